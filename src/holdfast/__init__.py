@@ -1,0 +1,37 @@
+"""Holdfast: an agent runtime in which every step is kept and every action passes one gate.
+
+Names are loaded when they are first used, so `import holdfast` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from holdfast._version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.errors import TellModel as TellModel
+    from holdfast.messages import Message as Message
+
+_HOME = {
+    "HoldfastError": "holdfast.errors",
+    "Message": "holdfast.messages",
+    "TellModel": "holdfast.errors",
+}
+
+__all__ = ["HoldfastError", "Message", "TellModel", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,507 @@
+"""Every error that Holdfast raises on purpose, and nothing else.
+
+One branch per reader::
+
+    HoldfastError
+      UsageError             the developer erred; raised before any effect
+        ConfigError            settings or a config file are wrong
+        InvalidId              an id does not have the form of its kind
+        InvalidCursor          a page cursor is not one that we handed out
+        InvalidTransition      a state change that the state machine forbids
+        InvalidImport          a file that is no export of ours, or a broken one
+        WouldDeadlock          a blocking call from the loop that would serve it
+        MissingExtra           an optional dependency is not installed
+        NotFound               the named thing does not exist
+        AlreadyExists          the name or id is taken
+      Refused                the system said no
+        PermissionDenied       a rule or the policy ceiling forbids the call
+        ApprovalExpired        a sealed approval is too old, used, or does not fit
+        BudgetExceeded         the worst case does not fit what is left
+        RateLimitError         one of our own rate rules is exhausted
+        SessionBusy            another turn holds the session
+      Failed                 the world said no
+        LLMError               a model call failed; its children say how
+          LLMConnectionError     no connection, or it broke
+          LLMTimeout             connect, first token, idle or total time ran out
+          LLMAuthError           the key is missing, wrong or lacks a right
+          LLMRateLimited         the provider said: too many requests
+          LLMOverloaded          the provider said: not now
+          LLMBadRequest          the provider refused the request as such
+          LLMContextTooLong      the request exceeds the model's window
+          LLMProtocolError       the answer is not what its API promises
+          LLMContentFiltered     the provider withheld the answer
+          LLMCircuitOpen         the provider failed too often just now
+        ToolError              a tool failed; its children say how
+          ToolInputInvalid       the arguments do not fit the schema
+          ToolTimeout            the tool did not end in time
+        SandboxFailed          a process could not be confined or started
+        StorageError           the store cannot be used as it is
+          StorageFull            no space left
+          StorageReadOnly        the place cannot be written
+          StorageLocked          another program keeps the database locked
+      Conflict               somebody else moved
+        StaleWriter            the session grew since you looked
+        LeaseLost              another process owns the session now
+      Damaged                records cannot be trusted
+        StorageDamaged         the file is no database of ours, or is broken
+        SchemaTooNew           written by a newer Holdfast than this one
+        ChainBroken            the hash chain does not hold
+    TellModel                raised inside tools: a text for the model
+
+Each class has a stable `code`, says whether the same call may succeed later
+(`is_retryable`), and has a `hint` that says what to do next. The class builds the
+message from keyword fields, which stay readable in `context`. Constructing an
+error does nothing else; `to_dict` and `error_from_dict` turn it into a journal
+payload and back.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import ClassVar
+
+_FIELDS = string.Formatter()
+
+
+class HoldfastError(Exception):
+    """Base of all errors that Holdfast raises on purpose."""
+
+    code: ClassVar[str] = "holdfast.error"
+    is_retryable: ClassVar[bool] = False
+    message: ClassVar[str] = "{detail}"
+    next_step: ClassVar[str] = ""
+
+    def __init__(self, **context: object) -> None:
+        """Build the message from keyword fields; missing ones read `unknown`."""
+        self.context: dict[str, object] = context
+        super().__init__(_fill(self.message, context))
+
+    @property
+    def hint(self) -> str:
+        """What to do next, in one sentence; may be empty."""
+        return _fill(self.next_step, self.context)
+
+    @classmethod
+    def fields(cls) -> frozenset[str]:
+        """Names of the keyword fields that the message and the hint use."""
+        parsed = [*_FIELDS.parse(cls.message), *_FIELDS.parse(cls.next_step)]
+        return frozenset(name for _, name, _, _ in parsed if name)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return a JSON-ready form from which `error_from_dict` rebuilds the error."""
+        return {
+            "code": self.code,
+            "message": str(self),
+            "hint": self.hint,
+            "is_retryable": self.is_retryable,
+            "context": {key: _plain(value) for key, value in self.context.items()},
+        }
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive pickling across process pools with all fields."""
+        return (_rebuild, (type(self), self.context))
+
+
+def _fill(template: str, context: dict[str, object]) -> str:
+    names = {name for _, name, _, _ in _FIELDS.parse(template) if name}
+    return template.format(**{name: context.get(name, "unknown") for name in names})
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+def _rebuild(cls: type[HoldfastError], context: dict[str, object]) -> HoldfastError:
+    return cls(**context)
+
+
+# --- the developer erred -------------------------------------------------------------
+
+
+class UsageError(HoldfastError):
+    """The caller asked for something that cannot be meant; nothing has happened."""
+
+    code = "usage.invalid"
+
+
+class ConfigError(UsageError):
+    """Settings or a configuration file are wrong; lists every mistake at once."""
+
+    code = "config.invalid"
+    message = "The configuration is not valid:\n{detail}"
+    next_step = "Correct the values named above, then run `holdfast config validate`."
+
+
+class InvalidId(UsageError):
+    """An id does not have the form of its kind."""
+
+    code = "usage.invalid_id"
+    message = "{value!r} is not a valid {kind} id."
+    next_step = "Pass an id as Holdfast printed it: letters, digits, `-` and `_`, at most 64."
+
+
+class InvalidCursor(UsageError):
+    """A page cursor is not one that this listing handed out."""
+
+    code = "usage.invalid_cursor"
+    message = "The cursor {value!r} does not belong to this listing."
+    next_step = "Start again without a cursor, and keep filter and sort the same between pages."
+
+
+class InvalidTransition(UsageError):
+    """A state change that the state machine forbids."""
+
+    code = "session.invalid_transition"
+    message = "{what} cannot go from {current} to {wanted}."
+    next_step = "From {current} it may go to: {allowed}."
+
+
+class InvalidImport(UsageError):
+    """A file that is no export of ours, or a damaged or hostile one."""
+
+    code = "session.invalid_import"
+    message = "The file cannot be imported: {detail}"
+    next_step = "Nothing was changed. Export the session again with `holdfast sessions export`."
+
+
+class WouldDeadlock(UsageError):
+    """A blocking call made from the very loop that would have to serve it."""
+
+    code = "client.would_deadlock"
+    message = "Client.{method} was called from the loop that serves it and would wait forever."
+    next_step = "Use AsyncClient there, and `await` the same method."
+
+
+class MissingExtra(UsageError):
+    """An optional dependency is not installed."""
+
+    code = "usage.missing_extra"
+    message = "{what} needs the package {package!r}, which is not installed."
+    next_step = "Install it with: pip install 'holdfast[{extra}]'"
+
+
+class NotFound(UsageError):
+    """The named thing does not exist."""
+
+    code = "usage.not_found"
+    message = "There is no {kind} {value!r}."
+    next_step = "Look up what exists with `holdfast {kind}s list`."
+
+
+class AlreadyExists(UsageError):
+    """The name or id is taken."""
+
+    code = "usage.already_exists"
+    message = "There is already a {kind} {value!r}."
+    next_step = "Choose another name, or remove the existing one first."
+
+
+# --- the system said no --------------------------------------------------------------
+
+
+class Refused(HoldfastError):
+    """The system said no, on purpose."""
+
+    code = "refused"
+
+
+class PermissionDenied(Refused):
+    """A rule or the policy ceiling forbids the call."""
+
+    code = "policy.denied"
+    message = "{permission} on {target!r} is not allowed: {because}"
+    next_step = "`holdfast policies explain` shows which rule decided."
+
+
+class ApprovalExpired(Refused):
+    """A sealed approval is too old, already used, or made for another call."""
+
+    code = "approval.expired"
+    message = "Approval {approval_id} cannot be used: {because}"
+    next_step = "Ask again; approvals are made for one call with its exact arguments."
+
+
+class BudgetExceeded(Refused):
+    """The worst case of the next call does not fit into what is left."""
+
+    code = "budget.exceeded"
+    message = "The {kind} budget of {scope} is exhausted: {used} of {limit} used."
+    next_step = "Raise the budget, or go on with a cheaper model."
+
+
+class RateLimitError(Refused):
+    """One of our own rate rules is exhausted."""
+
+    code = "rate.limited"
+    is_retryable = True
+    message = "Rate rule {rule!r} allows no further {unit} now."
+    next_step = "Try again in {retry_after_s} s, or raise the rule."
+
+
+class SessionBusy(Refused):
+    """Another turn holds the session, and the caller asked not to wait."""
+
+    code = "session.busy"
+    is_retryable = True
+    message = "Session {session_id} is busy with another turn."
+    next_step = "Wait for it, or send the turn with on_busy='queue'."
+
+
+# --- the world said no ---------------------------------------------------------------
+
+
+class Failed(HoldfastError):
+    """The world said no."""
+
+    code = "failed"
+
+
+class LLMError(Failed):
+    """A model call failed."""
+
+    code = "llm.failed"
+    message = "{provider} failed: {detail}"
+    next_step = "`holdfast providers test {provider}` shows whether the provider answers at all."
+
+
+class LLMConnectionError(LLMError):
+    """No connection to the provider, or it broke."""
+
+    code = "llm.connection"
+    is_retryable = True
+    message = "{provider} cannot be reached: {detail}"
+
+
+class LLMTimeout(LLMError):
+    """Connect, first token, idle or total time ran out."""
+
+    code = "llm.timeout"
+    is_retryable = True
+    message = "{provider} did not answer in time: {phase} took longer than {limit_s} s."
+
+
+class LLMAuthError(LLMError):
+    """The key is missing, wrong, or lacks a right."""
+
+    code = "llm.auth"
+    message = "{provider} refused the key: {detail}"
+    next_step = "Set {key_env} to a valid key; keys come from the environment or a secrets file."
+
+
+class LLMRateLimited(LLMError):
+    """The provider said: too many requests."""
+
+    code = "llm.rate_limited"
+    is_retryable = True
+    message = "{provider} asks to slow down: {detail}"
+
+
+class LLMOverloaded(LLMError):
+    """The provider said: not now."""
+
+    code = "llm.overloaded"
+    is_retryable = True
+    message = "{provider} is overloaded: {detail}"
+
+
+class LLMBadRequest(LLMError):
+    """The provider refused the request as such; sending it again will not help."""
+
+    code = "llm.bad_request"
+    message = "{provider} refused the request: {detail}"
+
+
+class LLMContextTooLong(LLMBadRequest):
+    """The request exceeds the model's window."""
+
+    code = "llm.context_too_long"
+    message = "The request does not fit into the window of {model}: {detail}"
+    next_step = "Compact the session, or choose a model with a larger window."
+
+
+class LLMProtocolError(LLMError):
+    """The answer is not what its API promises; nothing of it was used."""
+
+    code = "llm.protocol"
+    is_retryable = True
+    message = "{provider} sent an answer that cannot be read: {detail}"
+
+
+class LLMContentFiltered(LLMError):
+    """The provider withheld the answer."""
+
+    code = "llm.content_filtered"
+    message = "{provider} withheld the answer: {detail}"
+
+
+class LLMCircuitOpen(LLMError):
+    """The provider failed too often just now, so it is left alone for a while."""
+
+    code = "llm.circuit_open"
+    is_retryable = True
+    message = "{provider} failed {failures} times in a row and is left alone for {retry_after_s} s."
+
+
+class ToolError(Failed):
+    """A tool failed."""
+
+    code = "tool.failed"
+    message = "Tool {tool} failed: {detail}"
+
+
+class ToolInputInvalid(ToolError):
+    """The arguments do not fit the tool's schema; the tool was not called."""
+
+    code = "tool.input_invalid"
+    message = "Tool {tool} cannot take these arguments: {detail}"
+    next_step = "Call it again with arguments that fit its schema."
+
+
+class ToolTimeout(ToolError):
+    """The tool did not end in time and was stopped."""
+
+    code = "tool.timeout"
+    message = "Tool {tool} did not end within {limit_s} s and was stopped."
+
+
+class SandboxFailed(Failed):
+    """A process could not be confined or started."""
+
+    code = "sandbox.failed"
+    message = "The sandbox cannot run this: {detail}"
+    next_step = "`holdfast doctor` shows which sandbox this machine has."
+
+
+class StorageError(Failed):
+    """The store cannot be used as it is."""
+
+    code = "storage.failed"
+    message = "The store {path} cannot be used: {detail}"
+    next_step = "`holdfast doctor` checks the state directory."
+
+
+class StorageFull(StorageError):
+    """No space left; what was acknowledged before is safe."""
+
+    code = "storage.full"
+    is_retryable = True
+    message = "There is no space left for {path}; the last change was not stored."
+    next_step = "Free space, or run `holdfast storage clean`; everything stored before is intact."
+
+
+class StorageReadOnly(StorageError):
+    """The place cannot be written."""
+
+    code = "storage.read_only"
+    message = "{path} cannot be written: {detail}"
+    next_step = "Choose another place with AGENT_STATE_DIR, or give this user the right to write."
+
+
+class StorageLocked(StorageError):
+    """Another program keeps the database locked."""
+
+    code = "storage.locked"
+    is_retryable = True
+    message = "Another program keeps {path} locked."
+    next_step = "End the program that holds it (a database browser?), then try again."
+
+
+# --- somebody else moved -------------------------------------------------------------
+
+
+class Conflict(HoldfastError):
+    """Somebody else moved first."""
+
+    code = "conflict"
+
+
+class StaleWriter(Conflict):
+    """The session grew since the caller looked; nothing was stored."""
+
+    code = "journal.stale_writer"
+    is_retryable = True
+    message = "Session {session_id} is at {current}, not at {expected}."
+    next_step = "Read what is new, then decide again."
+
+
+class LeaseLost(Conflict):
+    """Another process owns the session now; nothing was stored."""
+
+    code = "journal.lease_lost"
+    message = "Session {session_id} is at epoch {current}; this writer holds epoch {held}."
+    next_step = "Stop writing; the run goes on where the newer lease is."
+
+
+# --- records cannot be trusted -------------------------------------------------------
+
+
+class Damaged(HoldfastError):
+    """Records cannot be trusted."""
+
+    code = "damaged"
+
+
+class StorageDamaged(Damaged):
+    """The file is no database of ours, or is broken; it was left as it is."""
+
+    code = "storage.damaged"
+    message = "{path} is not a sound Holdfast database: {detail}"
+    next_step = "It was not touched. Restore a copy, or move it away to start afresh."
+
+
+class SchemaTooNew(Damaged):
+    """Written by a newer Holdfast than this one; it was left as it is."""
+
+    code = "storage.schema_too_new"
+    message = "{what} has version {found}; this Holdfast knows versions up to {known}."
+    next_step = "Upgrade Holdfast: pip install -U holdfast"
+
+
+class ChainBroken(Damaged):
+    """The hash chain of a session does not hold."""
+
+    code = "audit.chain_broken"
+    message = "The records of session {session_id} were changed at event {session_seq}: {detail}"
+    next_step = "Keep the file as evidence, and restore a copy from before the change."
+
+
+# --- for the model -------------------------------------------------------------------
+
+
+class TellModel(Exception):
+    """Raise inside a tool to hand a text to the model instead of a result.
+
+    `retry` says whether the model should correct its arguments and try again.
+    """
+
+    def __init__(self, text: str, *, retry: bool = True) -> None:
+        """Keep the text for the model."""
+        super().__init__(text)
+        self.text = text
+        self.retry = retry
+
+
+def all_errors() -> dict[str, type[HoldfastError]]:
+    """Every error class by its code, application subclasses included."""
+    found: dict[str, type[HoldfastError]] = {}
+    waiting: list[type[HoldfastError]] = [HoldfastError]
+    while waiting:
+        cls = waiting.pop(0)
+        found.setdefault(cls.code, cls)
+        waiting.extend(cls.__subclasses__())
+    return found
+
+
+def error_from_dict(data: dict[str, object]) -> HoldfastError:
+    """Rebuild an error from `to_dict`; an unknown code becomes a HoldfastError."""
+    cls = all_errors().get(str(data.get("code")))
+    if cls is None:
+        return HoldfastError(detail=str(data.get("message", "unknown error")))
+    context = data.get("context")
+    return cls(**context) if isinstance(context, dict) else cls()

@@ -1,0 +1,42 @@
+"""One message of a conversation."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.messages.parts import Part, TextPart, ToolPart
+from holdfast.messages.usage import TokenUsage
+
+Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message with its parts; `agent`, `model`, `usage` and the rest say where it came from."""
+
+    id: str
+    session_id: str
+    role: Role
+    parts: tuple[Part, ...] = ()
+    time_created: float = 0.0
+    parent_id: str = ""
+    run_id: str = ""
+    agent: str = ""
+    provider: str = ""
+    model: str = ""
+    stop_reason: str = ""
+    usage: TokenUsage | None = None
+    cost_usd: float = 0.0
+    metadata: JsonObject = msgspec.field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """All text parts, one below the other."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def tool_calls(self) -> tuple[ToolPart, ...]:
+        """The tool parts, in order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolPart))

@@ -1,0 +1,128 @@
+"""The ten kinds of message parts."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+
+ToolState: TypeAlias = Literal["pending", "running", "completed", "error"]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """A part can be named, so that it can be replaced while a message grows."""
+
+    id: str = ""
+
+
+class TextPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="text"):
+    """Plain or Markdown text. `is_synthetic`: written by the runtime, not by a person."""
+
+    text: str
+    is_synthetic: bool = False
+
+
+class ReasoningPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="reasoning"):
+    """What the model thought aloud.
+
+    `signature` and `encrypted` must go back to the provider unchanged; they mean
+    nothing to anybody else.
+    """
+
+    text: str
+    signature: str = ""
+    encrypted: str = ""
+
+
+class FilePart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="file"):
+    """An image or another file, inline (`data`) or by reference (`url`).
+
+    Exactly one of the two is set. `data` is base64 in JSON.
+    """
+
+    media_type: str
+    name: str = ""
+    data: bytes | None = None
+    url: str = ""
+
+
+class ToolPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="tool"):
+    """One tool call.
+
+    In an assistant message it is the request (`state` is pending); in a tool message
+    it is the answer with the same `call_id` (completed or error). `raw_input` holds
+    the model's text when it was no JSON object.
+    """
+
+    call_id: str
+    tool: str
+    state: ToolState = "pending"
+    input: JsonObject = msgspec.field(default_factory=dict)
+    raw_input: str = ""
+    output: str = ""
+    error: str = ""
+    title: str = ""
+    time_start: float | None = None
+    time_end: float | None = None
+    attachments: tuple[FilePart, ...] = ()
+    metadata: JsonObject = msgspec.field(default_factory=dict)
+
+
+class SnapshotPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="snapshot"):
+    """The state of the workspace at this point, by its content hash."""
+
+    snapshot: str
+
+
+class PatchPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="patch"):
+    """Files that changed since the last snapshot."""
+
+    hash: str
+    files: tuple[str, ...]
+
+
+class AgentPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="agent"):
+    """A mention that asks for an agent by name."""
+
+    name: str
+
+
+class SubtaskPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="subtask"):
+    """Work handed to a sub-agent; `session_id` is the child session."""
+
+    prompt: str
+    description: str
+    agent: str
+    session_id: str = ""
+
+
+class RetryPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="retry"):
+    """A model call that failed and was tried again; `error` is an error's `to_dict`."""
+
+    attempt: int
+    error: JsonObject
+    time: float
+
+
+class CompactionPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="compaction"):
+    """The summary that stands for everything before it in the model's view."""
+
+    summary: str
+    is_automatic: bool = True
+    up_to_session_seq: int = 0
+
+
+Part: TypeAlias = (
+    TextPart
+    | ReasoningPart
+    | FilePart
+    | ToolPart
+    | SnapshotPart
+    | PatchPart
+    | AgentPart
+    | SubtaskPart
+    | RetryPart
+    | CompactionPart
+)

@@ -1,0 +1,1 @@
+"""Talk to one model or embedder: wire codecs, registry, resilience, accounting."""
