@@ -1,0 +1,193 @@
+"""Proof that records were not changed: walk the chains and compare.
+
+Without help from outside, `verify` finds events that were edited, removed from the middle
+or reordered. With heads that were exported earlier and kept elsewhere, it also finds a
+chain that was cut short, rewritten as a whole, or removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, InvalidImport
+from holdfast.journal.envelope import (
+    GENESIS,
+    SYSTEM_SESSION,
+    Event,
+    chain_hash,
+    header_of,
+    payload_digest,
+)
+from holdfast.journal.events import EventsRedacted, SessionDeleted
+from holdfast.journal.payloads import encode_payload
+from holdfast.journal.store import Store
+
+_PAGE = 1000
+_FORMAT = "holdfast-heads"
+_LARGEST_HEADS_FILE = 256 * 1024 * 1024
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as it was written; `session_seq` 0 means the session as a whole."""
+
+    session_id: str
+    session_seq: int
+    problem: str
+
+
+class ExportedHead(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a chain ended when the heads were exported."""
+
+    session_seq: int
+    hash: str
+
+
+class HeadsFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ends of all chains at one moment; keep it where the journal's owner cannot write."""
+
+    format: str
+    version: int
+    time: float
+    heads: dict[str, ExportedHead]
+
+
+async def export_heads(store: Store, clock: Clock) -> bytes:
+    """Return the ends of all chains as JSON, to be kept elsewhere."""
+    heads = {
+        head.session_id: ExportedHead(session_seq=head.session_seq, hash=head.hash)
+        for head in await store.heads()
+    }
+    content = HeadsFile(format=_FORMAT, version=1, time=clock.now(), heads=heads)
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+
+
+def parse_heads(data: bytes) -> HeadsFile:
+    """Read exported heads.
+
+    Raises:
+        InvalidImport: it is no such file.
+    """
+    if len(data) > _LARGEST_HEADS_FILE:
+        raise InvalidImport(detail="a file of heads is never that large")
+    try:
+        found = msgspec.json.decode(data, type=HeadsFile)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidImport(detail=f"it holds no exported heads ({error})") from error
+    if (found.format, found.version) != (_FORMAT, 1):
+        raise InvalidImport(detail=f"it is {found.format} version {found.version}")
+    return found
+
+
+async def verify(
+    store: Store,
+    *,
+    session_id: str | None = None,
+    heads: HeadsFile | None = None,
+    progress: Callable[[str, int], None] = lambda session_id, events: None,
+) -> list[Finding]:
+    """Check the chains of all sessions, or of one, and return what is wrong."""
+    known = {head.session_id for head in await store.heads()}
+    findings: list[Finding] = []
+    hashes: dict[str, dict[int, str]] = {}
+    erased: dict[str, ExportedHead] = {}
+    for name in sorted(known if session_id is None else {session_id}):
+        wanted = {heads.heads[name].session_seq} if heads and name in heads.heads else set()
+        check = _ChainCheck(name, wanted)
+        async for event in _walk(store, name):
+            check.take(event)
+        findings += check.finish()
+        hashes[name] = check.remembered
+        progress(name, check.count)
+    if heads is not None:
+        async for event in _walk(store, SYSTEM_SESSION):
+            if event.kind == SessionDeleted.kind:
+                note = event.expect(SessionDeleted)
+                erased[note.session_id] = ExportedHead(session_seq=note.last, hash=note.hash)
+        for name, head in heads.heads.items():
+            if session_id in (None, name):
+                findings += _compare(name, head, hashes.get(name), erased.get(name))
+    return findings
+
+
+def _compare(
+    name: str, head: ExportedHead, seen: dict[int, str] | None, erased: ExportedHead | None
+) -> list[Finding]:
+    if seen is None:
+        if erased is not None and erased.session_seq >= head.session_seq:
+            return []
+        problem = "the session is missing, and no deletion of it was recorded"
+        return [Finding(session_id=name, session_seq=0, problem=problem)]
+    found = seen.get(head.session_seq, GENESIS if head.session_seq == 0 else None)
+    if found is None:
+        problem = "the chain was cut: this event existed when the heads were exported"
+    elif found != head.hash:
+        problem = "the chain was rewritten: its hash differs from the exported head"
+    else:
+        return []
+    return [Finding(session_id=name, session_seq=head.session_seq, problem=problem)]
+
+
+async def _walk(store: Store, session_id: str) -> AsyncIterator[Event]:
+    after = 0
+    while page := await store.read(session_id, after=after, limit=_PAGE):
+        for event in page:
+            yield event
+        after = page[-1].session_seq
+
+
+class _ChainCheck:
+    """Follows one chain event by event."""
+
+    def __init__(self, session_id: str, remember: set[int]) -> None:
+        self.count = 0
+        self.remembered: dict[int, str] = {}
+        self._session_id = session_id
+        self._remember = remember
+        self._previous = GENESIS
+        self._findings: list[Finding] = []
+        self._redacted: dict[int, Event] = {}
+        self._allowed: set[int] = set()
+
+    def take(self, event: Event) -> None:
+        """Check the next event as it stands in the store."""
+        self.count += 1
+        if event.session_seq != self.count:
+            self._report(self.count, f"events are missing before {event.session_seq}")
+            self.count = event.session_seq
+            self._previous = ""
+        if event.is_redacted:
+            self._redacted[event.session_seq] = event
+        elif payload_digest(event.payload) != event.payload_digest:
+            self._report(event.session_seq, "the payload was edited")
+        if self._previous and chain_hash(self._previous, header_of(event)) != event.hash:
+            self._report(event.session_seq, "the header or the order was changed")
+        if event.session_seq in self._remember:
+            self.remembered[event.session_seq] = event.hash
+        if event.kind == EventsRedacted.kind and not event.is_redacted:
+            self._allowed.update(event.expect(EventsRedacted).numbers)
+        self._previous = event.hash
+
+    def finish(self) -> list[Finding]:
+        """Return all findings; redactions must have been recorded and hold no content."""
+        for number, event in self._redacted.items():
+            if number not in self._allowed:
+                self._report(number, "the payload was removed, and no redaction was recorded")
+            elif not _is_bare(event):
+                self._report(number, "a redacted payload holds content")
+        return self._findings
+
+    def _report(self, session_seq: int, problem: str) -> None:
+        self._findings.append(
+            Finding(session_id=self._session_id, session_seq=session_seq, problem=problem)
+        )
+
+
+def _is_bare(event: Event) -> bool:
+    try:
+        value = event.decode()
+        return encode_payload(value.redacted()) == event.payload
+    except HoldfastError:
+        return False

@@ -1,0 +1,211 @@
+"""The journal: the one way in which facts are kept and read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import UsageError
+from holdfast.journal.envelope import (
+    NO_ORIGIN,
+    Draft,
+    Event,
+    Origin,
+    payload_digest,
+)
+from holdfast.journal.events import EventsRedacted
+from holdfast.journal.payloads import Payload, encode_payload
+from holdfast.journal.projection import KeyedRow, RowQuery
+from holdfast.journal.store import AppendRequest, Head, Store
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+_FEED_WAIT_S = 30.0
+_PAGE = 500
+
+
+class Journal:
+    """An append-only log of everything that happened, and the only truth.
+
+    Promises: a batch is stored whole or not at all; a session's events are numbered without
+    gaps and chained by hash; a writer whose lease moved on is refused by the store itself.
+    """
+
+    def __init__(self, store: Store, *, clock: Clock = SYSTEM) -> None:
+        """Use a store; `open` it before anything else."""
+        self.store = store
+        self.clock = clock
+
+    async def open(self) -> Journal:
+        """Open the store and return the journal."""
+        await self.store.open()
+        return self
+
+    async def close(self) -> None:
+        """Finish what was accepted and close the store."""
+        await self.store.close()
+
+    async def __aenter__(self) -> Journal:
+        """Open on entering."""
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close on leaving."""
+        await self.close()
+
+    async def append(
+        self,
+        session_id: str,
+        payloads: Sequence[Payload],
+        *,
+        epoch: int | None = None,
+        after: int | None = None,
+        origin: Origin = NO_ORIGIN,
+        must_be_new: bool = False,
+        release: bool = False,
+    ) -> tuple[Event, ...]:
+        """Add facts to the end of a session and return them as events.
+
+        All become durable together or not at all. Once this returns they survive the end of
+        the process (durability `process`) or a power cut (durability `power`); if it raises
+        anything but `CancelledError`, none of them exists.
+
+        Without an `epoch` only open kinds are taken: facts that anyone may add, such as a
+        turn put into the queue. `release` gives the lease back with the last fact.
+
+        Raises:
+            LeaseLost: another process owns the session now; stop writing.
+            StaleWriter: someone appended since `after`; re-read, then decide again.
+            UsageError: a payload cannot be stored, or needs a lease.
+        """
+        if not payloads:
+            raise UsageError(detail="Nothing to append.")
+        if epoch is None:
+            _require_open(payloads)
+        drafts = tuple([self.draft(value, origin) for value in payloads])
+        return await self.store.append(
+            AppendRequest(
+                session_id=session_id,
+                drafts=drafts,
+                epoch=epoch,
+                after=after,
+                must_be_new=must_be_new,
+                release=release,
+                is_synced=any([value.is_synced for value in payloads]),
+            )
+        )
+
+    def draft(self, value: Payload, origin: Origin = NO_ORIGIN) -> Draft:
+        """Encode a payload as it will be stored."""
+        data = encode_payload(value)
+        return Draft(
+            kind=value.kind,
+            version=value.version,
+            time=self.clock.now(),
+            origin=origin,
+            payload=data,
+            payload_digest=payload_digest(data),
+            value=value,
+        )
+
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        kinds: frozenset[str] | None = None,
+    ) -> list[Event]:
+        """Return the events of one session after a number, in order."""
+        return await self.store.read(session_id, after=after, limit=limit, kinds=kinds)
+
+    async def read_all(self, session_id: str, *, up_to: int | None = None) -> list[Event]:
+        """Return the whole chain of a session, or its beginning up to a number."""
+        events: list[Event] = []
+        while page := await self.store.read(
+            session_id, after=events[-1].session_seq if events else 0, limit=_PAGE
+        ):
+            events += page
+            if up_to is not None and events[-1].session_seq >= up_to:
+                return [event for event in events if event.session_seq <= up_to]
+        return events
+
+    async def subscribe(
+        self,
+        *,
+        after: int | None = None,
+        patterns: Sequence[str] = ("*",),
+        session_id: str = "",
+        until: Callable[[Event], bool] | None = None,
+    ) -> AsyncIterator[Event]:
+        """Yield events as they are stored, here or in another process, in order of `seq`.
+
+        Starts after the given `seq` (0: from the beginning; `None`: from now on) and never
+        skips or repeats one. Patterns are exact kinds, `prefix*` or `*`. Ends after the
+        event for which `until` holds.
+        """
+        cursor = await self.last_seq() if after is None else after
+        while True:
+            page = await self.store.feed(after=cursor, limit=_PAGE)
+            for event in page:
+                cursor = event.seq
+                if session_id not in ("", event.session_id) or not _matches(event, patterns):
+                    continue
+                yield event
+                if until is not None and until(event):
+                    return
+            if not page:
+                await self.store.changed(cursor, _FEED_WAIT_S)
+
+    async def last_seq(self) -> int:
+        """Return the highest `seq` in the store, 0 when it is empty."""
+        return await self.store.last_seq()
+
+    async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
+        """Return rows of a projection."""
+        return await self.store.rows(query)
+
+    async def head(self, session_id: str) -> Head | None:
+        """Return the end of a session's chain, `None` when there is no such session."""
+        found = await self.store.heads(session_id)
+        return found[0] if found else None
+
+    async def redact(self, session_id: str, numbers: Sequence[int], *, reason: str) -> int:
+        """Remove the content of events for good and return how many were changed.
+
+        Their shape and the hash chain stay; a `journal.redacted` event says what was removed
+        and why. Events that are already redacted are left alone.
+        """
+        wanted = sorted(set(numbers))
+        events: list[Event] = []
+        for start in range(0, len(wanted), _PAGE):
+            chunk = wanted[start : start + _PAGE]
+            events += await self.store.read(session_id, seqs=chunk, limit=_PAGE)
+        reduced = {
+            event.session_seq: encode_payload(event.decode().redacted())
+            for event in events
+            if not event.is_redacted
+        }
+        if reduced:
+            note = self.draft(EventsRedacted(numbers=tuple(reduced), reason=reason))
+            await self.store.redact(session_id, reduced, note)
+        return len(reduced)
+
+    async def rebuild(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
+        """Drop and rebuild all projections from the log."""
+        return await self.store.rebuild(progress)
+
+
+def _require_open(payloads: Sequence[Payload]) -> None:
+    for value in payloads:
+        if not value.is_open:
+            raise UsageError(detail=f"{value.kind} can only be appended under a lease.")
+
+
+def _matches(event: Event, patterns: Sequence[str]) -> bool:
+    return any(
+        event.kind == pattern or (pattern.endswith("*") and event.kind.startswith(pattern[:-1]))
+        for pattern in patterns
+    )

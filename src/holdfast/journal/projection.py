@@ -1,0 +1,111 @@
+"""Projections: tables that follow from the log.
+
+A projection is a keyed reducer: an event names the row it touches, and `apply` turns the
+old row into the new one. Rules live here and in the rooms; a store only keeps the rows, in
+the same transaction as the events, and can drop and rebuild them at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.journal.envelope import Event
+from holdfast.journal.payloads import Payload
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+Scalar: TypeAlias = str | int | float | bool | None
+Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
+
+
+class Projection(Protocol[Row]):
+    """A table of rows of one type, keyed within each session."""
+
+    name: str
+    """Lower-case letters and underscores; names the table."""
+    version: int
+    """Raise it when rows change their shape or meaning: the table is then rebuilt."""
+    row_type: type[Row]
+    columns: tuple[str, ...]
+    """Attributes of the row that can be filtered and sorted by; never `None`."""
+    indexes: tuple[tuple[str, ...], ...]
+    """Columns worth an index, for listings that must stay quick; `session` stands for it."""
+    kinds: frozenset[str]
+    """The kinds of events that it folds."""
+
+    def key(self, event: Event, payload: Payload) -> str:
+        """Return the key of the row that the event touches, or "" for none."""
+        ...
+
+    def apply(self, row: Row | None, event: Event, payload: Payload) -> Row | None:
+        """Return the row after the event; `None` removes it. Pure."""
+        ...
+
+
+AnyProjection: TypeAlias = Projection[Any]
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A comparison of one column; text is compared byte by byte, `contains` ignores case."""
+
+    column: str
+    operator: Operator
+    value: Scalar | tuple[Scalar, ...]
+
+
+class RowQuery(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
+    """Which rows, in which order; `after` is the sort value and key of the last row seen.
+
+    Without `session_id` the rows of all sessions are searched. Rows are ordered by `order`
+    and, where that is equal, by key, so that pages never overlap as long as keys are unique
+    in what the query covers.
+    """
+
+    projection: Projection[Row]
+    session_id: str = ""
+    where: tuple[Condition, ...] = ()
+    order: str = ""
+    descending: bool = False
+    after: tuple[Scalar, str] | None = None
+    limit: int = 100
+
+
+class KeyedRow(msgspec.Struct, Generic[Row], frozen=True):
+    """A row with the session and key under which it is kept."""
+
+    session_id: str
+    key: str
+    row: Row
+
+
+def check_query(query: RowQuery[Any]) -> None:
+    """Refuse a query that names a column the projection does not have.
+
+    Column names reach SQL as text; only declared ones may.
+    """
+    known = query.projection.columns
+    named = [condition.column for condition in query.where]
+    named += [query.order] if query.order else []
+    for column in named:
+        if column not in known:
+            raise UsageError(
+                detail=f"{query.projection.name} cannot be filtered or sorted by {column!r}; "
+                f"choose one of {', '.join(known)}."
+            )
+    if not 1 <= query.limit <= 10_000:
+        raise UsageError(detail=f"A limit lies between 1 and 10000, not {query.limit}.")
+
+
+def by_kind(projections: Sequence[AnyProjection]) -> dict[str, tuple[AnyProjection, ...]]:
+    """Group projections by the kinds they fold; names must be unique."""
+    names = [projection.name for projection in projections]
+    if len(set(names)) != len(names):
+        raise UsageError(detail=f"Projections must have different names: {', '.join(names)}.")
+    kinds = {kind for projection in projections for kind in projection.kinds}
+    return {
+        kind: tuple(projection for projection in projections if kind in projection.kinds)
+        for kind in kinds
+    }

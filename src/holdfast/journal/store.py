@@ -1,0 +1,151 @@
+"""What a store must do: keep events, rows and leases, and refuse stale writers.
+
+A store holds bytes; it knows no rule about sessions, tools or agents. The conformance
+suite in `holdfast.testing.store_conformance` says precisely what is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.journal.envelope import Draft, Event
+from holdfast.journal.projection import KeyedRow, RowQuery
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+BLOB_THRESHOLD = 32 * 1024
+"""Payloads above this many bytes are kept once per content, outside the event row."""
+
+
+class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch for one session, stored whole or not at all.
+
+    `epoch` is the lease under which it is written; `None` means: whatever the current one
+    is (only for kinds that anyone may append). `after`, when given, must be the last
+    `session_seq`. `must_be_new` refuses a session that already has events. `release` gives
+    the lease back in the same transaction.
+    """
+
+    session_id: str
+    drafts: tuple[Draft, ...]
+    epoch: int | None
+    after: int | None = None
+    must_be_new: bool = False
+    release: bool = False
+    is_synced: bool = False
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a session's chain, and who may write to it."""
+
+    session_id: str
+    session_seq: int
+    hash: str
+    epoch: int
+    owner: str
+    lease_expires: float
+
+
+class Store(Protocol):
+    """The narrow waist between the journal and a database."""
+
+    async def open(self) -> None:
+        """Prepare the store; builds or rebuilds projections that are missing or old."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, then give everything back."""
+        ...
+
+    async def append(self, request: AppendRequest) -> tuple[Event, ...]:
+        """Store a batch and the rows that follow from it, in one transaction.
+
+        Raises:
+            LeaseLost: `epoch` is not the session's current one.
+            StaleWriter: the session does not end at `after`.
+            AlreadyExists: the session must be new, but is not.
+            StorageError: the database refused; nothing was stored.
+        """
+        ...
+
+    async def restore(self, events: Sequence[Event]) -> None:
+        """Store a whole session as it was elsewhere, hashes included.
+
+        Raises:
+            AlreadyExists: the session is already there.
+        """
+        ...
+
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        kinds: frozenset[str] | None = None,
+        seqs: Sequence[int] | None = None,
+    ) -> list[Event]:
+        """Return events of one session in order, or exactly those with the given numbers."""
+        ...
+
+    async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
+        """Return events of all sessions in the order of `seq`; never skips a later commit."""
+        ...
+
+    async def last_seq(self) -> int:
+        """Return the highest `seq`, 0 when there is none."""
+        ...
+
+    async def heads(self, session_id: str | None = None) -> list[Head]:
+        """Return the ends of all chains, or of one."""
+        ...
+
+    async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
+        """Return the rows of a projection that a query describes."""
+        ...
+
+    async def acquire(self, session_id: str, owner: str, ttl_s: float) -> Head | None:
+        """Take the session's lease with the next epoch, or return `None` when it is held.
+
+        Raises:
+            NotFound: there is no such session.
+        """
+        ...
+
+    def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
+        """Prolong leases (session to epoch) and return those that are lost.
+
+        Called from a thread of its own, so that a blocked loop keeps its leases.
+        """
+        ...
+
+    async def release(self, session_id: str, epoch: int) -> None:
+        """Give a lease back; one that is already lost is left alone."""
+        ...
+
+    async def redact(self, session_id: str, reduced: dict[int, bytes], note: Draft) -> None:
+        """Replace payloads by their redacted form and append the note that says so."""
+        ...
+
+    async def delete(self, session_id: str, note: Draft, epoch: int) -> None:
+        """Remove a session held under `epoch`; the note goes to the system chain."""
+        ...
+
+    async def rebuild(self, progress: Callable[[int, int], None]) -> int:
+        """Drop and rebuild all projections; returns the number of events folded."""
+        ...
+
+    async def collect(self) -> dict[str, int]:
+        """Remove blobs that no event refers to, and give space back."""
+        ...
+
+    async def changed(self, after: int, timeout_s: float) -> bool:
+        """Wait until an event with `seq` beyond `after` may exist, here or elsewhere."""
+        ...
+
+    async def stats(self) -> dict[str, Any]:
+        """Count sessions, events, blobs and bytes."""
+        ...

@@ -1,0 +1,232 @@
+"""Group commit: writes that meet in one tick of the loop share one transaction.
+
+A write is a function of the connection that checks first and writes after; it refuses with
+a HoldfastError before it has written anything. Small commits run on the loop, because a
+thread hop costs more than they do; commits that must reach the disk, or find the database
+locked, run in a thread, and what arrives meanwhile forms the next group.
+
+A task that writes alone is served at once, without a trip around the loop; as soon as a
+second task writes in the same tick, they are grouped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias, TypeVar, cast
+
+from holdfast.errors import HoldfastError, StorageError
+from holdfast.journal.stores._sqlite_errors import translate
+
+T = TypeVar("T")
+Write: TypeAlias = Callable[[sqlite3.Connection], T]
+_Job: TypeAlias = tuple[Write[Any], "asyncio.Future[Any]"]
+_Outcome: TypeAlias = tuple[Any, BaseException | None]
+
+_QUICK = ("NORMAL", 20)
+"""On the loop: to the operating system, and at most 20 ms of waiting for a lock."""
+_PATIENCE_IN_THREAD_MS = 10_000
+
+
+class GroupCommit:
+    """The one writer connection of a store, shared fairly by all who write."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        *,
+        always_synced: bool,
+        on_rollback: Callable[[], None],
+    ) -> None:
+        """Take over a connection; it is used by nobody else from now on.
+
+        `on_rollback` is called when writes that had run did not become durable.
+        """
+        self._on_rollback = on_rollback
+        self._connection = connection
+        self._path = path
+        self._always_synced = always_synced
+        self._waiting: list[_Job] = []
+        self._must_sync = False
+        self._is_scheduled = False
+        self._is_closed = False
+        self._mode = ("", 0)
+        self._writing_alone: asyncio.Task[Any] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def insert_at_once(self, sql: str, values: tuple[Any, ...]) -> int | None:
+        """Run a single INSERT right now, without a transaction around it; returns the rowid.
+
+        Returns `None` when it violates a constraint, when somebody else writes in this tick,
+        or when the database is locked; `run` is the way then.
+        """
+        if self._is_scheduled or self._always_synced or self._is_closed or not self._is_alone():
+            return None
+        try:
+            if self._mode != _QUICK:
+                self._set_mode(*_QUICK)
+            return self._connection.execute(sql, values).lastrowid
+        except sqlite3.IntegrityError:
+            return None
+        except sqlite3.Error as error:
+            if _is_busy(error):
+                return None
+            raise translate(error, self._path) from error
+
+    async def run(self, write: Write[T], *, is_synced: bool = False) -> T:
+        """Run a write in the next transaction and return its result once committed.
+
+        A caller that is cancelled before the commit began leaves no trace; one that is
+        cancelled later may find its write stored.
+        """
+        if self._is_closed:
+            raise StorageError(path=self._path, detail="the store is closed")
+        is_synced = is_synced or self._always_synced
+        if not self._is_scheduled and not is_synced and self._is_alone():
+            outcomes = self._transact((write,), *_QUICK)
+            if outcomes is not None:
+                result, error = outcomes[0]
+                if error is not None:
+                    raise error
+                return cast(T, result)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._waiting.append((write, future))
+        self._must_sync = self._must_sync or is_synced
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._idle.clear()
+            loop.call_soon(self._flush, loop)
+        return await future
+
+    def _is_alone(self) -> bool:
+        """Say whether no other task has written in this tick of the loop."""
+        task = asyncio.current_task()
+        if self._writing_alone is None:
+            self._writing_alone = task
+            asyncio.get_running_loop().call_soon(self._forget_who_writes)
+        return self._writing_alone is task
+
+    def _forget_who_writes(self) -> None:
+        self._writing_alone = None
+
+    async def close(self) -> None:
+        """Commit what was accepted, then close the connection."""
+        self._is_closed = True
+        await self._idle.wait()
+        self._thread.shutdown(wait=True)
+        self._connection.close()
+
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        jobs = [job for job in self._waiting if not job[1].done()]
+        must_sync, self._waiting, self._must_sync = self._must_sync, [], False
+        if jobs and not must_sync:
+            writes = tuple(write for write, _ in jobs)
+            outcomes = self._transact(writes, *_QUICK)
+            if outcomes is not None:
+                _settle(jobs, outcomes)
+                jobs = []
+        if not jobs:
+            self._next(loop)
+            return
+        mode = "FULL" if must_sync else "NORMAL"
+        writes = tuple(write for write, _ in jobs)
+        done = loop.run_in_executor(
+            self._thread, self._transact, writes, mode, _PATIENCE_IN_THREAD_MS
+        )
+        done.add_done_callback(lambda future: self._after_thread(loop, jobs, future))
+
+    def _after_thread(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        jobs: list[_Job],
+        future: asyncio.Future[list[_Outcome] | None],
+    ) -> None:
+        outcomes = future.result()
+        if outcomes is None:
+            locked = translate(_busy_error(), self._path)
+            outcomes = [(None, locked) for _ in jobs]
+        _settle(jobs, outcomes)
+        self._next(loop)
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._waiting:
+            loop.call_soon(self._flush, loop)
+        else:
+            self._is_scheduled = False
+            self._idle.set()
+
+    def _transact(
+        self, writes: tuple[Write[Any], ...], synchronous: str, patience_ms: int
+    ) -> list[_Outcome] | None:
+        """Run all writes in one transaction; `None` when the database stays locked."""
+        connection = self._connection
+        try:
+            self._set_mode(synchronous, patience_ms)
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            if _is_busy(error):
+                return None
+            return [(None, translate(error, self._path)) for _ in writes]
+        outcomes: list[_Outcome] = []
+        try:
+            for write in writes:
+                try:
+                    outcomes.append((write(connection), None))
+                except HoldfastError as refusal:
+                    outcomes.append((None, refusal))
+            connection.execute("COMMIT")
+            return outcomes
+        except Exception as error:  # noqa: BLE001 - goes to the caller whose write it was
+            cause = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        self._on_rollback()
+        if len(writes) > 1:
+            # One of them broke the group: give each its own transaction.
+            return self._one_by_one(writes, synchronous, patience_ms)
+        return [(None, cause)]
+
+    def _set_mode(self, synchronous: str, patience_ms: int) -> None:
+        if self._mode != (synchronous, patience_ms):
+            self._connection.execute(f"PRAGMA synchronous = {synchronous}")
+            self._connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
+            self._mode = (synchronous, patience_ms)
+
+    def _one_by_one(
+        self, writes: tuple[Write[Any], ...], synchronous: str, patience_ms: int
+    ) -> list[_Outcome]:
+        outcomes: list[_Outcome] = []
+        for write in writes:
+            single = self._transact((write,), synchronous, patience_ms)
+            outcomes += single or [(None, translate(_busy_error(), self._path))]
+        return outcomes
+
+
+def _settle(jobs: list[_Job], outcomes: list[_Outcome]) -> None:
+    for (_, future), (result, error) in zip(jobs, outcomes, strict=True):
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+    )
+
+
+def _busy_error() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    return error

@@ -1,0 +1,142 @@
+"""The SQLite file itself: how it is created, checked, migrated, opened and shrunk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+from holdfast.errors import SchemaTooNew, StorageDamaged, StorageReadOnly
+from holdfast.journal.stores._sqlite_errors import translate
+
+APPLICATION_ID = 0x484F4C44
+"""`HOLD`: marks a file as ours, so that no foreign database is ever touched."""
+
+_PAGE_SIZE = 4096
+
+
+def prepare(path: Path) -> None:
+    """Create the file, or check that it is ours and bring it to the newest schema."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists() or path.stat().st_size == 0:
+            # Created with the right mode from the start: others never see it open.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            _first_pragmas(path)
+        else:
+            _check_ours(path)
+    except OSError as error:
+        raise StorageReadOnly(path=str(path), detail=error.strerror or str(error)) from error
+    _migrate(path)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a connection that any thread may use, one at a time."""
+    try:
+        connection = sqlite3.connect(
+            path, timeout=10, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.execute("PRAGMA synchronous = NORMAL")
+        # A page that changes often is copied back once per checkpoint: seldom is cheaper.
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        # Removed content is overwritten with zeros, not left in free pages.
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.create_function("casefold", 1, _casefold, deterministic=True)
+        return connection
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[sqlite3.Connection]:
+    """Hold the write lock for a long piece of work, stored whole or not at all."""
+    connection = connect(path)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield connection
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+    finally:
+        # Closing rolls back whatever was not committed.
+        connection.close()
+
+
+def give_back_space(path: Path) -> None:
+    """Move the log into the file and return free pages to the file system."""
+    connection = connect(path)
+    try:
+        connection.execute("PRAGMA incremental_vacuum").fetchall()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+    finally:
+        connection.close()
+
+
+def size(path: Path) -> int:
+    """Bytes on disk, the write-ahead log included."""
+    parts = (path, path.with_name(path.name + "-wal"))
+    return sum(part.stat().st_size for part in parts if part.exists())
+
+
+def _casefold(value: object) -> str:
+    return str(value).casefold()
+
+
+def _first_pragmas(path: Path) -> None:
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+
+
+def _check_ours(path: Path) -> None:
+    """Look at a file without writing to it."""
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            application = connection.execute("PRAGMA application_id").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+    if application != APPLICATION_ID and (application or tables):
+        raise StorageDamaged(path=str(path), detail="it belongs to another program")
+    if version > len(_migrations()):
+        raise SchemaTooNew(what=str(path), found=version, known=len(_migrations()))
+
+
+def _migrate(path: Path) -> None:
+    steps = _migrations()
+    with exclusive(path) as connection:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == len(steps):
+            return
+        for script in steps[version:]:
+            for statement in _statements(script):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(steps)}")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Split a script; `executescript` would commit the transaction we are in."""
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+
+
+def _migrations() -> list[str]:
+    folder = resources.files("holdfast.journal.stores") / "sql"
+    files = sorted((entry for entry in folder.iterdir()), key=lambda entry: entry.name)
+    return [entry.read_text(encoding="utf-8") for entry in files if entry.name.endswith(".sql")]

@@ -1,0 +1,172 @@
+"""Projection rows in SQLite: one table per projection and version, made from its declaration.
+
+The version is part of the table's name, so that a process that still runs an older version
+fails loudly after an upgrade instead of missing rows silently.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import SchemaTooNew
+from holdfast.journal.envelope import Event
+from holdfast.journal.payloads import Payload
+from holdfast.journal.projection import (
+    AnyProjection,
+    Condition,
+    KeyedRow,
+    RowQuery,
+    by_kind,
+)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class RowTables:
+    """Reads and writes the rows of a fixed set of projections."""
+
+    def __init__(self, projections: Sequence[AnyProjection]) -> None:
+        """Prepare the statements; touches no database."""
+        self.projections = tuple(projections)
+        self._by_kind = by_kind(projections)
+        self._tables = {p.name: f"p_{p.name}_v{p.version}" for p in projections}
+        self._decoders = {p.name: msgspec.json.Decoder(p.row_type) for p in projections}
+        self._select = {
+            name: f"SELECT data FROM {table} WHERE stream = ? AND key = ?"
+            for name, table in self._tables.items()
+        }
+        self._replace = {p.name: self._replace_sql(p) for p in projections}
+        self._delete = {
+            name: f"DELETE FROM {table} WHERE stream = ? AND key = ?"
+            for name, table in self._tables.items()
+        }
+
+    def folds(self, kind: str) -> bool:
+        """Say whether any projection follows this kind."""
+        return kind in self._by_kind
+
+    def fold(
+        self,
+        connection: sqlite3.Connection,
+        stream: int,
+        events: Iterable[tuple[Event, Payload]],
+    ) -> None:
+        """Bring all rows of one session up to date with new events."""
+        touched: dict[tuple[str, str], tuple[AnyProjection, Any]] = {}
+        for event, payload in events:
+            for projection in self._by_kind.get(event.kind, ()):
+                key = projection.key(event, payload)
+                if not key:
+                    continue
+                name = projection.name
+                if (name, key) in touched:
+                    old = touched[name, key][1]
+                else:
+                    found = connection.execute(self._select[name], (stream, key)).fetchone()
+                    old = self._decoders[name].decode(found[0]) if found else None
+                touched[name, key] = (projection, projection.apply(old, event, payload))
+        for (name, key), (projection, row) in touched.items():
+            if row is None:
+                connection.execute(self._delete[name], (stream, key))
+            else:
+                values = [getattr(row, column) for column in projection.columns]
+                connection.execute(self._replace[name], (stream, key, _encode(row), *values))
+
+    def forget(self, connection: sqlite3.Connection, stream: int) -> None:
+        """Remove all rows of a session."""
+        for table in self._tables.values():
+            connection.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
+
+    def select(self, connection: sqlite3.Connection, query: RowQuery[Any]) -> list[KeyedRow[Any]]:
+        """Run a checked query."""
+        sql, values = self._select_sql(query)
+        decode = self._decoders[query.projection.name].decode
+        return [
+            KeyedRow(session_id, key, decode(data))
+            for session_id, key, data in connection.execute(sql, values)
+        ]
+
+    def outdated(self, connection: sqlite3.Connection) -> bool:
+        """Say whether a table is missing or older than its declaration.
+
+        Raises:
+            SchemaTooNew: a newer Holdfast built a table; it is left alone.
+        """
+        found = dict(connection.execute("SELECT name, version FROM projections"))
+        for projection in self.projections:
+            version = found.get(projection.name, 0)
+            if version > projection.version:
+                raise SchemaTooNew(
+                    what=f"table {projection.name}", found=version, known=projection.version
+                )
+        return any(found.get(p.name) != p.version for p in self.projections)
+
+    def recreate(self, connection: sqlite3.Connection) -> None:
+        """Drop every projection table, old versions too, and create empty ones."""
+        old = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'p_*_v[0-9]*'"
+        ).fetchall()
+        for (table,) in old:
+            connection.execute(f'DROP TABLE "{table}"')
+        connection.execute("DELETE FROM projections")
+        for projection in self.projections:
+            for statement in self._create_sql(projection):
+                connection.execute(statement)
+            connection.execute(
+                "INSERT INTO projections VALUES (?, ?)", (projection.name, projection.version)
+            )
+
+    def _create_sql(self, projection: AnyProjection) -> list[str]:
+        table = self._tables[projection.name]
+        columns = "".join(f", c_{column} NOT NULL" for column in projection.columns)
+        statements = [
+            f"CREATE TABLE {table} (stream INTEGER NOT NULL, key TEXT NOT NULL, "
+            f"data BLOB NOT NULL{columns}, PRIMARY KEY (stream, key)) WITHOUT ROWID"
+        ]
+        for number, columns_of_index in enumerate(projection.indexes):
+            listed = ", ".join(
+                "stream" if name == "session" else f"c_{name}" for name in columns_of_index
+            )
+            statements.append(f"CREATE INDEX {table}_i{number} ON {table} ({listed})")
+        return statements
+
+    def _replace_sql(self, projection: AnyProjection) -> str:
+        marks = ", ?" * len(projection.columns)
+        return f"REPLACE INTO {self._tables[projection.name]} VALUES (?, ?, ?{marks})"
+
+    def _select_sql(self, query: RowQuery[Any]) -> tuple[str, list[Any]]:
+        table = self._tables[query.projection.name]
+        parts: list[str] = ["1"]
+        values: list[Any] = []
+        if query.session_id:
+            parts.append("p.stream = (SELECT stream FROM streams WHERE session_id = ?)")
+            values.append(query.session_id)
+        for condition in query.where:
+            part, more = _condition_sql(condition)
+            parts.append(part)
+            values += more
+        order = f"p.c_{query.order}" if query.order else "p.key"
+        direction = "DESC" if query.descending else "ASC"
+        if query.after is not None:
+            compare = "<" if query.descending else ">"
+            parts.append(f"({order}, p.key) {compare} (?, ?)")
+            values += query.after
+        sql = (
+            f"SELECT s.session_id, p.key, p.data FROM {table} p JOIN streams s USING (stream) "
+            f"WHERE {' AND '.join(parts)} ORDER BY {order} {direction}, p.key {direction} LIMIT ?"
+        )
+        return sql, [*values, query.limit]
+
+
+def _condition_sql(condition: Condition) -> tuple[str, list[Any]]:
+    column = f"p.c_{condition.column}"
+    if condition.operator == "in":
+        wanted = condition.value if isinstance(condition.value, tuple) else (condition.value,)
+        return f"{column} IN ({', '.join('?' * len(wanted))})", list(wanted)
+    if condition.operator == "contains":
+        return f"instr(casefold({column}), casefold(?)) > 0", [condition.value]
+    return f"{column} {condition.operator} ?", [condition.value]

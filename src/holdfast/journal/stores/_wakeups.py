@@ -1,0 +1,46 @@
+"""Waiting for a change: told at once by this process, found by asking for the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+_FIRST_POLL_S = 0.01
+_LONGEST_POLL_S = 0.1
+
+
+class Wakeups:
+    """Wakes everyone who waits whenever this process has changed something."""
+
+    def __init__(self) -> None:
+        """Start with nobody waiting."""
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def notify(self) -> None:
+        """Wake all who wait now."""
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
+        """Return as soon as `is_there` holds or something changed here; say which by time.
+
+        Returns `False` only when the time is up and nothing was seen.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        pause = _FIRST_POLL_S
+        while not is_there():
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            future: asyncio.Future[None] = loop.create_future()
+            self._waiting.add(future)
+            try:
+                await asyncio.wait_for(future, min(pause, left))
+                return True
+            except TimeoutError:
+                pause = min(pause * 1.5, _LONGEST_POLL_S)
+            finally:
+                self._waiting.discard(future)
+        return True

@@ -1,0 +1,308 @@
+"""The journal in memory: for tests, and for work that nobody wants to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import AlreadyExists, LeaseLost, NotFound, StaleWriter
+from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, link, seal
+from holdfast.journal.payloads import Payload
+from holdfast.journal.projection import (
+    AnyProjection,
+    Condition,
+    KeyedRow,
+    RowQuery,
+    by_kind,
+    check_query,
+)
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head
+from holdfast.journal.stores._wakeups import Wakeups
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+_Rows = dict[tuple[str, str, str], Any]
+
+
+class _Stream:
+    """One session: its events and its lease."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.epoch = 0
+        self.owner = ""
+        self.lease_expires = 0.0
+
+    def head(self, session_id: str) -> Head:
+        last = self.events[-1] if self.events else None
+        return Head(
+            session_id=session_id,
+            session_seq=last.session_seq if last else 0,
+            hash=last.hash if last else GENESIS,
+            epoch=self.epoch,
+            owner=self.owner,
+            lease_expires=self.lease_expires,
+        )
+
+
+class MemoryStore:
+    """Keeps everything in this process; gone when the process ends."""
+
+    def __init__(self, *, projections: Sequence[AnyProjection] = (), clock: Clock = SYSTEM) -> None:
+        """Start empty."""
+        self._clock = clock
+        self._projections = tuple(projections)
+        self._by_kind = by_kind(projections)
+        self._streams: dict[str, _Stream] = {}
+        self._rows: _Rows = {}
+        self._seq = 0
+        self._wakeups = Wakeups()
+
+    async def open(self) -> None:
+        """Nothing to prepare."""
+
+    async def close(self) -> None:
+        """Nothing to give back; the records stay readable while the object lives."""
+
+    async def append(self, request: AppendRequest) -> tuple[Event, ...]:
+        """Store a batch and its rows; see `Store.append`."""
+        stream = self._writable(request)
+        head = stream.head(request.session_id)
+        sealed: list[tuple[Event, Payload]] = []
+        previous, number = head.hash, head.session_seq
+        for draft in request.drafts:
+            number += 1
+            previous = link(draft, request.session_id, number, head.epoch, previous)
+            event = seal(
+                draft,
+                seq=self._seq + len(sealed) + 1,
+                session_id=request.session_id,
+                session_seq=number,
+                epoch=head.epoch,
+                hash=previous,
+            )
+            sealed.append((event, draft.value))
+        # Fold first: a projection that fails must leave nothing behind.
+        self._rows.update(self._folded(sealed))
+        self._streams.setdefault(request.session_id, stream)
+        stream.events += [event for event, _ in sealed]
+        self._seq += len(sealed)
+        if request.release:
+            stream.owner, stream.lease_expires = "", 0.0
+        self._wakeups.notify()
+        return tuple(event for event, _ in sealed)
+
+    async def restore(self, events: Sequence[Event]) -> None:
+        """Store a whole session as it was elsewhere; see `Store.restore`."""
+        session_id = events[0].session_id
+        if session_id in self._streams:
+            raise AlreadyExists(kind="session", value=session_id)
+        stream = _Stream()
+        stream.epoch = max(event.epoch for event in events)
+        stream.events = [
+            msgspec.structs.replace(event, seq=self._seq + number)
+            for number, event in enumerate(events, 1)
+        ]
+        folded = [event for event in stream.events if event.kind in self._by_kind]
+        self._rows.update(self._folded([(event, event.decode()) for event in folded]))
+        self._streams[session_id] = stream
+        self._seq += len(events)
+        self._wakeups.notify()
+
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        kinds: frozenset[str] | None = None,
+        seqs: Sequence[int] | None = None,
+    ) -> list[Event]:
+        """Return events of one session in order; see `Store.read`."""
+        stream = self._streams.get(session_id)
+        wanted = None if seqs is None else set(seqs)
+        found = [
+            event
+            for event in (stream.events if stream else ())
+            if (event.session_seq > after if wanted is None else event.session_seq in wanted)
+            and (kinds is None or event.kind in kinds)
+        ]
+        return found[:limit]
+
+    async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
+        """Return events of all sessions in the order of `seq`."""
+        return [event for event in self._all_events() if event.seq > after][:limit]
+
+    async def last_seq(self) -> int:
+        """Return the highest `seq`, 0 when there is none."""
+        return self._seq
+
+    async def heads(self, session_id: str | None = None) -> list[Head]:
+        """Return the ends of all chains, or of one."""
+        return [
+            stream.head(name)
+            for name, stream in self._streams.items()
+            if session_id is None or name == session_id
+        ]
+
+    async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
+        """Return the rows of a projection that a query describes."""
+        check_query(query)
+
+        def rank(found: KeyedRow[Row]) -> tuple[Any, str]:
+            return (getattr(found.row, query.order) if query.order else found.key, found.key)
+
+        matching = [
+            KeyedRow(session_id, key, row)
+            for (name, session_id, key), row in self._rows.items()
+            if name == query.projection.name
+            and query.session_id in ("", session_id)
+            and all(_holds(condition, row) for condition in query.where)
+        ]
+        matching.sort(key=rank, reverse=query.descending)
+        if query.after is not None:
+            edge = query.after
+            matching = [
+                found
+                for found in matching
+                if (rank(found) < edge if query.descending else rank(found) > edge)
+            ]
+        return matching[: query.limit]
+
+    async def acquire(self, session_id: str, owner: str, ttl_s: float) -> Head | None:
+        """Take the session's lease with the next epoch, or return `None` when it is held."""
+        stream = self._existing(session_id)
+        now = self._clock.now()
+        if stream.lease_expires > now:
+            return None
+        stream.epoch += 1
+        stream.owner, stream.lease_expires = owner, now + ttl_s
+        return stream.head(session_id)
+
+    def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
+        """Prolong leases; returns those that are lost."""
+        lost = set()
+        for session_id, epoch in held.items():
+            stream = self._streams.get(session_id)
+            if stream is None or (stream.epoch, stream.owner) != (epoch, owner):
+                lost.add(session_id)
+            else:
+                stream.lease_expires = self._clock.now() + ttl_s
+        return lost
+
+    async def release(self, session_id: str, epoch: int) -> None:
+        """Give a lease back; one that is already lost is left alone."""
+        stream = self._streams.get(session_id)
+        if stream is not None and stream.epoch == epoch:
+            stream.owner, stream.lease_expires = "", 0.0
+            self._wakeups.notify()
+
+    async def redact(self, session_id: str, reduced: dict[int, bytes], note: Draft) -> None:
+        """Replace payloads by their redacted form and append the note that says so."""
+        await self.append(AppendRequest(session_id=session_id, drafts=(note,), epoch=None))
+        events = self._streams[session_id].events
+        for number, data in reduced.items():
+            events[number - 1] = msgspec.structs.replace(
+                events[number - 1], payload=data, is_redacted=True
+            )
+
+    async def delete(self, session_id: str, note: Draft, epoch: int) -> None:
+        """Remove a session held under `epoch`; the note goes to the system chain."""
+        stream = self._existing(session_id)
+        if stream.epoch != epoch:
+            raise LeaseLost(session_id=session_id, current=stream.epoch, held=epoch)
+        await self.append(AppendRequest(session_id=SYSTEM_SESSION, drafts=(note,), epoch=None))
+        del self._streams[session_id]
+        self._rows = {place: row for place, row in self._rows.items() if place[1] != session_id}
+
+    async def rebuild(self, progress: Callable[[int, int], None]) -> int:
+        """Drop and rebuild all projections."""
+        events = self._all_events()
+        self._rows = {}
+        folded = [event for event in events if event.kind in self._by_kind]
+        self._rows = self._folded([(event, event.decode()) for event in folded])
+        progress(len(events), len(events))
+        return len(events)
+
+    async def collect(self) -> dict[str, int]:
+        """Nothing to collect: content lives as long as an event refers to it."""
+        return {"blobs": 0, "bytes": 0}
+
+    async def changed(self, after: int, timeout_s: float) -> bool:
+        """Wait until an event beyond `after` exists, a lease was released, or time is up."""
+        return await self._wakeups.wait(lambda: self._seq > after, timeout_s)
+
+    async def stats(self) -> dict[str, Any]:
+        """Count sessions, events, blobs and bytes."""
+        events = self._all_events()
+        large = {e.payload_digest for e in events if len(e.payload) > BLOB_THRESHOLD}
+        return {
+            "sessions": len(self._streams),
+            "events": len(events),
+            "blobs": len(large),
+            "bytes": sum(len(event.payload) for event in events),
+        }
+
+    def _all_events(self) -> list[Event]:
+        events = [event for stream in self._streams.values() for event in stream.events]
+        return sorted(events, key=lambda event: event.seq)
+
+    def _existing(self, session_id: str) -> _Stream:
+        stream = self._streams.get(session_id)
+        if stream is None:
+            raise NotFound(kind="session", value=session_id)
+        return stream
+
+    def _writable(self, request: AppendRequest) -> _Stream:
+        session_id = request.session_id
+        stream = self._streams.get(session_id)
+        if stream is None:
+            if not request.must_be_new and session_id != SYSTEM_SESSION:
+                raise NotFound(kind="session", value=session_id)
+            stream = _Stream()
+        elif request.must_be_new:
+            raise AlreadyExists(kind="session", value=session_id)
+        if request.epoch is not None and request.epoch != stream.epoch:
+            raise LeaseLost(session_id=session_id, current=stream.epoch, held=request.epoch)
+        last = len(stream.events)
+        if request.after is not None and request.after != last:
+            raise StaleWriter(session_id=session_id, current=last, expected=request.after)
+        return stream
+
+    def _folded(self, events: Sequence[tuple[Event, Payload]]) -> _Rows:
+        rows: _Rows = {}
+        for event, payload in events:
+            for projection in self._by_kind.get(event.kind, ()):
+                key = projection.key(event, payload)
+                if not key:
+                    continue
+                place = (projection.name, event.session_id, key)
+                old = rows.get(place, self._rows.get(place))
+                rows[place] = projection.apply(old, event, payload)
+        for place in [place for place, row in rows.items() if row is None]:
+            self._rows.pop(place, None)
+            del rows[place]
+        return rows
+
+
+def _holds(condition: Condition, row: Any) -> bool:  # noqa: ANN401 - rows of any projection
+    have, want = getattr(row, condition.column), condition.value
+    match condition.operator:
+        case "=":
+            return bool(have == want)
+        case "!=":
+            return bool(have != want)
+        case "<":
+            return bool(have < want)
+        case "<=":
+            return bool(have <= want)
+        case ">":
+            return bool(have > want)
+        case ">=":
+            return bool(have >= want)
+        case "in":
+            return have in (want if isinstance(want, tuple) else (want,))
+        case "contains":
+            return str(want).casefold() in str(have).casefold()

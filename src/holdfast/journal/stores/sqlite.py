@@ -1,0 +1,615 @@
+"""The journal in one SQLite file: the default store."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import (
+    AlreadyExists,
+    LeaseLost,
+    NotFound,
+    StaleWriter,
+    StorageError,
+)
+from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, link, seal
+from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check_query
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head
+from holdfast.journal.stores import _sqlite_file as file
+from holdfast.journal.stores._group_commit import GroupCommit
+from holdfast.journal.stores._sqlite_errors import translate
+from holdfast.journal.stores._sqlite_rows import RowTables
+from holdfast.journal.stores._wakeups import Wakeups
+
+T = TypeVar("T")
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+_INLINE, _BLOB, _REDACTED = 0, 1, 2
+_HEAD = """
+SELECT s.stream, s.session_id, s.epoch, s.owner, s.lease_expires,
+       coalesce(e.session_seq, 0), e.hash
+FROM streams s LEFT JOIN events e ON e.stream = s.stream AND e.session_seq =
+     (SELECT max(session_seq) FROM events WHERE stream = s.stream)
+"""
+_FENCE = "SELECT epoch, (SELECT max(seq) FROM events) FROM streams WHERE stream = ?"
+_ONE_HEAD = _HEAD + "WHERE s.session_id = ?"
+_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_FENCED = (
+    "INSERT INTO events VALUES (NULL, (SELECT stream FROM streams WHERE stream = ? AND epoch = ?), "
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_EVENTS = """
+SELECT e.seq, s.session_id, e.session_seq, e.kind, e.version, e.time, e.run_id, e.agent_path,
+       e.correlation_id, e.causation_id, e.epoch, e.digest, e.hash, e.placement,
+       coalesce(e.payload, (SELECT data FROM blobs b WHERE b.digest = e.digest))
+FROM events e JOIN streams s USING (stream)
+"""
+_SHORT_READ = 256
+"""Reads of at most this many records are quicker than a hop to a thread."""
+
+
+class SqliteStore:
+    """One file, one writer connection, any number of processes.
+
+    `durability`: `process` survives the end of the process at any moment, `power` also a
+    power cut. Events that declare it reach the disk at once in either case.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        projections: Sequence[AnyProjection] = (),
+        durability: Literal["process", "power"] = "process",
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Remember what to open; nothing is touched before `open`."""
+        self.path = Path(path)
+        self._tables = RowTables(projections)
+        self._durability = durability
+        self._clock = clock
+        self._wakeups = Wakeups()
+        self._writer: GroupCommit | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._readers = ThreadPoolExecutor(1, thread_name_prefix="holdfast-read")
+        self._ends = _KnownEnds()
+
+    async def open(self) -> None:
+        """Open the file, creating it (mode 0600) or migrating it where needed.
+
+        Raises:
+            StorageDamaged: the file is no database of ours; it is left untouched.
+            SchemaTooNew: a newer Holdfast wrote it; it is left untouched.
+            StorageReadOnly: the place cannot be written.
+        """
+        await asyncio.to_thread(self._prepare)
+        self._reader = file.connect(self.path)
+        self._writer = GroupCommit(
+            file.connect(self.path),
+            str(self.path),
+            always_synced=self._durability == "power",
+            on_rollback=self._ends.forget,
+        )
+
+    async def close(self) -> None:
+        """Commit what was accepted, then close all connections."""
+        if self._writer is not None:
+            await self._writer.close()
+            self._writer = None
+        await asyncio.to_thread(self._readers.shutdown)
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    async def append(self, request: AppendRequest) -> tuple[Event, ...]:
+        """Store a batch and its rows in one transaction; see `Store.append`."""
+        events = self._append_at_once(request)
+        if events is None:
+            events = await self._write(lambda c: self._append(c, request), request.is_synced)
+        self._wakeups.notify()
+        return events
+
+    async def restore(self, events: Sequence[Event]) -> None:
+        """Store a whole session as it was elsewhere; see `Store.restore`."""
+        await self._write(lambda c: self._restore(c, events), is_synced=True)
+        self._wakeups.notify()
+
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        kinds: frozenset[str] | None = None,
+        seqs: Sequence[int] | None = None,
+    ) -> list[Event]:
+        """Return events of one session in order; see `Store.read`."""
+        sql = _EVENTS + "WHERE e.stream = (SELECT stream FROM streams WHERE session_id = ?)"
+        values: list[Any] = [session_id]
+        if seqs is None:
+            sql += " AND e.session_seq > ?"
+            values.append(after)
+        else:
+            sql += f" AND e.session_seq IN ({', '.join('?' * len(seqs))})"
+            values += seqs
+        if kinds is not None:
+            sql += f" AND e.kind IN ({', '.join('?' * len(kinds))})"
+            values += sorted(kinds)
+        sql += " ORDER BY e.session_seq LIMIT ?"
+        return await self._read(lambda c: _events(c, sql, [*values, limit]), limit)
+
+    async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
+        """Return events of all sessions in the order of `seq`.
+
+        Numbers are given inside the one write transaction, so no lower one can appear later.
+        """
+        sql = _EVENTS + "WHERE e.seq > ? ORDER BY e.seq LIMIT ?"
+        return await self._read(lambda c: _events(c, sql, [after, limit]), limit)
+
+    async def last_seq(self) -> int:
+        """Return the highest `seq`, 0 when there is none."""
+        return await self._read(_last_seq, 1)
+
+    async def heads(self, session_id: str | None = None) -> list[Head]:
+        """Return the ends of all chains, or of one."""
+        if session_id is None:
+            return await self._read(lambda c: [_head(row) for row in c.execute(_HEAD)])
+        return await self._read(
+            lambda c: [_head(row) for row in c.execute(_ONE_HEAD, (session_id,))], 1
+        )
+
+    async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
+        """Return the rows of a projection that a query describes."""
+        check_query(query)
+        return await self._read(lambda c: self._tables.select(c, query), query.limit)
+
+    async def acquire(self, session_id: str, owner: str, ttl_s: float) -> Head | None:
+        """Take the session's lease with the next epoch, or return `None` when it is held."""
+
+        def write(connection: sqlite3.Connection) -> Head | None:
+            now = self._clock.now()
+            _find_head(connection, session_id)
+            taken = connection.execute(
+                "UPDATE streams SET epoch = epoch + 1, owner = ?, lease_expires = ? "
+                "WHERE session_id = ? AND lease_expires <= ?",
+                (owner, now + ttl_s, session_id, now),
+            )
+            return _find_head(connection, session_id) if taken.rowcount else None
+
+        return await self._write(write)
+
+    def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
+        """Prolong leases from a thread, on a connection of its own."""
+        lost = set()
+        try:
+            connection = file.connect(self.path)
+            try:
+                with connection:
+                    connection.execute("BEGIN IMMEDIATE")
+                    for session_id, epoch in held.items():
+                        updated = connection.execute(
+                            "UPDATE streams SET lease_expires = ? "
+                            "WHERE session_id = ? AND epoch = ? AND owner = ?",
+                            (self._clock.now() + ttl_s, session_id, epoch, owner),
+                        )
+                        if not updated.rowcount:
+                            lost.add(session_id)
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise translate(error, str(self.path)) from error
+        return lost
+
+    async def release(self, session_id: str, epoch: int) -> None:
+        """Give a lease back; one that is already lost is left alone."""
+        await self._write(lambda c: _release(c, session_id, epoch))
+        self._wakeups.notify()
+
+    async def redact(self, session_id: str, reduced: dict[int, bytes], note: Draft) -> None:
+        """Replace payloads by their redacted form and append the note that says so."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            request = AppendRequest(session_id=session_id, drafts=(note,), epoch=None)
+            self._append(connection, request)
+            connection.executemany(
+                "UPDATE events SET payload = ?, placement = ? WHERE session_seq = ? AND "
+                "stream = (SELECT stream FROM streams WHERE session_id = ?)",
+                [(data, _REDACTED, number, session_id) for number, data in reduced.items()],
+            )
+
+        await self._write(write, is_synced=True)
+        self._wakeups.notify()
+
+    async def delete(self, session_id: str, note: Draft, epoch: int) -> None:
+        """Remove a session held under `epoch`; the note goes to the system chain."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            stream, head = _locate(connection, session_id)
+            if head.epoch != epoch:
+                raise LeaseLost(session_id=session_id, current=head.epoch, held=epoch)
+            # The note comes first, so that the highest `seq` is never removed.
+            self._append(
+                connection, AppendRequest(session_id=SYSTEM_SESSION, drafts=(note,), epoch=None)
+            )
+            self._tables.forget(connection, stream)
+            connection.execute("DELETE FROM events WHERE stream = ?", (stream,))
+            connection.execute("DELETE FROM streams WHERE stream = ?", (stream,))
+
+        await self._write(write, is_synced=True)
+        self._wakeups.notify()
+
+    async def rebuild(self, progress: Callable[[int, int], None]) -> int:
+        """Drop and rebuild all projections in one transaction."""
+
+        def work() -> int:
+            with file.exclusive(self.path) as connection:
+                return self._rebuild(connection, progress)
+
+        return await asyncio.to_thread(work)
+
+    async def collect(self) -> dict[str, int]:
+        """Remove blobs that no event refers to, and give space back to the disk."""
+
+        def work() -> dict[str, int]:
+            with file.exclusive(self.path) as connection:
+                removed = connection.execute(
+                    "DELETE FROM blobs WHERE digest NOT IN "
+                    "(SELECT digest FROM events WHERE placement = 1)"
+                ).rowcount
+            before = file.size(self.path)
+            file.give_back_space(self.path)
+            return {"blobs": removed, "bytes": max(0, before - file.size(self.path))}
+
+        return await asyncio.to_thread(work)
+
+    async def changed(self, after: int, timeout_s: float) -> bool:
+        """Wait until an event beyond `after` exists, a lease was released, or time is up.
+
+        Changes of this process are known at once, those of others are found by asking.
+        """
+
+        def has_more() -> bool:
+            return _last_seq(self._connection()) > after
+
+        return await self._wakeups.wait(has_more, timeout_s)
+
+    async def stats(self) -> dict[str, Any]:
+        """Count sessions, events, blobs and bytes."""
+
+        def count(connection: sqlite3.Connection) -> dict[str, Any]:
+            sessions, events, blobs = connection.execute(
+                "SELECT (SELECT count(*) FROM streams), (SELECT count(*) FROM events), "
+                "(SELECT count(*) FROM blobs)"
+            ).fetchone()
+            return {"sessions": sessions, "events": events, "blobs": blobs}
+
+        return {**await self._read(count), "bytes": file.size(self.path)}
+
+    # --- inside a transaction ---------------------------------------------------------
+
+    def _append_at_once(self, request: AppendRequest) -> tuple[Event, ...] | None:
+        """Store one event that touches no row with one fenced statement.
+
+        The most frequent append by far, and half the price of a transaction. A stale epoch
+        leaves `stream` empty, a moved chain meets a taken number: either violates a
+        constraint, nothing is stored, and the long way finds out why.
+        """
+        draft = request.drafts[0]
+        if (
+            self._writer is None
+            or len(request.drafts) > 1
+            or request.release
+            or request.is_synced
+            or request.must_be_new
+            or len(draft.payload) > BLOB_THRESHOLD
+            or self._tables.folds(draft.kind)
+        ):
+            return None
+        end = self._ends.get(request.session_id)
+        if end is None or request.epoch not in (None, end.epoch):
+            return None
+        if request.after not in (None, end.session_seq):
+            return None
+        session_id, number, epoch = request.session_id, end.session_seq + 1, end.epoch
+        hash, origin = link(draft, session_id, number, epoch, end.hash), draft.origin
+        seq = self._writer.insert_at_once(
+            _INSERT_FENCED,
+            (
+                end.stream,
+                epoch,
+                number,
+                draft.kind,
+                draft.version,
+                draft.time,
+                origin.run_id,
+                origin.agent_path,
+                origin.correlation_id,
+                origin.causation_id,
+                epoch,
+                bytes.fromhex(draft.payload_digest),
+                bytes.fromhex(hash),
+                _INLINE,
+                draft.payload,
+            ),
+        )
+        if seq is None:
+            return None
+        self._ends.move(session_id, _End(end.stream, epoch, number, hash), seq=seq, written=1)
+        return (
+            seal(
+                draft,
+                seq=seq,
+                session_id=session_id,
+                session_seq=number,
+                epoch=epoch,
+                hash=hash,
+            ),
+        )
+
+    def _append(self, connection: sqlite3.Connection, request: AppendRequest) -> tuple[Event, ...]:
+        session_id = request.session_id
+        end = self._ends.look_up(connection, session_id)
+        if end is None:
+            end = self._create_stream(connection, request)
+        elif request.must_be_new:
+            raise AlreadyExists(kind="session", value=session_id)
+        if request.epoch is not None and request.epoch != end.epoch:
+            raise LeaseLost(session_id=session_id, current=end.epoch, held=request.epoch)
+        if request.after is not None and request.after != end.session_seq:
+            raise StaleWriter(
+                session_id=session_id, current=end.session_seq, expected=request.after
+            )
+        sealed = []
+        previous, number, seq = end.hash, end.session_seq, self._ends.seq
+        for draft in request.drafts:
+            number, seq = number + 1, seq + 1
+            previous = link(draft, session_id, number, end.epoch, previous)
+            event = seal(
+                draft,
+                seq=seq,
+                session_id=session_id,
+                session_seq=number,
+                epoch=end.epoch,
+                hash=previous,
+            )
+            _insert(connection, end.stream, event)
+            sealed.append((event, draft.value))
+        self._tables.fold(connection, end.stream, sealed)
+        if request.release:
+            _release(connection, session_id, end.epoch)
+        moved = _End(end.stream, end.epoch, number, previous)
+        self._ends.move(session_id, moved, seq=seq, written=len(sealed))
+        return tuple(event for event, _ in sealed)
+
+    def _create_stream(self, connection: sqlite3.Connection, request: AppendRequest) -> _End:
+        session_id = request.session_id
+        if not request.must_be_new and session_id != SYSTEM_SESSION:
+            raise NotFound(kind="session", value=session_id)
+        row = connection.execute("INSERT INTO streams (session_id) VALUES (?)", (session_id,))
+        return _End(row.lastrowid or 0, 0, 0, GENESIS)
+
+    def _restore(self, connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+        session_id = events[0].session_id
+        if connection.execute(_ONE_HEAD, (session_id,)).fetchone() is not None:
+            raise AlreadyExists(kind="session", value=session_id)
+        connection.execute(
+            "INSERT INTO streams (session_id, epoch) VALUES (?, ?)",
+            (session_id, max(event.epoch for event in events)),
+        )
+        stream, _ = _locate(connection, session_id)
+        last = _last_seq(connection)
+        sealed = [
+            msgspec.structs.replace(event, seq=last + number)
+            for number, event in enumerate(events, 1)
+        ]
+        for event in sealed:
+            _insert(connection, stream, event)
+        folded = [event for event in sealed if self._tables.folds(event.kind)]
+        self._tables.fold(connection, stream, [(event, event.decode()) for event in folded])
+
+    def _rebuild(self, connection: sqlite3.Connection, progress: Callable[[int, int], None]) -> int:
+        self._tables.recreate(connection)
+        total = connection.execute("SELECT count(*) FROM events").fetchone()[0]
+        done, seq = 0, 0
+        streams = dict(connection.execute("SELECT session_id, stream FROM streams"))
+        while chunk := _events(
+            connection, _EVENTS + "WHERE e.seq > ? ORDER BY e.seq LIMIT 1000", [seq]
+        ):
+            for event in chunk:
+                if self._tables.folds(event.kind):
+                    stream = streams[event.session_id]
+                    self._tables.fold(connection, stream, [(event, event.decode())])
+            done, seq = done + len(chunk), chunk[-1].seq
+            progress(done, total)
+        return done
+
+    # --- connections ------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        file.prepare(self.path)
+        with file.exclusive(self.path) as connection:
+            if self._tables.outdated(connection):
+                self._rebuild(connection, lambda done, total: None)
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._reader is None:
+            raise StorageError(path=str(self.path), detail="the store is not open")
+        return self._reader
+
+    async def _write(self, write: Callable[[sqlite3.Connection], T], is_synced: bool = False) -> T:
+        if self._writer is None:
+            raise StorageError(path=str(self.path), detail="the store is not open")
+        return await self._writer.run(write, is_synced=is_synced)
+
+    async def _read(
+        self, read: Callable[[sqlite3.Connection], T], records: int = _SHORT_READ + 1
+    ) -> T:
+        try:
+            if records <= _SHORT_READ:
+                return read(self._connection())
+            self._connection()
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._readers, self._long_read, read)
+        except sqlite3.Error as error:
+            raise translate(error, str(self.path)) from error
+
+    def _long_read(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        connection = file.connect(self.path)
+        try:
+            return read(connection)
+        finally:
+            connection.close()
+
+
+class _End(NamedTuple):
+    """Where a session's chain ends."""
+
+    stream: int
+    epoch: int
+    session_seq: int
+    hash: str
+
+
+class _KnownEnds:
+    """Remembers where chains end, and notices when somebody else has moved one.
+
+    Whatever changes a chain raises the store's highest `seq`; as long as that is the one
+    this store wrote last, what it remembers is true. The epoch is always read afresh.
+    """
+
+    _MOST = 10_000
+
+    def __init__(self) -> None:
+        self.seq = -1
+        self._ends: dict[str, _End] = {}
+
+    def get(self, session_id: str) -> _End | None:
+        """Return what is remembered; it may be out of date."""
+        return self._ends.get(session_id)
+
+    def look_up(self, connection: sqlite3.Connection, session_id: str) -> _End | None:
+        """Return the end of a chain as of this transaction, `None` for an unknown session."""
+        known = self._ends.get(session_id)
+        if known is not None:
+            epoch, seq = connection.execute(_FENCE, (known.stream,)).fetchone() or (0, -2)
+            if seq == self.seq:
+                return known if epoch == known.epoch else known._replace(epoch=epoch)
+        seq = _last_seq(connection)
+        if seq != self.seq or len(self._ends) > self._MOST:
+            self._ends.clear()
+            self.seq = seq
+        found = connection.execute(_ONE_HEAD, (session_id,)).fetchone()
+        if found is None:
+            return None
+        head = _head(found)
+        return _End(found[0], head.epoch, head.session_seq, head.hash)
+
+    def move(self, session_id: str, end: _End, *, seq: int, written: int) -> None:
+        """Remember what was written last; `seq` is the highest number now."""
+        if seq - written != self.seq:
+            # Somebody else wrote in between; other chains may have moved.
+            self._ends.clear()
+        self._ends[session_id] = end
+        self.seq = seq
+
+    def forget(self) -> None:
+        """Forget everything: what was written last did not become durable."""
+        self._ends.clear()
+        self.seq = -1
+
+
+def _insert(connection: sqlite3.Connection, stream: int, event: Event) -> None:
+    placement, payload = _INLINE, event.payload
+    if event.is_redacted:
+        placement = _REDACTED
+    elif len(payload) > BLOB_THRESHOLD:
+        placement = _BLOB
+        connection.execute(
+            "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            (bytes.fromhex(event.payload_digest), payload),
+        )
+    connection.execute(
+        _INSERT,
+        (
+            event.seq,
+            stream,
+            event.session_seq,
+            event.kind,
+            event.version,
+            event.time,
+            event.run_id,
+            event.agent_path,
+            event.correlation_id,
+            event.causation_id,
+            event.epoch,
+            bytes.fromhex(event.payload_digest),
+            bytes.fromhex(event.hash),
+            placement,
+            None if placement == _BLOB else payload,
+        ),
+    )
+
+
+def _last_seq(connection: sqlite3.Connection) -> int:
+    found: int | None = connection.execute("SELECT max(seq) FROM events").fetchone()[0]
+    return found or 0
+
+
+def _events(connection: sqlite3.Connection, sql: str, values: list[Any]) -> list[Event]:
+    return [
+        Event(
+            seq=row[0],
+            session_id=row[1],
+            session_seq=row[2],
+            kind=row[3],
+            version=row[4],
+            time=row[5],
+            run_id=row[6],
+            agent_path=row[7],
+            correlation_id=row[8],
+            causation_id=row[9],
+            epoch=row[10],
+            payload_digest=row[11].hex(),
+            hash=row[12].hex(),
+            is_redacted=row[13] == _REDACTED,
+            # A blob that is gone reads as empty; `audit verify` then names the event.
+            payload=row[14] or b"",
+        )
+        for row in connection.execute(sql, values)
+    ]
+
+
+def _head(row: tuple[Any, ...]) -> Head:
+    return Head(
+        session_id=row[1],
+        epoch=row[2],
+        owner=row[3],
+        lease_expires=row[4],
+        session_seq=row[5],
+        hash=row[6].hex() if row[6] is not None else GENESIS,
+    )
+
+
+def _locate(connection: sqlite3.Connection, session_id: str) -> tuple[int, Head]:
+    found = connection.execute(_ONE_HEAD, (session_id,)).fetchone()
+    if found is None:
+        raise NotFound(kind="session", value=session_id)
+    return found[0], _head(found)
+
+
+def _find_head(connection: sqlite3.Connection, session_id: str) -> Head:
+    return _locate(connection, session_id)[1]
+
+
+def _release(connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
+    connection.execute(
+        "UPDATE streams SET owner = '', lease_expires = 0 WHERE session_id = ? AND epoch = ?",
+        (session_id, epoch),
+    )
