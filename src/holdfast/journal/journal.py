@@ -18,7 +18,7 @@ from holdfast.journal.envelope import (
 )
 from holdfast.journal.events import EventsRedacted
 from holdfast.journal.payloads import Payload, encode_payload
-from holdfast.journal.projection import KeyedRow, RowQuery
+from holdfast.journal.projection import KeyedRow, Projection, RowQuery
 from holdfast.journal.store import AppendRequest, Head, Store
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -102,7 +102,7 @@ class Journal:
         data = encode_payload(value)
         return Draft(
             kind=value.kind,
-            version=value.version,
+            version=value.schema_version,
             time=self.clock.now(),
             origin=origin,
             payload=data,
@@ -166,6 +166,12 @@ class Journal:
     async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
         """Return rows of a projection."""
         return await self.store.rows(query)
+
+    async def row(self, projection: Projection[Row], session_id: str, key: str) -> Row | None:
+        """Return one row of a projection, `None` when there is none."""
+        query = RowQuery(projection=projection, session_id=session_id, key=key, limit=1)
+        found = await self.store.rows(query)
+        return found[0].row if found else None
 
     async def head(self, session_id: str) -> Head | None:
         """Return the end of a session's chain, `None` when there is no such session."""

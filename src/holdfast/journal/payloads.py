@@ -22,13 +22,15 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What happened, without when and where; subclass it in `<room>/events.py`."""
 
     kind: ClassVar[str] = ""
-    version: ClassVar[int] = 1
+    schema_version: ClassVar[int] = 1
     is_open: ClassVar[bool] = False
     """Anyone may append it, not only the holder of the session's lease."""
     is_inherited: ClassVar[bool] = True
     """A fork takes it along."""
     is_synced: ClassVar[bool] = False
     """Reaches the disk before `append` returns, whatever the store's durability."""
+    has_content: ClassVar[bool] = False
+    """Holds what people wrote or tools returned; retention may remove it by `redacted`."""
 
     def redacted(self) -> Payload:
         """Return what may stay when the content has to go: ids and shape, no content."""
@@ -50,6 +52,7 @@ def payload(
     is_open: bool = False,
     is_inherited: bool = True,
     is_synced: bool = False,
+    has_content: bool = False,
 ) -> Callable[[type[P]], type[P]]:
     """Declare a payload class as the newest version of a kind of event."""
 
@@ -57,10 +60,11 @@ def payload(
         known = _types.get((kind, version))
         if known is not None and known.__qualname__ != cls.__qualname__:
             raise UsageError(detail=f"Event kind {kind} version {version} is declared twice.")
-        cls.kind, cls.version = kind, version
-        cls.is_open, cls.is_inherited, cls.is_synced = is_open, is_inherited, is_synced
+        cls.kind, cls.schema_version = kind, version
+        cls.is_open, cls.is_inherited = is_open, is_inherited
+        cls.is_synced, cls.has_content = is_synced, has_content
         _types[kind, version] = cls
-        if kind not in _latest or _latest[kind].version <= version:
+        if kind not in _latest or _latest[kind].schema_version <= version:
             _latest[kind] = cls
         _decoders[cls] = msgspec.json.Decoder(cls)
         return cls
@@ -108,14 +112,14 @@ def decode_payload(kind: str, version: int, data: bytes) -> Payload:
         StorageDamaged: the bytes are not what the kind promises.
     """
     newest = _latest.get(kind)
-    if newest is None or version > newest.version:
-        known = newest.version if newest else 0
+    if newest is None or version > newest.schema_version:
+        known = newest.schema_version if newest else 0
         raise SchemaTooNew(what=f"event kind {kind}", found=version, known=known)
     try:
-        if version == newest.version:
+        if version == newest.schema_version:
             return _decoders[newest].decode(data)
         value = msgspec.json.decode(data, type=JsonObject)
-        for step in range(version, newest.version):
+        for step in range(version, newest.schema_version):
             value = _upcasters[kind, step](value)
         return msgspec.convert(value, newest)
     except KeyError as error:

@@ -7,8 +7,9 @@ the same transaction as the events, and can drop and rebuild them at any time.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,38 +19,42 @@ from holdfast.journal.payloads import Payload
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 Scalar: TypeAlias = str | int | float | bool | None
-Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
+Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains", "outside"]
 
 
-class Projection(Protocol[Row]):
+class Projection(ABC, Generic[Row]):
     """A table of rows of one type, keyed within each session."""
 
-    name: str
+    name: ClassVar[str]
     """Lower-case letters and underscores; names the table."""
-    version: int
+    version: ClassVar[int]
     """Raise it when rows change their shape or meaning: the table is then rebuilt."""
     row_type: type[Row]
-    columns: tuple[str, ...]
+    columns: ClassVar[tuple[str, ...]]
     """Attributes of the row that can be filtered and sorted by; never `None`."""
-    indexes: tuple[tuple[str, ...], ...]
+    indexes: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Columns worth an index, for listings that must stay quick; `session` stands for it."""
-    kinds: frozenset[str]
+    kinds: ClassVar[frozenset[str]]
     """The kinds of events that it folds."""
 
+    @abstractmethod
     def key(self, event: Event, payload: Payload) -> str:
         """Return the key of the row that the event touches, or "" for none."""
-        ...
 
+    @abstractmethod
     def apply(self, row: Row | None, event: Event, payload: Payload) -> Row | None:
         """Return the row after the event; `None` removes it. Pure."""
-        ...
 
 
 AnyProjection: TypeAlias = Projection[Any]
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A comparison of one column; text is compared byte by byte, `contains` ignores case."""
+    """A comparison of one column.
+
+    Text is compared byte by byte, `contains` ignores case, `in` and `outside` take a tuple:
+    the values, or the two ends of a range that is left out.
+    """
 
     column: str
     operator: Operator
@@ -66,6 +71,7 @@ class RowQuery(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
 
     projection: Projection[Row]
     session_id: str = ""
+    key: str = ""
     where: tuple[Condition, ...] = ()
     order: str = ""
     descending: bool = False
@@ -95,6 +101,9 @@ def check_query(query: RowQuery[Any]) -> None:
                 detail=f"{query.projection.name} cannot be filtered or sorted by {column!r}; "
                 f"choose one of {', '.join(known)}."
             )
+    for condition in query.where:
+        if (condition.operator in ("in", "outside")) != isinstance(condition.value, tuple):
+            raise UsageError(detail=f"`{condition.operator}` cannot take {condition.value!r}.")
     if not 1 <= query.limit <= 10_000:
         raise UsageError(detail=f"A limit lies between 1 and 10000, not {query.limit}.")
 

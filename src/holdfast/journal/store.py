@@ -116,10 +116,14 @@ class Store(Protocol):
         ...
 
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
-        """Prolong leases (session to epoch) and return those that are lost.
+        """Say that `owner` lives, prolong its leases (session to epoch), return the lost ones.
 
         Called from a thread of its own, so that a blocked loop keeps its leases.
         """
+        ...
+
+    async def is_alive(self, owner: str) -> bool:
+        """Say whether an owner has renewed itself in time."""
         ...
 
     async def release(self, session_id: str, epoch: int) -> None:

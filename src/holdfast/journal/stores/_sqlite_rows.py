@@ -145,6 +145,9 @@ class RowTables:
         if query.session_id:
             parts.append("p.stream = (SELECT stream FROM streams WHERE session_id = ?)")
             values.append(query.session_id)
+        if query.key:
+            parts.append("p.key = ?")
+            values.append(query.key)
         for condition in query.where:
             part, more = _condition_sql(condition)
             parts.append(part)
@@ -164,9 +167,11 @@ class RowTables:
 
 def _condition_sql(condition: Condition) -> tuple[str, list[Any]]:
     column = f"p.c_{condition.column}"
-    if condition.operator == "in":
-        wanted = condition.value if isinstance(condition.value, tuple) else (condition.value,)
-        return f"{column} IN ({', '.join('?' * len(wanted))})", list(wanted)
+    value = condition.value
+    if isinstance(value, tuple):
+        if condition.operator == "outside":
+            return f"{column} NOT BETWEEN ? AND ?", list(value)
+        return f"{column} IN ({', '.join('?' * len(value))})", list(value)
     if condition.operator == "contains":
-        return f"instr(casefold({column}), casefold(?)) > 0", [condition.value]
-    return f"{column} {condition.operator} ?", [condition.value]
+        return f"instr(casefold({column}), casefold(?)) > 0", [value]
+    return f"{column} {condition.operator} ?", [value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -57,6 +58,7 @@ class MemoryStore:
         self._by_kind = by_kind(projections)
         self._streams: dict[str, _Stream] = {}
         self._rows: _Rows = {}
+        self._owners: dict[str, float] = {}
         self._seq = 0
         self._wakeups = Wakeups()
 
@@ -159,6 +161,7 @@ class MemoryStore:
             for (name, session_id, key), row in self._rows.items()
             if name == query.projection.name
             and query.session_id in ("", session_id)
+            and query.key in ("", key)
             and all(_holds(condition, row) for condition in query.where)
         ]
         matching.sort(key=rank, reverse=query.descending)
@@ -184,6 +187,7 @@ class MemoryStore:
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
         """Prolong leases; returns those that are lost."""
         lost = set()
+        self._owners[owner] = self._clock.now() + ttl_s
         for session_id, epoch in held.items():
             stream = self._streams.get(session_id)
             if stream is None or (stream.epoch, stream.owner) != (epoch, owner):
@@ -191,6 +195,10 @@ class MemoryStore:
             else:
                 stream.lease_expires = self._clock.now() + ttl_s
         return lost
+
+    async def is_alive(self, owner: str) -> bool:
+        """Say whether an owner has renewed itself in time."""
+        return self._owners.get(owner, 0.0) > self._clock.now()
 
     async def release(self, session_id: str, epoch: int) -> None:
         """Give a lease back; one that is already lost is left alone."""
@@ -287,22 +295,18 @@ class MemoryStore:
         return rows
 
 
-def _holds(condition: Condition, row: Any) -> bool:  # noqa: ANN401 - rows of any projection
-    have, want = getattr(row, condition.column), condition.value
-    match condition.operator:
-        case "=":
-            return bool(have == want)
-        case "!=":
-            return bool(have != want)
-        case "<":
-            return bool(have < want)
-        case "<=":
-            return bool(have <= want)
-        case ">":
-            return bool(have > want)
-        case ">=":
-            return bool(have >= want)
-        case "in":
-            return have in (want if isinstance(want, tuple) else (want,))
-        case "contains":
-            return str(want).casefold() in str(have).casefold()
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda have, want: have in want,
+    "outside": lambda have, want: not want[0] <= have <= want[1],
+    "contains": lambda have, want: want.casefold() in have.casefold(),
+}
+
+
+def _holds(condition: Condition, row: msgspec.Struct) -> bool:
+    return _COMPARE[condition.operator](getattr(row, condition.column), condition.value)

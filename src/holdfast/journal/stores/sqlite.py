@@ -188,24 +188,26 @@ class SqliteStore:
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
         """Prolong leases from a thread, on a connection of its own."""
         lost = set()
-        try:
-            connection = file.connect(self.path)
-            try:
-                with connection:
-                    connection.execute("BEGIN IMMEDIATE")
-                    for session_id, epoch in held.items():
-                        updated = connection.execute(
-                            "UPDATE streams SET lease_expires = ? "
-                            "WHERE session_id = ? AND epoch = ? AND owner = ?",
-                            (self._clock.now() + ttl_s, session_id, epoch, owner),
-                        )
-                        if not updated.rowcount:
-                            lost.add(session_id)
-            finally:
-                connection.close()
-        except sqlite3.Error as error:
-            raise translate(error, str(self.path)) from error
+        with file.exclusive(self.path) as connection:
+            now = self._clock.now()
+            connection.execute("REPLACE INTO owners VALUES (?, ?)", (owner, now + ttl_s))
+            connection.execute("DELETE FROM owners WHERE expires < ?", (now,))
+            for session_id, epoch in held.items():
+                updated = connection.execute(
+                    "UPDATE streams SET lease_expires = ? "
+                    "WHERE session_id = ? AND epoch = ? AND owner = ?",
+                    (now + ttl_s, session_id, epoch, owner),
+                )
+                if not updated.rowcount:
+                    lost.add(session_id)
         return lost
+
+    async def is_alive(self, owner: str) -> bool:
+        """Say whether an owner has renewed itself in time."""
+        sql = "SELECT 1 FROM owners WHERE owner = ? AND expires > ?"
+        return await self._read(
+            lambda c: c.execute(sql, (owner, self._clock.now())).fetchone() is not None, 1
+        )
 
     async def release(self, session_id: str, epoch: int) -> None:
         """Give a lease back; one that is already lost is left alone."""

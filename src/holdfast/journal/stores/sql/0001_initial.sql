@@ -43,3 +43,9 @@ CREATE TABLE projections (
     name TEXT PRIMARY KEY,
     version INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- Which processes are alive; each renews its row while it waits or works.
+CREATE TABLE owners (
+    owner TEXT PRIMARY KEY,
+    expires REAL NOT NULL
+) WITHOUT ROWID;

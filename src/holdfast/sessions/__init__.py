@@ -1,0 +1,1 @@
+"""Conversations: sessions, their messages, the turn queue, leases, forks."""

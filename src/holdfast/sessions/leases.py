@@ -1,0 +1,177 @@
+"""Leases: who may write to a session, kept alive by a thread.
+
+A blocked or busy event loop must not lose its sessions, so renewal does not run on it.
+A process that is stopped for longer than the lease lasts does lose them, and the epoch in
+the store then refuses whatever it still tries to write.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+import msgspec
+
+from holdfast.errors import HoldfastError, LeaseLost, SessionBusy
+from holdfast.ids import random_token
+from holdfast.journal.envelope import NO_ORIGIN, Event, Origin
+from holdfast.journal.journal import Journal
+from holdfast.journal.payloads import Payload
+
+DEFAULT_TTL_S = 30.0
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to write to one session under one epoch."""
+
+    session_id: str
+    epoch: int
+    session_seq: int
+
+
+class LeaseKeeper:
+    """Takes leases for this process and renews them until they are given back."""
+
+    def __init__(self, journal: Journal, *, ttl_s: float = DEFAULT_TTL_S) -> None:
+        """Prepare; the thread starts with the first lease."""
+        self.owner = random_token()
+        self._journal = journal
+        self._ttl_s = ttl_s
+        self._held: dict[str, int] = {}
+        self._guard = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    async def acquire(self, session_id: str) -> Lease | None:
+        """Take the session's lease, or return `None` while somebody else holds it.
+
+        Raises:
+            NotFound: there is no such session.
+        """
+        head = await self._journal.store.acquire(session_id, self.owner, self._ttl_s)
+        if head is None:
+            return None
+        with self._guard:
+            self._held[session_id] = head.epoch
+        self.show_presence()
+        return Lease(session_id=session_id, epoch=head.epoch, session_seq=head.session_seq)
+
+    async def wait_for(self, session_id: str, timeout_s: float) -> Lease:
+        """Take the lease as soon as it is free.
+
+        Raises:
+            SessionBusy: it was not free in time.
+        """
+        left = timeout_s
+        while True:
+            lease = await self.acquire(session_id)
+            if lease is not None:
+                return lease
+            if left <= 0:
+                raise SessionBusy(session_id=session_id)
+            started = self._journal.clock.monotonic()
+            await self._journal.store.changed(await self._journal.last_seq(), min(left, 0.25))
+            left -= max(self._journal.clock.monotonic() - started, 0.001)
+
+    async def release(self, lease: Lease) -> None:
+        """Give a lease back."""
+        self.let_go(lease)
+        await self._journal.store.release(lease.session_id, lease.epoch)
+
+    def let_go(self, lease: Lease) -> None:
+        """Stop renewing a lease that was released with the last append."""
+        with self._guard:
+            if self._held.get(lease.session_id) == lease.epoch:
+                del self._held[lease.session_id]
+
+    def show_presence(self) -> None:
+        """Let other processes know that this one lives, from now until `close`."""
+        if self._thread is None and not self._is_closed:
+            self._journal.store.renew({}, self.owner, self._ttl_s)
+            self._thread = threading.Thread(
+                target=self._renew_forever, name="holdfast-leases", daemon=True
+            )
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop renewing; leases that are still held run out by themselves."""
+        self._is_closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _renew_forever(self) -> None:
+        while not self._wake.wait(self._ttl_s / 3):
+            with self._guard:
+                held = dict(self._held)
+            try:
+                lost = self._journal.store.renew(held, self.owner, self._ttl_s)
+            except HoldfastError:
+                # A full disk or a long lock: try again soon; the epoch guards what is written.
+                continue
+            with self._guard:
+                for session_id in lost:
+                    if self._held.get(session_id) == held[session_id]:
+                        del self._held[session_id]
+
+
+class Writing:
+    """A short hold on a session, for changes outside a turn: enter, append, leave."""
+
+    def __init__(
+        self, journal: Journal, keeper: LeaseKeeper, session_id: str, timeout_s: float
+    ) -> None:
+        """Prepare; the lease is taken on entering."""
+        self._journal = journal
+        self._keeper = keeper
+        self._session_id = session_id
+        self._timeout_s = timeout_s
+        self._lease: Lease | None = None
+
+    async def __aenter__(self) -> Writing:
+        """Wait for the session and take its lease.
+
+        Raises:
+            SessionBusy: a turn holds the session for longer than the caller wants to wait.
+        """
+        self._lease = await self._keeper.wait_for(self._session_id, self._timeout_s)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the lease back."""
+        if self._lease is not None:
+            await self._keeper.release(self._lease)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which this hold writes."""
+        return self._held().epoch
+
+    async def append(
+        self, *payloads: Payload, origin: Origin = NO_ORIGIN, is_last: bool = False
+    ) -> tuple[Event, ...]:
+        """Append facts; with the last ones the lease is given back in the same commit."""
+        lease = self._held()
+        events = await self._journal.append(
+            self._session_id, payloads, epoch=lease.epoch, origin=origin, release=is_last
+        )
+        if is_last:
+            self.forget()
+        return events
+
+    def forget(self) -> None:
+        """Note that the lease ended with the session or with the last append."""
+        lease, self._lease = self._held(), None
+        self._keeper.let_go(lease)
+
+    def _held(self) -> Lease:
+        if self._lease is None:
+            raise LeaseLost(session_id=self._session_id, current="unknown", held="none")
+        return self._lease

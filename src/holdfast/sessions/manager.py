@@ -1,0 +1,434 @@
+"""Sessions: create, find, change, archive, fork, revert, delete.
+
+Every change is a fact in the journal; what is returned is what the facts add up to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast._version import __version__
+from holdfast.canonical import JsonObject, sha256_hex
+from holdfast.errors import NotFound, SessionBusy, UsageError
+from holdfast.ids import check_id, new_id
+from holdfast.journal.envelope import NO_ORIGIN, SYSTEM_SESSION, Draft, Event, Origin
+from holdfast.journal.events import SessionDeleted
+from holdfast.journal.journal import Journal
+from holdfast.journal.payloads import Payload
+from holdfast.journal.projection import Condition, RowQuery
+from holdfast.journal.store import AppendRequest
+from holdfast.messages import Message, Part
+from holdfast.sessions import events as facts
+from holdfast.sessions.leases import LeaseKeeper, Writing
+from holdfast.sessions.messages import MessageReader, compose, stored
+from holdfast.sessions.model import (
+    ForkPoint,
+    PermissionRule,
+    Session,
+    SessionState,
+    check_open,
+    check_transition,
+)
+from holdfast.sessions.pages import Page, fetch_page
+from holdfast.sessions.projections import RUNS, SESSIONS, Run
+
+SortField: TypeAlias = Literal[
+    "time_updated", "time_created", "title", "message_count", "total_cost"
+]
+_LARGEST_METADATA = 64 * 1024
+_WAIT_S = 10.0
+
+
+class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions a listing shows; what is not given does not matter."""
+
+    project_id: str | None = None
+    directory: str | None = None
+    parent_id: str | None = None
+    state: SessionState | None = None
+    title_contains: str | None = None
+    updated_after: float | None = None
+    updated_before: float | None = None
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return the filter as conditions on the sessions table."""
+        given = (
+            ("project_id", "=", self.project_id),
+            ("directory", "=", self.directory),
+            ("parent_id", "=", self.parent_id),
+            ("state", "=", self.state),
+            ("title", "contains", self.title_contains),
+            ("time_updated", ">=", self.updated_after),
+            ("time_updated", "<", self.updated_before),
+        )
+        return tuple(
+            Condition(column, operator, value)  # type: ignore[arg-type]
+            for column, operator, value in given
+            if value is not None
+        )
+
+
+class SessionManager:
+    """The sessions of one journal."""
+
+    def __init__(self, journal: Journal, keeper: LeaseKeeper) -> None:
+        """Work on this journal; the keeper holds leases for this process."""
+        self.journal = journal
+        self.keeper = keeper
+        self.messages = MessageReader(journal)
+
+    # --- create, find -----------------------------------------------------------------
+
+    async def create_session(
+        self,
+        title: str,
+        *,
+        project_id: str = "",
+        directory: str | os.PathLike[str] = ".",
+        parent_id: str = "",
+        permission: Sequence[PermissionRule] = (),
+        metadata: JsonObject | None = None,
+        ttl_s: float | None = None,
+        session_id: str = "",
+    ) -> Session:
+        """Begin a session and return it.
+
+        Without a `directory` it belongs to the current one; without a `project_id` the
+        project is the directory's. A `session_id` of one's own makes the call safe to repeat:
+        the second time it raises.
+
+        Raises:
+            AlreadyExists: there is a session with this id.
+            NotFound: there is no session `parent_id`.
+        """
+        if not title.strip():
+            raise UsageError(detail="A session needs a title.")
+        if parent_id:
+            await self.get_session(parent_id)
+        place = _absolute(directory)
+        name = check_id(session_id, "session") if session_id else new_id("ses")
+        if name == SYSTEM_SESSION:
+            raise UsageError(detail=f"The id {SYSTEM_SESSION!r} belongs to Holdfast itself.")
+        now = self.journal.clock.now()
+        created = facts.SessionCreated(
+            slug=_slug(title, name),
+            project_id=project_id or f"prj_{sha256_hex(place.encode())[:16]}",
+            directory=place,
+            title=title,
+            version=__version__,
+            parent_id=parent_id,
+            permission=tuple(permission),
+            expires_at=now + ttl_s if ttl_s is not None else 0.0,
+            metadata=_checked_metadata(metadata or {}),
+        )
+        await self.journal.append(name, [created], must_be_new=True)
+        return await self.get_session(name)
+
+    async def get_session(self, session_id: str) -> Session:
+        """Return a session by its id or slug.
+
+        Raises:
+            NotFound: there is none.
+        """
+        check_id(session_id, "session")
+        found = await self.journal.row(SESSIONS, session_id, session_id)
+        if found is None:
+            query = RowQuery(
+                projection=SESSIONS, where=(Condition("slug", "=", session_id),), limit=1
+            )
+            by_slug = await self.journal.rows(query)
+            if not by_slug:
+                raise NotFound(kind="session", value=session_id)
+            found = by_slug[0].row
+        return found
+
+    async def list_sessions(
+        self,
+        where: SessionFilter | None = None,
+        *,
+        sort: SortField = "time_updated",
+        descending: bool = True,
+        limit: int = 50,
+        cursor: str = "",
+    ) -> Page[Session]:
+        """Return a page of sessions, most recently used first unless asked otherwise."""
+        query = RowQuery(
+            projection=SESSIONS,
+            where=(where or SessionFilter()).conditions(),
+            order=sort,
+            descending=descending,
+            limit=limit,
+        )
+        return await fetch_page(self.journal, query, cursor, lambda found: found.row)
+
+    async def most_recent(self, where: SessionFilter | None = None) -> Session | None:
+        """Return the session that was used last, to go on with it."""
+        page = await self.list_sessions(where, limit=1)
+        return page.items[0] if page.items else None
+
+    # --- change -----------------------------------------------------------------------
+
+    async def update_session(
+        self,
+        session_id: str,
+        *,
+        title: str | None = None,
+        summary: str | None = None,
+        permission: Sequence[PermissionRule] | None = None,
+        metadata: JsonObject | None = None,
+        ttl_s: float | None = None,
+    ) -> Session:
+        """Change what is given and return the session; works while a turn is running.
+
+        `metadata` is merged key by key; a value of `None` removes the key.
+        """
+        session = await self.get_session(session_id)
+        changes = facts.SessionChanges(
+            title=msgspec.UNSET if title is None else _checked_title(title),
+            summary=msgspec.UNSET if summary is None else summary,
+            permission=msgspec.UNSET if permission is None else tuple(permission),
+            metadata=msgspec.UNSET if metadata is None else _merged(session.metadata, metadata),
+            expires_at=msgspec.UNSET if ttl_s is None else self.journal.clock.now() + ttl_s,
+        )
+        if changes == facts.SessionChanges():
+            return session
+        await self.journal.append(session.id, [facts.SessionUpdated(changes=changes)])
+        return await self.get_session(session.id)
+
+    async def change_state(
+        self, session_id: str, state: SessionState, *, reason: str = ""
+    ) -> Session:
+        """Bring a session to another state, if that is legal.
+
+        Raises:
+            InvalidTransition: with the states that are allowed instead.
+            SessionBusy: a turn holds the session.
+        """
+        session = await self.get_session(session_id)
+        check_transition(session, state)
+        async with self.writing(session.id) as hold:
+            session = await self.get_session(session.id)
+            check_transition(session, state)
+            if state == "archived":
+                fact: Payload = facts.SessionArchived(reason=reason)
+            elif state == "active":
+                fact = facts.SessionRestored(reason=reason)
+            else:
+                fact = facts.SessionStateChanged(state=state, reason=reason)
+            await hold.append(fact, is_last=True)
+        return await self.get_session(session.id)
+
+    async def archive_session(self, session_id: str, *, reason: str = "") -> Session:
+        """Put a session away; it can be restored."""
+        return await self.change_state(session_id, "archived", reason=reason)
+
+    async def restore_session(self, session_id: str, *, reason: str = "") -> Session:
+        """Make a session active again, whatever state it is in."""
+        return await self.change_state(session_id, "active", reason=reason)
+
+    async def delete_session(self, session_id: str, *, reason: str = "") -> None:
+        """Remove a session for good; only the fact that it existed remains.
+
+        Raises:
+            SessionBusy: a turn holds the session.
+        """
+        session = await self.get_session(session_id)
+        async with self.writing(session.id) as hold:
+            head = await self.journal.head(session.id)
+            assert head is not None
+            note = SessionDeleted(
+                session_id=session.id, last=head.session_seq, hash=head.hash, reason=reason
+            )
+            await self.journal.store.delete(session.id, self.journal.draft(note), hold.epoch)
+            hold.forget()
+
+    async def fork_session(
+        self, session_id: str, *, at: int | None = None, title: str = ""
+    ) -> Session:
+        """Begin a new session with everything up to event `at` (default: all) taken over.
+
+        Conversation and settings are taken over, runs and states are not; what the first
+        session spent is not counted again.
+
+        Raises:
+            UsageError: there is no event with this number.
+        """
+        source = await self.get_session(session_id)
+        events = await self.journal.read_all(source.id, up_to=at)
+        if at is not None and (not events or events[-1].session_seq != at):
+            last = events[-1].session_seq if events else 0
+            raise UsageError(detail=f"Session {source.id} has no event {at}; its last is {last}.")
+        point = ForkPoint(
+            session_id=source.id, session_seq=events[-1].session_seq, hash=events[-1].hash
+        )
+        name = new_id("ses")
+        fork_title = title or f"{source.title} (fork)"
+        created = msgspec.structs.replace(
+            events[0].expect(facts.SessionCreated),
+            title=fork_title,
+            slug=_slug(fork_title, name),
+            version=__version__,
+            forked_from=point,
+        )
+        taken = [_inherited(self.journal, event) for event in events[1:]]
+        drafts = (
+            self.journal.draft(created),
+            *[draft for draft in taken if draft is not None],
+            self.journal.draft(
+                facts.SessionUpdated(changes=facts.SessionChanges(title=fork_title))
+            ),
+            self.journal.draft(facts.SessionForked(source=point)),
+        )
+        request = AppendRequest(session_id=name, drafts=drafts, epoch=None, must_be_new=True)
+        await self.journal.store.append(request)
+        return await self.get_session(name)
+
+    async def revert_session(self, session_id: str, *, to: int) -> Session:
+        """Take everything after event `to` out of the conversation; the log keeps it.
+
+        Raises:
+            UsageError: there is no event with this number.
+            SessionBusy: a turn holds the session.
+        """
+        session = await self.get_session(session_id)
+        async with self.writing(session.id) as hold:
+            session = await self.get_session(session.id)
+            head = await self.journal.head(session.id)
+            if head is None or not 1 <= to <= head.session_seq:
+                raise UsageError(detail=f"Session {session.id} has no event {to}.")
+            count = await self.messages.count_until(session, to)
+            fact = facts.SessionReverted(to=to, message_count=count)
+            await hold.append(fact, is_last=True)
+        return await self.get_session(session.id)
+
+    # --- messages ---------------------------------------------------------------------
+
+    async def add_message(
+        self,
+        session_id: str,
+        role: str,
+        content: str | Sequence[Part],
+        *,
+        wait_s: float = _WAIT_S,
+        origin: Origin = NO_ORIGIN,
+    ) -> Message:
+        """Add a message outside a turn and return it.
+
+        Raises:
+            SessionBusy: a turn holds the session for longer than `wait_s`.
+            InvalidTransition: the session is not active.
+        """
+        session = await self.get_session(session_id)
+        check_open(session, self.journal.clock.now())
+        message = compose(session.id, role, content, self.journal.clock.now())
+        async with self.writing(session.id, wait_s=wait_s) as hold:
+            await self.check_idle(session.id)
+            fact = facts.MessageCreated(message=stored(message))
+            await hold.append(fact, origin=origin, is_last=True)
+        return message
+
+    async def update_part(self, session_id: str, message_id: str, part: Part) -> Message:
+        """Replace the part with the same id, or add it, and return the message."""
+        session = await self.get_session(session_id)
+        if not part.id:
+            raise UsageError(detail="A part needs an id to be replaced or added.")
+        async with self.writing(session.id) as hold:
+            await self.messages.row(session.id, message_id)
+            fact = facts.MessagePartUpdated(message_id=message_id, part=part)
+            await hold.append(fact, is_last=True)
+        return await self.messages.one(session, message_id)
+
+    async def delete_message(self, session_id: str, message_id: str) -> None:
+        """Take a message out of the conversation; the log keeps it until it is redacted."""
+        session = await self.get_session(session_id)
+        async with self.writing(session.id) as hold:
+            await self.messages.row(session.id, message_id)
+            await hold.append(facts.MessageDeleted(message_id=message_id), is_last=True)
+
+    # --- holding a session ------------------------------------------------------------
+
+    def writing(self, session_id: str, *, wait_s: float = _WAIT_S) -> Writing:
+        """Hold a session for a short change."""
+        return Writing(self.journal, self.keeper, session_id, wait_s)
+
+    async def check_idle(self, session_id: str) -> None:
+        """Refuse a change between the steps of a turn that crashed or is parked.
+
+        Raises:
+            SessionBusy: a run has begun and not ended.
+        """
+        query = RowQuery(
+            projection=RUNS,
+            session_id=session_id,
+            where=(Condition("status", "in", ("running", "parked")),),
+            limit=1,
+        )
+        if await self.journal.rows(query):
+            raise SessionBusy(session_id=session_id)
+
+    async def interrupted_runs(self) -> list[Run]:
+        """Return runs that were under way when their process ended; draining resumes them."""
+        query = RowQuery(
+            projection=RUNS, where=(Condition("status", "=", "running"),), limit=10_000
+        )
+        now = self.journal.clock.now()
+        found = []
+        for keyed in await self.journal.rows(query):
+            head = await self.journal.head(keyed.session_id)
+            if head is not None and head.lease_expires <= now:
+                found.append(keyed.row)
+        return found
+
+
+def _absolute(directory: str | os.PathLike[str]) -> str:
+    return os.path.abspath(directory)
+
+
+def _inherited(journal: Journal, event: Event) -> Draft | None:
+    value = event.decode()
+    if not value.is_inherited:
+        return None
+    origin = Origin(
+        run_id=event.run_id,
+        agent_path=event.agent_path,
+        correlation_id=event.correlation_id,
+        causation_id=event.causation_id,
+    )
+    return msgspec.structs.replace(journal.draft(value, origin), time=event.time)
+
+
+def _slug(title: str, session_id: str) -> str:
+    """Make a short readable name that is unique by the end of the session's id."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+    words = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-")
+    return f"{words or 'session'}-{session_id[-6:]}".replace("_", "-")
+
+
+def _checked_title(title: str) -> str:
+    if not title.strip():
+        raise UsageError(detail="A session needs a title.")
+    return title
+
+
+def _checked_metadata(metadata: JsonObject) -> JsonObject:
+    try:
+        size = len(msgspec.json.encode(metadata))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(detail=f"Metadata must be JSON: {error}") from error
+    if size > _LARGEST_METADATA:
+        raise UsageError(
+            detail=f"Metadata takes {size} bytes; at most {_LARGEST_METADATA} are kept with a "
+            "session. Keep large content in a message or a file."
+        )
+    return metadata
+
+
+def _merged(old: JsonObject, new: JsonObject) -> JsonObject:
+    merged = {**old, **new}
+    return _checked_metadata({key: value for key, value in merged.items() if value is not None})
