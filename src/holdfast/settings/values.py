@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 _FALSE: Final = frozenset({"false", "0", "no", "off"})
+_MAX_S: Final = 100 * 365 * 86400
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -32,7 +33,8 @@ def _parse_switch(value: object) -> bool:
 
 def _parse_duration(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        # Compared before it is converted: an integer may be too large for a float.
+        return float(value) if abs(value) <= _MAX_S else float(_MAX_S + 1)
     found = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
     if found is None:
         raise ValueError("must be seconds, or a number with s, m, h, d or w, such as 30d")
@@ -40,6 +42,8 @@ def _parse_duration(value: object) -> float:
 
 
 def _parse_none(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("must be a number or none")
     is_none = isinstance(value, str) and value.strip().lower() == "none"
     return None if is_none else value
 
@@ -86,7 +90,7 @@ Switch = Annotated[bool, BeforeValidator(_parse_switch)]
 """true/false, 1/0, yes/no, on/off, in any case."""
 
 Duration = Annotated[
-    float, BeforeValidator(_parse_duration), Field(gt=0, le=3_153_600_000, allow_inf_nan=False)
+    float, BeforeValidator(_parse_duration), Field(gt=0, le=_MAX_S, allow_inf_nan=False)
 ]
 """Seconds, or a number with a unit: `90`, `15m`, `30d`."""
 
