@@ -79,14 +79,19 @@ def read_text(path: Path, *, is_private: bool = False) -> str | None:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
         raise UnreadableFile(f"cannot be opened: {reason}") from None
-    with open(descriptor, "rb") as file:
+    try:
         # Asked of the open file, not of its name, so that it cannot be swapped in between.
-        about = os.fstat(file.fileno())
+        about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
             raise UnreadableFile("is not a regular file")
         if is_private:
             _check_private(about)
-        data = file.read(MAX_BYTES + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UnreadableFile(f"cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
     if len(data) > MAX_BYTES:
         raise UnreadableFile(f"is larger than {MAX_BYTES // 1024} KiB")
     try:
