@@ -1,0 +1,251 @@
+"""Write the generated reference pages: configuration, command line, errors.
+
+python scripts/reference.py           write docs/reference/*.md
+python scripts/reference.py --check   only say which pages are out of date
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import click
+from pydantic_core import PydanticUndefined
+
+from holdfast.cli.app import root
+from holdfast.cli.exits import ExitCode, exit_code_for
+from holdfast.errors import HoldfastError
+from holdfast.settings.keys import CONFIG_VARIABLE, Key, all_keys, all_sections
+
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
+_NOTE = "<!-- Written by scripts/reference.py; change the source, then run it. -->\n"
+_EXIT_MEANINGS = {
+    ExitCode.DONE: "done",
+    ExitCode.FAILED: "failed",
+    ExitCode.USAGE: "the call was wrong: unknown command or option, something that does not exist",
+    ExitCode.CONFIGURATION: "the settings are wrong, or an optional part is not installed",
+    ExitCode.AUTHENTICATION: "a key is missing or was refused",
+    ExitCode.WAITING: "waiting for a person; the command that answers is printed",
+    ExitCode.DENIED: "denied by a policy or a person",
+    ExitCode.BUDGET: "the budget is exhausted",
+    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+}
+
+
+def configuration() -> str:
+    """The page of all settings."""
+    lines = [_NOTE, "# Configuration", "", inspect.cleandoc(_CONFIGURATION_INTRO), ""]
+    for section in ["", *all_sections()]:
+        keys = [key for key in all_keys().values() if key.name.rpartition(".")[0] == section]
+        if not keys:
+            continue
+        title = f"[{section}]" if section else "Outside of sections"
+        about = inspect.getdoc(all_sections()[section]) if section else "What all others rest on."
+        lines += [f"## {title}", "", str(about), ""]
+        lines += ["| key | variable | value | default | meaning |", "|---|---|---|---|---|"]
+        lines += [_key_row(key) for key in keys]
+        lines.append("")
+    return "\n".join(lines)
+
+
+_CONFIGURATION_INTRO = f"""
+Every setting can be given in several places. The strongest one decides, here from weak to
+strong:
+
+1. the default,
+2. your own file `$XDG_CONFIG_HOME/holdfast/config.toml` (`~/.config/holdfast/config.toml`),
+3. the project's `holdfast.toml`, searched from the working directory up to the root of the
+   repository (outside a repository: in the working directory only), or the file that
+   `{CONFIG_VARIABLE}` names,
+4. the overlay `holdfast.<env>.toml` beside it, if `HOLDFAST_ENV` is `dev`, `staging` or `prod`,
+5. `.env`, searched like the project file,
+6. the secrets file, for keys only,
+7. the environment,
+8. options of the command line and arguments in Python.
+
+`holdfast config view` shows each value and where it came from; `holdfast config validate`
+names every mistake in every source at once and ends with 3.
+
+- Unknown keys in files and unknown `HOLDFAST_…` variables are refused, with the nearest known
+  one; other variables are ignored, and so is an empty variable.
+- Keys for models come from variables or the secrets file, never from a TOML file. The secrets
+  file must have mode 0600.
+- A key from your environment is not sent to a foreign base URL that only a project file or
+  `.env` names: a cloned repository could steal it. Set the URL in the environment or in your
+  own file if you trust it. Loopback, private addresses and the vendor's own host are fine.
+- Switches are `true`, `false`, `1`, `0`, `yes`, `no`, `on` or `off`; durations are seconds or
+  a number with `s`, `m`, `h`, `d` or `w`; `none` means without limit.
+- Relative paths start at the file that names them, or at the working directory; `~` is your
+  home directory.
+- A file may have at most 64 KiB.
+
+```toml
+# holdfast.toml
+[model]
+name = "gpt-4o-mini"
+openai_base_url = "http://127.0.0.1:1234/v1"
+
+[storage]
+durability = "power"
+
+[storage.retention]
+session_ttl_s = "90d"
+```
+"""
+
+
+def _key_row(key: Key) -> str:
+    default = key.info.default
+    if default is PydanticUndefined or key.is_path:
+        shown = "see meaning"
+    elif default is None:
+        shown = "none" if key.name.startswith("storage.retention") else "not set"
+    else:
+        shown = f"`{str(default).lower() if isinstance(default, bool) else default}`"
+    place = "" if key.is_allowed_in_files else " Not in TOML files."
+    cells = [f"`{key.name}`", f"`{key.variable}`", _kind(key), shown, key.description + place]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _kind(key: Key) -> str:
+    if key.is_secret:
+        return "key"
+    if key.is_path:
+        return "path"
+    annotation: object = key.info.annotation
+    choices = list(_choices(annotation))
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    for wanted, name in ((bool, "switch"), (int, "number"), (float, "duration"), (str, "text")):
+        if _mentions(annotation, wanted):
+            return "URL" if key.name.endswith("_url") else name
+    raise ValueError(f"no word for the type of {key.name}")
+
+
+def _choices(annotation: object) -> Iterator[str]:
+    if typing.get_origin(annotation) is Literal:
+        yield from map(str, typing.get_args(annotation))
+        return
+    for part in typing.get_args(annotation):
+        yield from _choices(part)
+
+
+def _mentions(annotation: object, wanted: type) -> bool:
+    return annotation is wanted or any(
+        _mentions(part, wanted) for part in typing.get_args(annotation)
+    )
+
+
+def command_line() -> str:
+    """The page of all commands."""
+    lines = [_NOTE, "# Command line", ""]
+    lines += [
+        "`holdfast`, `python -m holdfast` and `python -m agent` are the same program. The global",
+        "options may stand before or after the command. Results go to stdout, everything else to",
+        "stderr; with `--json` errors are one JSON object on stderr. Colours appear on a terminal",
+        "only, and not with `NO_COLOR` or `--no-color`. No command asks a question without a",
+        "terminal.",
+        "",
+        "## Exit codes",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+        *(f"| {int(code)} | {_EXIT_MEANINGS[code]} |" for code in ExitCode),
+        "",
+    ]
+    for path, text in _helps(root, None, "holdfast"):
+        lines += [f"## {path}", "", "```text", text.rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def _helps(
+    command: click.Command, parent: click.Context | None, name: str
+) -> Iterator[tuple[str, str]]:
+    context = click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=88,
+        help_option_names=root.context_settings["help_option_names"],
+    )
+    text = command.get_help(context)
+    if parent is not None:
+        parts = text.split("\n\n")
+        text = "\n\n".join(part for part in parts if not part.startswith("Global options:"))
+    yield context.command_path, text
+    if isinstance(command, click.Group):
+        for member in command.list_commands(context):
+            found = command.get_command(context, member)
+            if found is not None and not found.hidden:
+                yield from _helps(found, context, member)
+
+
+def errors() -> str:
+    """The page of all errors."""
+    lines = [_NOTE, "# Errors", ""]
+    lines += [
+        "Every error has a code that never changes. `{…}` stands for what the error names.",
+        "",
+    ]
+    for cls in _error_classes(HoldfastError):
+        if cls is HoldfastError:
+            continue
+        parent = cls.__mro__[1]
+        again = "yes" if cls.is_retryable else "no"
+        lines += [
+            f"## {cls.code}",
+            "",
+            inspect.cleandoc(cls.__doc__ or ""),
+            "",
+            f"- Class: `{cls.__name__}`, a kind of `{parent.__name__}`",
+            f"- Says: {_quoted(cls.message)}",
+            f"- What to do: {_one_line(cls.next_step) or 'see the message.'}",
+            f"- Worth trying again unchanged: {again}",
+            f"- Exit code: {int(exit_code_for(cls()))}",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _quoted(template: str) -> str:
+    return f"`{_one_line(template).replace('!r', '')}`"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _error_classes(cls: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
+    if cls.__module__ == HoldfastError.__module__:
+        yield cls
+        for child in cls.__subclasses__():
+            yield from _error_classes(child)
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by file name."""
+    return {"configuration.md": configuration(), "cli.md": command_line(), "errors.md": errors()}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with --check compare them; 1 if a page is out of date."""
+    is_stale = False
+    for name, text in pages().items():
+        path = PAGES / name
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        is_stale = True
+        if "--check" in arguments:
+            sys.stdout.write(f"{name} is out of date: run scripts/reference.py\n")
+        else:
+            path.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"wrote {name}\n")
+    return int(is_stale and "--check" in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

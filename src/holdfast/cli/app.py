@@ -1,0 +1,95 @@
+"""The root command and `main`, the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from holdfast._version import __version__
+from holdfast.cli.commands import COMMANDS
+from holdfast.cli.failures import is_reader_gone, report, report_interrupt, silence_stdout
+from holdfast.cli.frame import FORMATS, Invocation, LazyGroup
+
+__all__ = ["Root", "main", "root"]
+
+
+class Root(LazyGroup):
+    """A lazy group whose `main` prints every error in one style and never a bare traceback."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,  # noqa: ANN401 - click's own signature
+    ) -> NoReturn:
+        """Run one call and end the process with its exit code."""
+        words = list(sys.argv[1:] if args is None else args)
+        invocation = Invocation(output=_wished_output(words), is_debug="--debug" in words)
+        extra.setdefault("obj", invocation)
+        try:
+            result = super().main(
+                words, prog_name or "holdfast", complete_var, standalone_mode=False, **extra
+            )
+            sys.stdout.flush()
+            sys.exit(result if isinstance(result, int) else 0)
+        except click.Abort:
+            sys.exit(report_interrupt(invocation))
+        except Exception as error:  # noqa: BLE001 - a door: everything is told and mapped
+            if isinstance(error, BrokenPipeError) and is_reader_gone():
+                silence_stdout()
+                sys.exit(0)
+            sys.exit(report(error, invocation))
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; a reader that went away is an error of its own class here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # click ends the process itself on EPIPE, with code 1; here it is no failure.
+            if is_reader_gone():
+                silence_stdout()
+                raise click.exceptions.Exit(0) from error
+            raise
+
+
+def _wished_output(words: list[str]) -> str:
+    """The form of output as far as it can be told before parsing, for parsing errors."""
+    if "--json" in words:
+        return "json"
+    for form in FORMATS:
+        if f"--output={form}" in words or f"-o{form}" in words:
+            return form
+    for flag, form in zip(words, words[1:], strict=False):
+        if flag in {"-o", "--output"} and form in FORMATS:
+            return form
+    return "text"
+
+
+@click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
+def _root() -> None:
+    """Run agents whose every step is kept and whose every action passes one gate.
+
+    Give a goal in quotes, or a command.
+    """
+
+
+root = click.command(
+    "holdfast",
+    cls=Root,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)(_root)
+
+
+def main() -> NoReturn:
+    """Run the command line with the arguments of this process, and end it."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # A terminal that cannot show a character gets an escape, not a crash.
+            stream.reconfigure(errors="backslashreplace")
+    root.main()

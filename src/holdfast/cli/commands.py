@@ -1,0 +1,16 @@
+"""The table of commands: name, module, and the line that `holdfast --help` shows.
+
+A module named here holds its click command as `command`. It is imported only when the
+command is called or its own help is shown, so that `holdfast --help` stays quick; the
+line must equal the first line of the command's docstring (a test compares them).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
+    "config": ("holdfast.cli.config", "Show or check the settings."),
+    "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
+}

@@ -1,0 +1,59 @@
+"""`holdfast config`: show or check the settings."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from holdfast.cli.frame import Group, Invocation, pass_invocation
+from holdfast.cli.output import emit, say
+
+
+@click.group("config", cls=Group)
+def command() -> None:
+    """Show or check the settings."""
+
+
+@command.command("view")
+@click.argument("key", required=False)
+@pass_invocation
+def view(invocation: Invocation, key: str | None) -> None:
+    """Show every setting with its source; keys are hidden.
+
+    KEY narrows it to one setting or one section, such as model.name or storage.
+    """
+    rows = invocation.loaded.rows()
+    if key is None:
+        emit(rows, columns=("key", "value", "source"))
+        return
+    names = [str(row["key"]) for row in rows]
+    if key in names:
+        row = rows[names.index(key)]
+        if invocation.is_text:
+            emit([row], columns=("key", "value", "source"))
+        else:
+            emit(row)
+        return
+    inside = [row for row in rows if str(row["key"]).startswith(f"{key}.")]
+    if not inside:
+        near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+        also = f" Did you mean {near[0]!r}?" if near else ""
+        raise click.BadParameter(f"There is no setting {key!r}.{also}", param_hint="KEY")
+    emit(inside, columns=("key", "value", "source"))
+
+
+@command.command("validate")
+@pass_invocation
+def validate(invocation: Invocation) -> None:
+    """Check all sources; name every mistake at once.
+
+    Ends with 3 if anything is wrong.
+    """
+    loaded = invocation.loaded
+    if invocation.is_text:
+        say("The configuration is valid.")
+        for path in loaded.files:
+            say(f"read: {path}")
+    else:
+        emit({"valid": True, "files": [str(path) for path in loaded.files]})

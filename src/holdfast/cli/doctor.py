@@ -1,0 +1,116 @@
+"""`holdfast doctor`: check what works on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Final
+
+import click
+
+from holdfast.cli import doctor_kernel, doctor_machine, doctor_models
+from holdfast.cli.doctor_check import Check, Patient
+from holdfast.cli.exits import ExitCode
+from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.output import emit, say
+from holdfast.errors import ConfigError
+
+CHECKS: Final[tuple[Callable[[Patient], Check], ...]] = (
+    doctor_machine.check_sqlite,
+    doctor_machine.check_state_dir,
+    doctor_machine.check_space,
+    doctor_machine.check_workspace,
+    doctor_machine.check_git,
+    doctor_machine.check_ripgrep,
+    doctor_kernel.check_bubblewrap,
+    doctor_kernel.check_landlock,
+    doctor_kernel.check_seccomp,
+    doctor_kernel.check_openat2,
+    doctor_machine.check_extras,
+    doctor_machine.check_uvloop,
+    doctor_models.check_provider,
+    doctor_models.check_local_servers,
+    doctor_machine.check_locale,
+    doctor_machine.check_clock,
+)
+_COLORS: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@click.command("doctor", cls=Command)
+@pass_invocation
+@click.pass_context
+def command(ctx: click.Context, invocation: Invocation) -> None:
+    """Check what works on this machine.
+
+    Names what is there, what is missing, what that means and how to get it. Ends with 1
+    only if something that Holdfast needs is missing.
+    """
+    checks = examine(invocation)
+    is_well = all(check.status != "fail" for check in checks)
+    if invocation.is_text:
+        emit(
+            [asdict(check) for check in checks],
+            columns=("name", "status", "found"),
+            style=lambda column, cell: _COLORS.get(cell) if column == "status" else None,
+        )
+        _say_advice(checks, is_well=is_well)
+    elif invocation.output == "stream-json":
+        emit([asdict(check) for check in checks])
+    else:
+        emit({"ok": is_well, "checks": [asdict(check) for check in checks]})
+    ctx.exit(ExitCode.DONE if is_well else ExitCode.FAILED)
+
+
+def examine(invocation: Invocation) -> list[Check]:
+    """Run all checks at once; wrong settings are a finding, and end the examination."""
+    try:
+        loaded = invocation.loaded
+    except ConfigError as error:
+        return [
+            doctor_machine.check_python(),
+            Check(
+                name="settings",
+                status="fail",
+                found=str(error),
+                means="Nothing else can be checked before they are right.",
+                fix=error.hint,
+            ),
+        ]
+    patient = Patient(loaded=loaded)
+    with ThreadPoolExecutor(max_workers=len(CHECKS)) as pool:
+        results = list(pool.map(lambda check: check(patient), CHECKS))
+    files = ", ".join(str(path) for path in loaded.files) or "defaults and variables only"
+    return [
+        doctor_machine.check_python(),
+        Check(name="settings", status="ok", found=files),
+        *results,
+        _check_network(patient),
+    ]
+
+
+def _check_network(patient: Patient) -> Check:
+    source = patient.loaded.source_of("network.allow_net")
+    if not patient.loaded.settings.network.allow_net:
+        return Check(
+            name="network",
+            status="ok",
+            found=f"tools may not reach the network ({source})",
+            fix="Set ALLOW_NET=true to permit it, within the policies.",
+        )
+    return Check(
+        name="network",
+        status="ok",
+        found=f"tools may reach the network, within policies ({source})",
+    )
+
+
+def _say_advice(checks: list[Check], *, is_well: bool) -> None:
+    for check in checks:
+        if check.status != "ok":
+            say(f"\n{check.name}: {check.found}")
+            if check.means:
+                say(f"  means: {check.means}")
+            if check.fix:
+                say(f"  get it: {check.fix}")
+    say("\nAll that Holdfast needs is here." if is_well else "\nSomething needed is missing.")

@@ -1,0 +1,42 @@
+"""Exit codes of the command line, and which error leads to which."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from holdfast import errors
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller; the numbers never change."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    CONFIGURATION = 3
+    AUTHENTICATION = 4
+    WAITING = 5
+    DENIED = 6
+    BUDGET = 7
+    INTERRUPTED = 130
+
+
+_BY_CLASS: Final[dict[type[BaseException], ExitCode]] = {
+    errors.ConfigError: ExitCode.CONFIGURATION,
+    errors.MissingExtra: ExitCode.CONFIGURATION,
+    errors.UsageError: ExitCode.USAGE,
+    errors.LLMAuthError: ExitCode.AUTHENTICATION,
+    errors.PermissionDenied: ExitCode.DENIED,
+    errors.ApprovalExpired: ExitCode.DENIED,
+    errors.BudgetExceeded: ExitCode.BUDGET,
+    KeyboardInterrupt: ExitCode.INTERRUPTED,
+}
+
+
+def exit_code_for(error: BaseException) -> ExitCode:
+    """The exit code of an error: that of its nearest listed class, else FAILED."""
+    for cls in type(error).__mro__:
+        if cls in _BY_CLASS:
+            return _BY_CLASS[cls]
+    return ExitCode.FAILED

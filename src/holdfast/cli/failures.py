@@ -1,0 +1,108 @@
+"""What a failed call prints, and its exit code.
+
+People read four lines on stderr: what happened, why, what to do next, and the stable
+code. With `--json` it is one JSON object on stderr. A traceback is printed only with
+`--debug`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import traceback
+
+import click
+
+from holdfast.cli.exits import ExitCode, exit_code_for
+from holdfast.cli.frame import Invocation, UnknownCommand
+from holdfast.cli.output import paint, printable
+from holdfast.errors import HoldfastError
+
+_ERRORS_PAGE = "docs/reference/errors.md"
+
+
+def report(error: BaseException, invocation: Invocation) -> int:
+    """Print the error as the call wants it and return the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return ExitCode.USAGE
+    if invocation.is_debug:
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    facts, code = _facts(error)
+    if invocation.is_text:
+        _print_text(error, facts, invocation)
+    else:
+        click.echo(json.dumps({"error": facts}), err=True)
+    return code
+
+
+def report_interrupt(invocation: Invocation) -> int:
+    """Say that the person stopped the call."""
+    if invocation.is_text:
+        click.echo("Interrupted.", err=True)
+    else:
+        facts = {"code": "interrupted", "message": "Interrupted.", "hint": ""}
+        click.echo(json.dumps({"error": facts}), err=True)
+    return ExitCode.INTERRUPTED
+
+
+def _facts(error: BaseException) -> tuple[dict[str, object], int]:
+    if isinstance(error, HoldfastError):
+        return error.to_dict(), exit_code_for(error)
+    if isinstance(error, click.UsageError):
+        facts: dict[str, object] = {
+            "code": "usage.invalid",
+            "message": error.format_message(),
+            "hint": _usage_hint(error),
+        }
+        return facts, ExitCode.USAGE
+    if isinstance(error, click.ClickException):
+        return (
+            {"code": "usage.invalid", "message": error.format_message(), "hint": ""},
+            error.exit_code,
+        )
+    text = f"Holdfast failed unexpectedly: {type(error).__name__}: {str(error)[:500]}"
+    hint = "Run the command again with --debug and report the traceback."
+    return {"code": "internal", "message": text, "hint": hint}, ExitCode.FAILED
+
+
+def _usage_hint(error: click.UsageError) -> str:
+    if isinstance(error, UnknownCommand):
+        return error.hint
+    path = error.ctx.command_path if error.ctx else "holdfast"
+    return f"See `{path} --help`."
+
+
+def _print_text(error: BaseException, facts: dict[str, object], invocation: Invocation) -> None:
+    lines = [(paint("error:", "red", invocation, stream=sys.stderr), str(facts["message"]))]
+    cause = error.__cause__
+    if cause is not None and isinstance(error, HoldfastError):
+        why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+        lines.append((paint("why:  ", "yellow", invocation, stream=sys.stderr), why[:500]))
+    if facts["hint"]:
+        lines.append((paint("next: ", "green", invocation, stream=sys.stderr), str(facts["hint"])))
+    code = str(facts["code"])
+    page = f" ({_ERRORS_PAGE})" if isinstance(error, HoldfastError) else ""
+    lines.append((paint("code: ", "cyan", invocation, stream=sys.stderr), code + page))
+    for label, text in lines:
+        click.echo(f"{label} {printable(text)}", err=True)
+
+
+def is_reader_gone() -> bool:
+    """Whether the program that reads our output has closed its end."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return False
+    waiting = select.poll()
+    waiting.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0))
+
+
+def silence_stdout() -> None:
+    """Send what is still buffered nowhere, so that Python ends without a complaint."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

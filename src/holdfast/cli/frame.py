@@ -1,0 +1,265 @@
+"""The classes that commands are made of: global options everywhere, lazy loading.
+
+A command module holds `command`, made with `@click.command(cls=Command)` or
+`@click.group(cls=Group)`; members of a group get the right class by themselves. Every
+command takes the global options at its end too: `holdfast --json config view` and
+`holdfast config view --json` are the same call. A command asks for them with
+`@pass_invocation`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from holdfast import settings
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+FORMATS: Final = ("text", "json", "stream-json")
+_COMMAND_SHAPE: Final = re.compile(r"[a-z][a-z0-9-]*")
+
+
+@dataclass(kw_only=True)
+class Invocation:
+    """What the global options of one call say; commands read it, nobody else writes it."""
+
+    output: str = "text"
+    is_debug: bool = False
+    no_color: bool = False
+    overrides: dict[str, object] = field(default_factory=dict)
+    _loaded: settings.LoadedSettings | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether people read the output, rather than programs."""
+        return self.output == "text"
+
+    @property
+    def loaded(self) -> settings.LoadedSettings:
+        """The settings with their sources, read once per call.
+
+        Raises:
+            ConfigError: some source has mistakes; all of them are named.
+        """
+        if self._loaded is None:
+            self._loaded = settings.load_settings(overrides=self.overrides)
+        return self._loaded
+
+    @property
+    def settings(self) -> settings.Settings:
+        """The settings of this call; raises ConfigError like `loaded`."""
+        return self.loaded.settings
+
+
+pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
+
+
+def _note_output(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Invocation).output = value
+
+
+def _note_json(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Invocation).output = "json"
+
+
+def _note_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Invocation).is_debug = True
+
+
+def _note_no_color(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Invocation).no_color = True
+
+
+def _note_state_dir(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Invocation).overrides["storage.state_dir"] = value
+
+
+def _note_workspace(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Invocation).overrides["workspace"] = value
+
+
+def global_options() -> list[click.Option]:
+    """Fresh global options; every command takes them."""
+    return [
+        click.Option(
+            ["-o", "--output"],
+            type=click.Choice(FORMATS),
+            callback=_note_output,
+            expose_value=False,
+            is_eager=True,
+            help="Form of the result.  [default: text]",
+        ),
+        click.Option(
+            ["--json"],
+            is_flag=True,
+            callback=_note_json,
+            expose_value=False,
+            is_eager=True,
+            help="Short for --output json.",
+        ),
+        click.Option(
+            ["--state-dir"],
+            metavar="DIR",
+            callback=_note_state_dir,
+            expose_value=False,
+            help="Where Holdfast keeps its records (AGENT_STATE_DIR).",
+        ),
+        click.Option(
+            ["--workspace"],
+            metavar="DIR",
+            callback=_note_workspace,
+            expose_value=False,
+            help="Where agents read and write files (AGENT_WORKSPACE).",
+        ),
+        click.Option(
+            ["--no-color"],
+            is_flag=True,
+            callback=_note_no_color,
+            expose_value=False,
+            is_eager=True,
+            help="Print without colours, as NO_COLOR does.",
+        ),
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            callback=_note_debug,
+            expose_value=False,
+            is_eager=True,
+            help="Print the traceback of an error.",
+        ),
+    ]
+
+
+class UnknownCommand(click.UsageError):
+    """The word names no command; `hint` names the nearest one."""
+
+    def __init__(self, word: str, known: list[str], ctx: click.Context) -> None:
+        """Look for the nearest of the known commands."""
+        super().__init__(f"There is no command {word!r}.", ctx)
+        near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+        path = ctx.command_path
+        self.hint = (
+            f"Did you mean `{path} {near[0]}`?" if near else f"See `{path} --help` for all of them."
+        )
+
+
+class Command(click.Command):
+    """A click command that takes the global options as well."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - click's own signature
+        """Add the global options behind the command's own."""
+        super().__init__(*args, **kwargs)
+        self.global_options = global_options()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own parameters, then the global ones."""
+        own = super().get_params(ctx)
+        # `--help` stays last, where people look for it.
+        return [*own[: len(self.params)], *self.global_options, *own[len(self.params) :]]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write own options and global options under a heading each."""
+        shared = set(map(id, self.global_options))
+        own: list[tuple[str, str]] = []
+        inherited: list[tuple[str, str]] = []
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and not isinstance(param, click.Argument):
+                (inherited if id(param) in shared else own).append(record)
+        for title, records in (("Options", own), ("Global options", inherited)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+class Group(Command, click.Group):
+    """A click group that takes the global options and names the nearest command."""
+
+    command_class = Command
+    group_class = type
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the commands."""
+        Command.format_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or raise UnknownCommand with the nearest one."""
+        word = args[0]
+        found = self.get_command(ctx, word)
+        if found is None and not ctx.resilient_parsing:
+            raise UnknownCommand(word, self.list_commands(ctx), ctx)
+        return (word if found else None), found, args[1:]
+
+
+class LazyGroup(Group):
+    """The root group: commands come from a table and are imported when called.
+
+    A first word that cannot be the name of a command (it has a space, a capital, a
+    question mark…) is a goal: `holdfast "Describe this folder"` calls `run`, if the
+    table has it.
+    """
+
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - click's own signature
+        table: Mapping[str, tuple[str, str]],
+        **kwargs: Any,  # noqa: ANN401 - click's own signature
+    ) -> None:
+        """Keep the table; nothing is imported."""
+        super().__init__(*args, **kwargs)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands, sorted."""
+        return sorted(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a command and return the command, or None."""
+        entry = self.table.get(cmd_name)
+        if entry is None:
+            return None
+        command: object = importlib.import_module(entry[0]).command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{entry[0]}.command is not a click command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; hand a goal to `run`."""
+        word = args[0]
+        if word not in self.table and "run" in self.table and not _COMMAND_SHAPE.fullmatch(word):
+            return "run", self.get_command(ctx, "run"), args
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.table[name][1]) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete command names from the table, without importing them."""
+        completion = importlib.import_module("click.shell_completion")
+        commands: list[CompletionItem] = [
+            completion.CompletionItem(name, help=self.table[name][1])
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -1,0 +1,203 @@
+"""Every setting with its default, its meaning and its variable.
+
+This file is the single definition: the loader, `holdfast config view` and the reference
+page `docs/reference/configuration.md` are made from it. A setting is read from the
+variable given with `variable=`, else from `HOLDFAST_<SECTION>__<KEY>`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.settings.values import (
+    AnyCase,
+    Directory,
+    Duration,
+    Line,
+    OptionalCount,
+    OptionalDuration,
+    Secret,
+    Switch,
+    Url,
+)
+
+Environment = Annotated[Literal["dev", "staging", "prod"], AnyCase]
+Durability = Annotated[Literal["process", "power"], AnyCase]
+OnBusy = Annotated[Literal["queue", "reject", "interrupt", "steer"], AnyCase]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], AnyCase]
+LogFormat = Annotated[Literal["text", "json"], AnyCase]
+
+
+def _named(variable: str) -> dict[str, Any]:
+    return {"variable": variable}
+
+
+class _Section(BaseModel):
+    """Frozen, and closed to names that it does not define."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class ModelSettings(_Section):
+    """Which model answers, and where."""
+
+    name: Line | None = Field(
+        default=None,
+        description="Model to use, such as `gpt-4o-mini` or `openai:gpt-4o-mini`; "
+        "without it, the provider's own default.",
+        json_schema_extra=_named("AGENT_MODEL"),
+    )
+    provider: Line | None = Field(
+        default=None,
+        description="Provider to use by name; without it, the first that is configured.",
+    )
+    openai_base_url: Url | None = Field(
+        default=None,
+        description="Address of an OpenAI-compatible server, such as LM Studio's "
+        "`http://127.0.0.1:1234/v1`.",
+        json_schema_extra=_named("OPENAI_BASE_URL"),
+    )
+    anthropic_base_url: Url | None = Field(
+        default=None, description="Address of a server that speaks Anthropic Messages."
+    )
+    force_chat_completions: Switch = Field(
+        default=False,
+        description="Use Chat Completions even where Responses is available.",
+        json_schema_extra=_named("AGENT_FORCE_CHAT_COMPLETIONS"),
+    )
+
+
+class RetentionSettings(_Section):
+    """How long records are kept; `none` keeps them without limit."""
+
+    message_ttl_s: OptionalDuration = Field(
+        default=None, description="Remove messages that are older than this."
+    )
+    event_ttl_s: OptionalDuration = Field(
+        default=None, description="Remove events of ended sessions that are older than this."
+    )
+    session_ttl_s: OptionalDuration = Field(
+        default=None, description="Expire sessions that nobody touched for this long."
+    )
+    max_messages: OptionalCount = Field(
+        default=None, description="Keep at most this many messages per session."
+    )
+    max_events: OptionalCount = Field(
+        default=None, description="Keep at most this many events per session."
+    )
+    max_sessions: OptionalCount = Field(
+        default=None, description="Keep at most this many archived sessions."
+    )
+
+
+class StorageSettings(_Section):
+    """Where records are kept, and how safely."""
+
+    state_dir: Directory = Field(
+        description="Directory of the journal and everything else that is kept; by default "
+        "`$XDG_STATE_HOME/holdfast` or `~/.local/state/holdfast`.",
+        json_schema_extra=_named("AGENT_STATE_DIR"),
+    )
+    durability: Durability = Field(
+        default="process",
+        description="What a finished step survives: `process` the death of the process, "
+        "`power` also a power cut.",
+    )
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)
+
+
+class SessionSettings(_Section):
+    """How turns of one session wait for each other."""
+
+    lease_ttl_s: Duration = Field(
+        default=30.0,
+        description="A writer that gives no sign of life for this long loses the session.",
+    )
+    on_busy: OnBusy = Field(
+        default="queue", description="What a turn does when the session is busy."
+    )
+
+
+class NetworkSettings(_Section):
+    """What agents may reach."""
+
+    allow_net: Switch = Field(
+        default=False,
+        description="Let tools reach the network, within the policies.",
+        json_schema_extra=_named("ALLOW_NET"),
+    )
+
+
+class ToolSettings(_Section):
+    """Where installed tools are."""
+
+    dir: Directory = Field(
+        description="Directory of installed tool bundles; by default `tools` in the state "
+        "directory.",
+        json_schema_extra=_named("AGENT_TOOLS_DIR"),
+    )
+
+
+class LogSettings(_Section):
+    """What the log says, and how."""
+
+    level: LogLevel = Field(
+        default="warning",
+        description="Least important message that is logged.",
+        json_schema_extra=_named("HOLDFAST_LOG_LEVEL"),
+    )
+    format: LogFormat = Field(
+        default="text",
+        description="Lines for people, or JSON for programs.",
+        json_schema_extra=_named("HOLDFAST_LOG_FORMAT"),
+    )
+
+
+class SecretSettings(_Section):
+    """Keys; they come from variables or the secrets file, never from a TOML file."""
+
+    file: Directory | None = Field(
+        default=None,
+        description="File of `NAME=value` lines with keys, readable by its owner only "
+        "(mode 0600); by default `.holdfast/secrets.env` if it exists.",
+        json_schema_extra=_named("HOLDFAST_SECRETS_FILE"),
+    )
+    openai_api_key: Secret | None = Field(
+        default=None,
+        description="Key for OpenAI or an OpenAI-compatible server.",
+        json_schema_extra=_named("OPENAI_API_KEY"),
+    )
+    anthropic_api_key: Secret | None = Field(
+        default=None,
+        description="Key for Anthropic.",
+        json_schema_extra=_named("ANTHROPIC_API_KEY"),
+    )
+
+
+class Settings(_Section):
+    """All settings of one process; made by `load_settings`, then frozen."""
+
+    env: Environment | None = Field(
+        default=None,
+        description="Overlay to read: `holdfast.<env>.toml` beside the project file.",
+        json_schema_extra=_named("HOLDFAST_ENV"),
+    )
+    workspace: Directory = Field(
+        description="Directory that agents work in; by default the working directory.",
+        json_schema_extra=_named("AGENT_WORKSPACE"),
+    )
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    storage: StorageSettings
+    sessions: SessionSettings = Field(default_factory=SessionSettings)
+    network: NetworkSettings = Field(default_factory=NetworkSettings)
+    tools: ToolSettings
+    log: LogSettings = Field(default_factory=LogSettings)
+    secrets: SecretSettings = Field(default_factory=SecretSettings)
+
+    @property
+    def storage_path(self) -> Path:
+        """The directory that holds all records: `storage.state_dir`."""
+        return self.storage.state_dir

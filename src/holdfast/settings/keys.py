@@ -1,0 +1,103 @@
+"""The flat list of settings: dotted key, variable, type, default, meaning."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, SecretStr, TypeAdapter
+from pydantic.fields import FieldInfo
+
+from holdfast.settings.definition import Settings
+
+CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
+PREFIX: Final = "HOLDFAST_"
+
+# Chosen before any file is read, so a file cannot set it.
+_NOT_IN_FILES: Final = frozenset({"env"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """One setting as the loader, the views and the reference page see it."""
+
+    name: str
+    variable: str
+    info: FieldInfo
+    is_secret: bool
+    is_path: bool
+
+    @property
+    def is_allowed_in_files(self) -> bool:
+        """Whether a TOML file may set it: not keys, and not what chooses the files."""
+        return not self.is_secret and self.name not in _NOT_IN_FILES
+
+    @property
+    def description(self) -> str:
+        """The meaning, in one sentence."""
+        return self.info.description or ""
+
+    def validate(self, value: object) -> object:
+        """The value as the setting's type; raises pydantic's ValidationError."""
+        return self._adapter().validate_python(value)
+
+    def _adapter(self) -> TypeAdapter[Any]:
+        kind: Any = self.info.annotation
+        for mark in self.info.metadata:
+            kind = Annotated[kind, mark]
+        return TypeAdapter(kind)
+
+
+def _mentions(annotation: object, wanted: type) -> bool:
+    if annotation is wanted:
+        return True
+    return any(_mentions(part, wanted) for part in typing.get_args(annotation))
+
+
+@cache
+def all_keys() -> dict[str, Key]:
+    """Every setting by dotted key, in the order of the definition."""
+    found: dict[str, Key] = {}
+
+    def walk(model: type[BaseModel], path: tuple[str, ...]) -> None:
+        for name, info in model.model_fields.items():
+            here = (*path, name)
+            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+                walk(info.annotation, here)
+                continue
+            extra = info.json_schema_extra
+            named = extra.get("variable") if isinstance(extra, dict) else None
+            found[".".join(here)] = Key(
+                name=".".join(here),
+                variable=str(named) if named else PREFIX + "__".join(here).upper(),
+                info=info,
+                is_secret=_mentions(info.annotation, SecretStr),
+                is_path=_mentions(info.annotation, Path),
+            )
+
+    walk(Settings, ())
+    return found
+
+
+@cache
+def all_sections() -> dict[str, type[BaseModel]]:
+    """Every section by dotted name, in the order of the definition."""
+    found: dict[str, type[BaseModel]] = {}
+
+    def walk(model: type[BaseModel], path: tuple[str, ...]) -> None:
+        for name, info in model.model_fields.items():
+            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+                found[".".join((*path, name))] = info.annotation
+                walk(info.annotation, (*path, name))
+
+    walk(Settings, ())
+    return found
+
+
+@cache
+def keys_by_variable() -> dict[str, Key]:
+    """Every setting by its variable."""
+    return {key.variable: key for key in all_keys().values()}

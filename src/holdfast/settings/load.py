@@ -1,0 +1,322 @@
+"""Load settings: collect all sources, check everything, report all mistakes at once."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr, ValidationError
+
+from holdfast.errors import ConfigError
+from holdfast.settings.definition import Settings
+from holdfast.settings.environment import process_environment, working_directory
+from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
+from holdfast.settings.keys import CONFIG_VARIABLE, all_keys
+from holdfast.settings.sources import Collector, Found, Rank
+
+_SECRETS_FILE: Final = ".holdfast/secrets.env"
+_PROJECT_RANKS: Final = frozenset({Rank.PROJECT, Rank.OVERLAY, Rank.DOTENV})
+_BASE_URLS: Final = {
+    "model.openai_base_url": ("secrets.openai_api_key", "api.openai.com"),
+    "model.anthropic_base_url": ("secrets.anthropic_api_key", "api.anthropic.com"),
+}
+_LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedSettings:
+    """Settings, and where each value came from."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+    files: tuple[Path, ...]
+    secret_files: tuple[Path, ...] = field(repr=False)
+    environ: Mapping[str, str] = field(repr=False)
+
+    def source_of(self, key: str) -> str:
+        """Where a value came from: `default`, `holdfast.toml:12`, `environment AGENT_MODEL`…"""
+        return self.sources[key]
+
+    def value_of(self, key: str) -> object:
+        """The value of a dotted key; secrets stay wrapped."""
+        value: object = self.settings
+        for part in key.split("."):
+            value = getattr(value, part)
+        return value
+
+    def rows(self) -> list[dict[str, object]]:
+        """Every setting with value and source, ready to print; secrets are hidden."""
+        rows: list[dict[str, object]] = []
+        for name, key in all_keys().items():
+            value = self.value_of(name)
+            if key.is_secret and value is not None:
+                value = "(hidden)"
+            elif isinstance(value, Path):
+                value = str(value)
+            rows.append({"key": name, "value": value, "source": self.sources[name]})
+        return rows
+
+    def secret(self, variable: str) -> SecretStr | None:
+        """A key by the name of its variable, for providers that have no setting.
+
+        Looks into the environment, the secrets file and `.env`, in this order, each
+        time it is called; nothing is kept.
+
+        Raises:
+            ConfigError: a file changed since the start and can no longer be read.
+        """
+        given = self.environ.get(variable, "").strip()
+        if given:
+            return SecretStr(given)
+        for path in self.secret_files:
+            try:
+                text = read_text(path, is_private=path == self.settings.secrets.file)
+            except UnreadableFile as error:
+                raise _config_error([Mistake(source=str(path), text=error.text)]) from None
+            for item in reversed(parse_variables(text or "")[0]):
+                if item.name == variable and item.value.strip():
+                    return SecretStr(item.value.strip())
+        return None
+
+
+def load_settings(
+    *,
+    overrides: Mapping[str, object] | None = None,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> LoadedSettings:
+    """Read every source and return frozen settings with the source of each value.
+
+    `overrides` are explicit arguments by dotted key (`{"storage.state_dir": path}`) and
+    beat everything; None counts as not given. `cwd` and `environ` default to those of
+    the process. Nothing is created or changed.
+
+    Raises:
+        ConfigError: anything is wrong anywhere; `detail` has one line per mistake, and
+            `mistakes` the same as a list. Secrets are in neither.
+    """
+    env = process_environment() if environ is None else environ
+    here = (working_directory() if cwd is None else cwd).absolute()
+    collector = Collector(env, here)
+    secret_files = _collect(collector, overrides or {})
+    chosen, sources = _validate(collector)
+    _fill_defaults(collector, chosen, sources)
+    _check_places(collector, chosen)
+    _check_key_leaks(collector, chosen)
+    if collector.mistakes:
+        raise _config_error(collector.mistakes)
+    return LoadedSettings(
+        settings=Settings.model_validate(_nest(chosen)),
+        sources=sources,
+        files=tuple(collector.files),
+        secret_files=secret_files,
+        environ=env,
+    )
+
+
+def _collect(collector: Collector, overrides: Mapping[str, object]) -> tuple[Path, ...]:
+    """Read all sources; return the files that may hold further keys."""
+    collector.add_arguments(overrides)
+    collector.add_environment()
+    dotenv = collector.search_upwards(".env")
+    if dotenv is not None:
+        collector.add_variables(dotenv, Rank.DOTENV)
+    _collect_toml(collector)
+    secrets = _collect_secrets(collector)
+    return tuple(path for path in (secrets, dotenv) if path is not None)
+
+
+def _collect_toml(collector: Collector) -> None:
+    user = collector.standard_dir("XDG_CONFIG_HOME", ".config")
+    if user is not None:
+        collector.add_toml(user / "config.toml", Rank.USER)
+    project = _collect_project(collector)
+    wanted = collector.strongest_raw("env")
+    if project is None or wanted is None:
+        return
+    try:
+        chosen = wanted.key.validate(wanted.value)
+    except ValidationError:
+        return  # told together with all other values
+    collector.add_toml(project.with_name(f"{project.stem}.{chosen}.toml"), Rank.OVERLAY)
+
+
+def _collect_project(collector: Collector) -> Path | None:
+    """Read the project file; return where it is or would be, or None if that is unknown."""
+    named = collector.environ.get(CONFIG_VARIABLE, "").strip()
+    if named:
+        try:
+            project = _absolute(named, collector.cwd, collector.home())
+        except ValueError as error:
+            collector.note(f"environment {CONFIG_VARIABLE}", str(error))
+            return None
+        collector.add_toml(project, Rank.PROJECT, is_needed=True)
+        return project
+    found = collector.search_upwards("holdfast.toml")
+    if found is not None:
+        collector.add_toml(found, Rank.PROJECT)
+        return found
+    return (collector.repository_root() or collector.cwd) / "holdfast.toml"
+
+
+def _collect_secrets(collector: Collector) -> Path | None:
+    """Read the secrets file: the named one, which must exist, else the standard one."""
+    named = collector.strongest_raw("secrets.file")
+    if named is not None:
+        if not isinstance(named.value, str | Path):
+            return None  # told together with all other values
+        try:
+            given = _absolute(named.value, named.base, collector.home())
+        except ValueError:
+            return None  # likewise
+        collector.add_variables(given, Rank.SECRETS, is_needed=True)
+        return given
+    path = collector.search_upwards(_SECRETS_FILE)
+    if path is not None:
+        collector.add_variables(path, Rank.SECRETS)
+        collector.found.append(
+            Found(
+                key=all_keys()["secrets.file"],
+                value=path,
+                source="found",
+                rank=Rank.DEFAULT,
+                base=path.parent,
+            )
+        )
+    return path
+
+
+def _validate(collector: Collector) -> tuple[dict[str, tuple[object, Rank]], dict[str, str]]:
+    """Check every value of every source; keep the strongest of each key."""
+    chosen: dict[str, tuple[object, Rank]] = {}
+    sources: dict[str, str] = {}
+    for item in sorted(collector.found, key=lambda found: found.rank):
+        try:
+            raw = item.value
+            if item.key.is_path and isinstance(raw, str | Path):
+                raw = _absolute(raw, item.base, collector.home())
+            value = item.key.validate(raw)
+        except ValidationError as error:
+            collector.note(item.source, f"{item.key.name}: {_explain(item, error)}")
+            continue
+        except ValueError as error:
+            collector.note(item.source, f"{item.key.name}: {error}")
+            continue
+        chosen[item.key.name] = (value, item.rank)
+        sources[item.key.name] = item.source
+    return chosen, sources
+
+
+def _absolute(value: str | Path, base: Path, home: Path | None) -> Path:
+    """The path made absolute; raises ValueError for what cannot be meant."""
+    text = str(value)
+    if not text or "\0" in text or "\n" in text:
+        raise ValueError("must be a path on one line")
+    if text == "~" or text.startswith("~/"):
+        if home is None:
+            raise ValueError("there is no home directory that ~ could mean")
+        return home / text[2:]
+    if text.startswith("~"):
+        raise ValueError("must not name another user's home directory; write the whole path")
+    return base / text
+
+
+def _explain(item: Found, error: ValidationError) -> str:
+    problems = [
+        problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        for problem in error.errors(include_url=False, include_input=False)
+    ]
+    text = "; ".join(dict.fromkeys(problems))
+    is_showable = not item.key.is_secret and isinstance(item.value, str | int | float)
+    shown = repr(item.value)
+    # A value with @ may be an address with a password in it.
+    if is_showable and len(shown) <= 60 and "@" not in shown:
+        text += f", not {shown}"
+    return text
+
+
+def _fill_defaults(
+    collector: Collector, chosen: dict[str, tuple[object, Rank]], sources: dict[str, str]
+) -> None:
+    """Give every key a value and a source."""
+    for name in all_keys():
+        sources.setdefault(name, "default")
+    chosen.setdefault("workspace", (collector.cwd, Rank.DEFAULT))
+    if "storage.state_dir" not in chosen:
+        standard = collector.standard_dir("XDG_STATE_HOME", ".local/state")
+        if standard is None:
+            collector.note("default", "there is no home directory; set AGENT_STATE_DIR")
+            return
+        chosen["storage.state_dir"] = (standard, Rank.DEFAULT)
+    state_dir = chosen["storage.state_dir"][0]
+    if isinstance(state_dir, Path):
+        chosen.setdefault("tools.dir", (state_dir / "tools", Rank.DEFAULT))
+
+
+def _check_places(collector: Collector, chosen: dict[str, tuple[object, Rank]]) -> None:
+    """The workspace must be there; what we create ourselves must not be a file."""
+    for name, is_needed in (("workspace", True), ("storage.state_dir", False)):
+        path, rank = chosen.get(name, (None, Rank.DEFAULT))
+        if not isinstance(path, Path):
+            continue
+        try:
+            is_wrong = not path.is_dir() and (is_needed or os.path.lexists(path))
+        except OSError:
+            is_wrong = True
+        if is_wrong:
+            winner = collector.strongest_raw(name)
+            source = winner.source if winner and rank is not Rank.DEFAULT else "default"
+            collector.note(source, f"{name}: {path} is not a directory")
+
+
+def _check_key_leaks(collector: Collector, chosen: dict[str, tuple[object, Rank]]) -> None:
+    """Refuse to send a person's own key to an address that a project file names.
+
+    A cloned repository may bring a holdfast.toml or .env; with a foreign base URL in it
+    the first run would hand over the key from the environment.
+    """
+    for url_name, (key_name, vendor) in _BASE_URLS.items():
+        url, url_rank = chosen.get(url_name, ("", Rank.DEFAULT))
+        secret, key_rank = chosen.get(key_name, (None, Rank.DEFAULT))
+        is_foreign = url_rank in _PROJECT_RANKS and not _is_safe_host(str(url), vendor)
+        if is_foreign and secret is not None and key_rank >= Rank.ENVIRONMENT:
+            keys = all_keys()
+            winner = collector.strongest_raw(url_name)
+            collector.note(
+                winner.source if winner else url_name,
+                f"{url_name} would receive the key in {keys[key_name].variable}, which the "
+                f"project does not own; if you trust that address, set {keys[url_name].variable} "
+                "in the environment",
+            )
+
+
+def _is_safe_host(url: str, vendor: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    if host in _LOCAL_NAMES or host == vendor:
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_private
+
+
+def _nest(chosen: Mapping[str, tuple[object, Rank]]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for name, (value, _) in chosen.items():
+        *sections, last = name.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return nested
+
+
+def _config_error(mistakes: list[Mistake]) -> ConfigError:
+    lines = list(dict.fromkeys(str(mistake) for mistake in mistakes))
+    return ConfigError(detail="\n".join(f"  - {line}" for line in lines), mistakes=lines)
