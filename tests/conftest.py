@@ -17,7 +17,7 @@ from hypothesis import settings
 settings.register_profile("default", deadline=None, max_examples=100)
 settings.load_profile("default")
 
-IN_CI = bool(os.environ.get("CI"))  # noqa: TID251  # the one question a test run may ask
+IN_CI = bool(os.environ.get("CI"))
 
 
 @pytest.hookimpl(wrapper=True)

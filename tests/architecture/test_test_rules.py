@@ -46,9 +46,7 @@ MODULE = "import pytest\npytest.skip('all of it', allow_module_level=True)\n"
 def run_pytest(folder: Path, text: str, ci: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
     (folder / "test_it.py").write_text(text)
-    (folder / "pytest.ini").write_text(
-        "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
-    )
+    (folder / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
     environment = {**os.environ, "CI": ci}
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)

@@ -51,8 +51,7 @@ def test_two_processes_make_different_ids() -> None:
     code = "from holdfast.ids import new_id; print(new_id('ses'))"
     command = [sys.executable, "-c", code]
     first, second = (
-        subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)
     )
     assert first != second
 
