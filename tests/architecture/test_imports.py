@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,9 +40,10 @@ def test_only_tools_reach_the_sandbox() -> None:
 def loaded_modules(code: str) -> set[str]:
     """Run `code` in a fresh interpreter; return the top-level modules loaded at its end."""
     report = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr))"
-    ended = subprocess.run(
-        [sys.executable, "-c", f"{report}\n{code}"], capture_output=True, text=True, timeout=60
-    )
+    # Coverage would load modules of its own into the child.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("COV")}
+    command = [sys.executable, "-c", f"{report}\n{code}"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     return {name.split(".")[0] for name in ended.stderr.splitlines()[-1].split()}
 
