@@ -27,7 +27,7 @@ One branch per reader::
           LLMRateLimited         the provider said: too many requests
           LLMOverloaded          the provider said: not now
           LLMBadRequest          the provider refused the request as such
-          LLMContextTooLong      the request exceeds the model's window
+            LLMContextTooLong      the request exceeds the model's window
           LLMProtocolError       the answer is not what its API promises
           LLMContentFiltered     the provider withheld the answer
           LLMCircuitOpen         the provider failed too often just now
