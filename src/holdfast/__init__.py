@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
+    from holdfast.client import AsyncClient as AsyncClient
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import TellModel as TellModel
     from holdfast.messages import Message as Message
+    from holdfast.sync import Client as Client
 
 _HOME = {
+    "AsyncClient": "holdfast.client",
+    "Client": "holdfast.sync",
     "HoldfastError": "holdfast.errors",
     "Message": "holdfast.messages",
     "TellModel": "holdfast.errors",
 }
 
-__all__ = ["HoldfastError", "Message", "TellModel", "__version__"]
+__all__ = ["AsyncClient", "Client", "HoldfastError", "Message", "TellModel", "__version__"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,7 +7,7 @@ chain that was cut short, rewritten as a whole, or removed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
@@ -110,6 +110,14 @@ async def verify(
             if session_id in (None, name):
                 findings += _compare(name, head, hashes.get(name), erased.get(name))
     return findings
+
+
+def check_chain(events: Sequence[Event]) -> list[Finding]:
+    """Check one whole chain that is already in memory."""
+    check = _ChainCheck(events[0].session_id if events else "", set())
+    for event in events:
+        check.take(event)
+    return check.finish()
 
 
 def _compare(

@@ -276,10 +276,10 @@ class SessionManager:
             version=__version__,
             forked_from=point,
         )
-        taken = [_inherited(self.journal, event) for event in events[1:]]
+        taken = [_copied(self.journal, event) for event in events[1:]]
         drafts = (
             self.journal.draft(created),
-            *[draft for draft in taken if draft is not None],
+            *[draft for draft in taken if draft.value.is_inherited],
             self.journal.draft(
                 facts.SessionUpdated(changes=facts.SessionChanges(title=fork_title))
             ),
@@ -287,6 +287,22 @@ class SessionManager:
         )
         request = AppendRequest(session_id=name, drafts=drafts, epoch=None, must_be_new=True)
         await self.journal.store.append(request)
+        return await self.get_session(name)
+
+    async def import_events(self, events: Sequence[Event], *, as_new: bool = False) -> Session:
+        """Store the checked events of an export; `as_new` chains them anew under another id.
+
+        Raises:
+            AlreadyExists: the session is already here.
+        """
+        name = events[0].session_id
+        if as_new:
+            name = new_id("ses")
+            drafts = tuple(_copied(self.journal, event) for event in events)
+            request = AppendRequest(session_id=name, drafts=drafts, epoch=None, must_be_new=True)
+            await self.journal.store.append(request)
+        else:
+            await self.journal.store.restore(events)
         return await self.get_session(name)
 
     async def revert_session(self, session_id: str, *, to: int) -> Session:
@@ -390,17 +406,15 @@ def _absolute(directory: str | os.PathLike[str]) -> str:
     return os.path.abspath(directory)
 
 
-def _inherited(journal: Journal, event: Event) -> Draft | None:
-    value = event.decode()
-    if not value.is_inherited:
-        return None
+def _copied(journal: Journal, event: Event) -> Draft:
+    """Return an event as a draft for another chain, with its old time and origin."""
     origin = Origin(
         run_id=event.run_id,
         agent_path=event.agent_path,
         correlation_id=event.correlation_id,
         causation_id=event.causation_id,
     )
-    return msgspec.structs.replace(journal.draft(value, origin), time=event.time)
+    return msgspec.structs.replace(journal.draft(event.decode(), origin), time=event.time)
 
 
 def _slug(title: str, session_id: str) -> str:

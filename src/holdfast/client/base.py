@@ -1,0 +1,96 @@
+"""What every part of the client stands on: settings, the journal, opening and closing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from holdfast.errors import UsageError
+from holdfast.journal import Journal, SqliteStore
+from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
+from holdfast.settings import load_settings
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+
+JOURNAL_FILE = "journal.db"
+
+
+class ClientBase:
+    """Opens the journal of one state directory with the first call."""
+
+    def __init__(
+        self,
+        base_dir: str | os.PathLike[str] | None = None,
+        *,
+        storage_path: str | os.PathLike[str] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        """Read and check the settings; files are opened with the first call.
+
+        Raises:
+            ConfigError: the settings are wrong; all mistakes are named.
+        """
+        if base_dir is not None and storage_path is not None:
+            raise UsageError(detail="Give base_dir or storage_path; they mean the same.")
+        self.settings = settings if settings is not None else load_settings().settings
+        chosen = base_dir if base_dir is not None else storage_path
+        self.base_dir = Path(chosen) if chosen is not None else self.settings.storage_path
+        self._open_once: asyncio.Lock | None = None
+        self._is_open = False
+        self._is_closed = False
+        store = SqliteStore(
+            self.base_dir / JOURNAL_FILE,
+            projections=SESSION_PROJECTIONS,
+            durability=self.settings.storage.durability,
+        )
+        self._journal = Journal(store)
+        self._keeper = LeaseKeeper(self._journal, ttl_s=self.settings.sessions.lease_ttl_s)
+        self._sessions = SessionManager(self._journal, self._keeper)
+        self._turns = TurnQueue(self._sessions, self._keeper)
+
+    async def __aenter__(self) -> Self:
+        """Open the journal."""
+        await self._ready()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the journal."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Finish what was accepted and give everything back; safe to repeat."""
+        if self._is_open and not self._is_closed:
+            self._is_closed = True
+            await self._turns.close()
+            await asyncio.to_thread(self._keeper.close)
+            await self._journal.close()
+
+    async def journal(self) -> Journal:
+        """Return the open journal, for what the client does not cover."""
+        return (await self._ready()).journal
+
+    async def turns(self) -> TurnQueue:
+        """Return the turn queue of the open journal."""
+        await self._ready()
+        return self._turns
+
+    async def _ready(self) -> SessionManager:
+        if self._is_closed:
+            raise UsageError(detail="This client is closed; make a new one.")
+        if not self._is_open:
+            if self._open_once is None:
+                self._open_once = asyncio.Lock()
+            async with self._open_once:
+                if not self._is_open:
+                    await self._journal.open()
+                    self._is_open = True
+        return self._sessions

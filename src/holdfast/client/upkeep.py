@@ -1,0 +1,90 @@
+"""Events, audit and upkeep of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from holdfast.canonical import JsonObject
+from holdfast.client.base import ClientBase
+from holdfast.client.files import write_whole
+from holdfast.journal import Event, Finding, export_heads, parse_heads, verify
+from holdfast.sessions import RetentionPolicy, RetentionReport, Run, clean_up, layout_files
+
+
+class UpkeepMethods(ClientBase):
+    """What the client can do with the records themselves."""
+
+    async def list_events(
+        self, session_id: str, *, after: int = 0, limit: int = 1000
+    ) -> list[Event]:
+        """Return the events of a session after a number, in order."""
+        sessions = await self._ready()
+        session = await sessions.get_session(session_id)
+        return await self._journal.read(session.id, after=after, limit=limit)
+
+    async def watch(
+        self,
+        *,
+        after: int | None = None,
+        patterns: Sequence[str] = ("*",),
+        session_id: str = "",
+        until: Callable[[Event], bool] | None = None,
+    ) -> AsyncIterator[Event]:
+        """Yield events as they are stored, here or in another process, without gaps."""
+        await self._ready()
+        feed = self._journal.subscribe(
+            after=after, patterns=patterns, session_id=session_id, until=until
+        )
+        async for event in feed:
+            yield event
+
+    async def verify(
+        self,
+        *,
+        session_id: str | None = None,
+        heads: bytes | None = None,
+        progress: Callable[[str, int], None] = lambda session_id, events: None,
+    ) -> list[Finding]:
+        """Check the hash chains, against exported heads if given; [] means all is well."""
+        sessions = await self._ready()
+        if session_id is not None:
+            session_id = (await sessions.get_session(session_id)).id
+        known = parse_heads(heads) if heads is not None else None
+        return await verify(
+            self._journal.store, session_id=session_id, heads=known, progress=progress
+        )
+
+    async def export_heads(self) -> bytes:
+        """Return the ends of all chains as JSON, to be kept elsewhere for `verify`."""
+        await self._ready()
+        return await export_heads(self._journal.store, self._journal.clock)
+
+    async def export_layout(self, target: str | os.PathLike[str]) -> int:
+        """Write the journal as plain JSON files below a directory; returns their number."""
+        sessions = await self._ready()
+        count = 0
+        async for name, content in layout_files(sessions):
+            await asyncio.to_thread(write_whole, Path(target) / name, content)
+            count += 1
+        return count
+
+    async def clean_up(self, policy: RetentionPolicy | None = None) -> RetentionReport:
+        """Remove what the retention settings, or the given policy, no longer want."""
+        sessions = await self._ready()
+        kept = self.settings.storage.retention.model_dump()
+        return await clean_up(sessions, policy or RetentionPolicy(**kept))
+
+    async def rebuild(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
+        """Rebuild all tables from the log; returns the number of events folded."""
+        return await (await self._ready()).journal.rebuild(progress)
+
+    async def storage_stats(self) -> JsonObject:
+        """Count sessions, events, blobs and bytes."""
+        return await (await self._ready()).journal.store.stats()
+
+    async def interrupted_runs(self) -> list[Run]:
+        """Return runs that were under way when their process ended."""
+        return await (await self._ready()).interrupted_runs()

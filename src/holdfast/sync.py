@@ -1,0 +1,193 @@
+"""Client: the blocking facade, over one background loop.
+
+Every method of `AsyncClient` is forwarded, one line each; nothing is written twice. Calls may
+come from any thread, also from inside a running event loop (which they block, as blocking
+calls do). A call from the background loop itself could never return and is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from holdfast.client import AsyncClient
+from holdfast.errors import UsageError, WouldDeadlock
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Portal:
+    """A thread with an event loop, for as long as a client lives."""
+
+    def __init__(self) -> None:
+        self._loop = _new_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="holdfast-client", daemon=True
+        )
+        self._thread.start()
+        self._is_closed = False
+
+    def call(self, name: str, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for its result."""
+        try:
+            if threading.current_thread() is self._thread:
+                raise WouldDeadlock(method=name)
+            if self._is_closed:
+                raise UsageError(detail="This client is closed; make a new one.")
+        except BaseException:
+            coroutine.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C while waiting: the work must not go on unseen.
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and its thread."""
+        self._is_closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415 - an optional extra
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def _forward(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    @functools.wraps(method)
+    def blocking(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._portal.call(method.__name__, method(self._client, *args, **kwargs))
+
+    return blocking
+
+
+def _forward_iterator(
+    method: Callable[Concatenate[AsyncClient, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    @functools.wraps(method)
+    def blocking(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        items = method(self._client, *args, **kwargs)
+        try:
+            while True:
+                found = self._portal.call(method.__name__, _advance(items))
+                if found is None:
+                    return
+                yield found[0]
+        finally:
+            if not self._portal.is_closed:
+                self._portal.call(method.__name__, _finish(items))
+
+    return blocking
+
+
+async def _advance(items: AsyncIterator[T]) -> tuple[T] | None:
+    try:
+        return (await anext(items),)
+    except StopAsyncIteration:
+        return None
+
+
+async def _finish(items: AsyncIterator[Any]) -> None:
+    close = getattr(items, "aclose", None)
+    if close is not None:
+        await close()
+
+
+class Client:
+    """The same as `AsyncClient`, without `await`.
+
+    Use it as a context manager, or call `close` when done::
+
+        with Client() as client:
+            session = client.create_session("Math Help")
+    """
+
+    def __init__(
+        self,
+        base_dir: str | os.PathLike[str] | None = None,
+        *,
+        storage_path: str | os.PathLike[str] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        """Read and check the settings; files are opened with the first call."""
+        self._client = AsyncClient(base_dir, storage_path=storage_path, settings=settings)
+        self._portal = _Portal()
+
+    def __enter__(self) -> Client:
+        """Return the client; files are opened with the first call."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """Finish what was accepted and give everything back; safe to repeat."""
+        if not self._portal.is_closed:
+            try:
+                self._portal.call("close", self._client.close())
+            finally:
+                self._portal.close()
+
+    create_session = _forward(AsyncClient.create_session)
+    get_session = _forward(AsyncClient.get_session)
+    list_sessions = _forward(AsyncClient.list_sessions)
+    most_recent_session = _forward(AsyncClient.most_recent_session)
+    update_session = _forward(AsyncClient.update_session)
+    change_session_state = _forward(AsyncClient.change_session_state)
+    archive_session = _forward(AsyncClient.archive_session)
+    restore_session = _forward(AsyncClient.restore_session)
+    delete_session = _forward(AsyncClient.delete_session)
+    fork_session = _forward(AsyncClient.fork_session)
+    revert_session = _forward(AsyncClient.revert_session)
+    export_session = _forward(AsyncClient.export_session)
+    session_lines = _forward_iterator(AsyncClient.session_lines)
+    import_session = _forward(AsyncClient.import_session)
+
+    add_message = _forward(AsyncClient.add_message)
+    list_messages = _forward(AsyncClient.list_messages)
+    get_message = _forward(AsyncClient.get_message)
+    update_message_part = _forward(AsyncClient.update_message_part)
+    delete_message = _forward(AsyncClient.delete_message)
+
+    list_events = _forward(AsyncClient.list_events)
+    watch = _forward_iterator(AsyncClient.watch)
+    verify = _forward(AsyncClient.verify)
+    export_heads = _forward(AsyncClient.export_heads)
+    export_layout = _forward(AsyncClient.export_layout)
+    clean_up = _forward(AsyncClient.clean_up)
+    rebuild = _forward(AsyncClient.rebuild)
+    storage_stats = _forward(AsyncClient.storage_stats)
+    interrupted_runs = _forward(AsyncClient.interrupted_runs)
