@@ -35,6 +35,7 @@ One branch per reader::
           ToolInputInvalid       the arguments do not fit the schema
           ToolTimeout            the tool did not end in time
         SandboxFailed          a process could not be confined or started
+        NetworkFailed          a host could not be reached, or did not answer well
         FileError              a file of the workspace cannot be used; its children say why
           FileMissing            there is nothing at the path
           FileUnsuitable         a directory, a device, binary, too large: not what was asked for
@@ -380,6 +381,14 @@ class SandboxFailed(Failed):
     code = "sandbox.failed"
     message = "The sandbox cannot run this: {detail}"
     next_step = "`holdfast doctor` shows which sandbox this machine has."
+
+
+class NetworkFailed(Failed):
+    """A host could not be reached, did not answer in time, or answered nonsense."""
+
+    code = "network.failed"
+    is_retryable = True
+    message = "{url} cannot be fetched: {detail}"
 
 
 class FileError(Failed):
