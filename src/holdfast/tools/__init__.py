@@ -9,6 +9,7 @@ from holdfast.sandbox import PathRules, Workspace
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool, ToolOptions, tool
 from holdfast.tools.effects import Effect, Intent, Reconciliation
+from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import Outcome, Parked, ToolResult
 from holdfast.tools.target import (
     Target,
@@ -30,6 +31,7 @@ __all__ = [
     "Tool",
     "ToolContext",
     "ToolOptions",
+    "ToolRegistry",
     "ToolResult",
     "Workspace",
     "command_target",
