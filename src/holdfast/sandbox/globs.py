@@ -56,7 +56,8 @@ def _expand(pattern: str, whole: str) -> list[str]:
 
 
 def _translate(pattern: str, whole: str) -> str:
-    parts = pattern.split("/")
+    # `**/**` says no more than `**`.
+    parts = re.sub(r"(?<![^/])\*\*(/\*\*)+(?![^/])", "**", pattern).split("/")
     out = ""
     for index, part in enumerate(parts):
         is_last = index == len(parts) - 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
 from holdfast import clock
 from holdfast.sandbox import Workspace
@@ -23,6 +26,9 @@ from holdfast.tools.services import (
     ignore_progress,
 )
 from holdfast.tools.threads import ToolThreads
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,3 +60,28 @@ class ToolContext:
     def report(self, text: str, *, fraction: float | None = None) -> None:
         """Tell subscribers how far the call is; safe from any thread."""
         self.progress(ProgressUpdate(call_id=self.call_id, text=text, fraction=fraction))
+
+    async def look(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking function without effect in a thread.
+
+        When the call is cancelled, `cancellation` tells the function to stop, and nobody
+        waits for it.
+        """
+        try:
+            return await self.threads.run(function, *args, **kwargs)
+        except asyncio.CancelledError:
+            self.cancellation.cancel()
+            raise
+
+    async def act(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a short blocking function with an effect in a thread, always to its end.
+
+        A cancelled call waits until the function is done, so that no effect happens
+        after the call was reported as cancelled.
+        """
+        work = asyncio.ensure_future(self.threads.run(function, *args, **kwargs))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work])
+            raise

@@ -21,6 +21,9 @@ from holdfast.sandbox.globs import matches
         ("[!a]x", "bx"),
         ("a?c", "abc"),
         ("./a", "a"),
+        ("**/**", "a"),
+        ("**/**", "a/b"),
+        ("a/**/**/b", "a/b"),
         ("a[]]b", "a]b"),
     ],
 )
