@@ -94,15 +94,20 @@ def _nearest(lines: list[str], wanted: list[str]) -> int | None:
     """The line where the text most likely is: by lines that agree, else by likeness."""
     places: dict[str, list[int]] = {}
     for index, line in enumerate(lines):
-        places.setdefault(line.strip(), []).append(index)
+        places.setdefault(_key(line), []).append(index)
     votes: Counter[int] = Counter()
     first = next((n for n, line in enumerate(wanted) if line.strip()), 0)
     for offset, line in enumerate(wanted[:200]):
-        key = line.strip()
+        key = _key(line)
         for index in places.get(key, ())[:50] if len(key) > 1 else ():
             votes[max(0, index - offset + first)] += len(key)
     if votes:
         return min(votes, key=lambda start: (-votes[start], start))
     candidates = [line for line in list(places)[:_MAX_COMPARED] if line]
-    close = difflib.get_close_matches(wanted[first].strip()[:500], candidates, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(_key(wanted[first]), candidates, n=1, cutoff=0.5)
     return places[close[0]][0] if close else None
+
+
+def _key(line: str) -> str:
+    """A line without what people get wrong: indentation and capitals."""
+    return line.strip()[:500].casefold()
