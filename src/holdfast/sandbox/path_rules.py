@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.errors import PermissionDenied
-from holdfast.sandbox.globs import compile_glob
+from holdfast.globs import compile_glob
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathspec import GitIgnoreSpec
 
 from holdfast.errors import HoldfastError
+from holdfast.globs import compile_glob
 from holdfast.sandbox import Entry, Workspace
-from holdfast.sandbox.globs import compile_glob
 
 MAX_VISITED = 200_000
 _MAX_IGNORE_BYTES = 1024 * 1024

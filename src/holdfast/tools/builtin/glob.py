@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from holdfast.errors import TellModel, UsageError
-from holdfast.sandbox.globs import compile_glob
+from holdfast.globs import compile_glob
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.file_walk import FileWalk, any_depth

@@ -16,7 +16,7 @@ import regex
 from pydantic import Field
 
 from holdfast.errors import HoldfastError, TellModel, UsageError
-from holdfast.sandbox.globs import compile_glob
+from holdfast.globs import compile_glob
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.encoding import is_binary, sniff

@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.globs import matches
+from holdfast.globs import matches
 
 
 @pytest.mark.parametrize(
