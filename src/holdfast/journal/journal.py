@@ -65,6 +65,7 @@ class Journal:
         origin: Origin = NO_ORIGIN,
         must_be_new: bool = False,
         release: bool = False,
+        is_synced: bool = False,
     ) -> tuple[Event, ...]:
         """Add facts to the end of a session and return them as events.
 
@@ -73,7 +74,8 @@ class Journal:
         anything but `CancelledError`, none of them exists.
 
         Without an `epoch` only open kinds are taken: facts that anyone may add, such as a
-        turn put into the queue. `release` gives the lease back with the last fact.
+        turn put into the queue. `release` gives the lease back with the last fact. `is_synced`
+        puts the facts on the disk before this returns, as kinds that declare it always do.
 
         Raises:
             LeaseLost: another process owns the session now; stop writing.
@@ -93,7 +95,7 @@ class Journal:
                 after=after,
                 must_be_new=must_be_new,
                 release=release,
-                is_synced=any([value.is_synced for value in payloads]),
+                is_synced=is_synced or any([value.is_synced for value in payloads]),
             )
         )
 

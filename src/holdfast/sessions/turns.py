@@ -85,7 +85,9 @@ class Turn:
         """The epoch under which this turn writes."""
         return self._lease.epoch
 
-    async def append(self, *payloads: Payload, agent_path: str = "") -> tuple[Event, ...]:
+    async def append(
+        self, *payloads: Payload, agent_path: str = "", is_synced: bool = False
+    ) -> tuple[Event, ...]:
         """Append facts of this run; they are stored together or not at all.
 
         Raises:
@@ -93,7 +95,11 @@ class Turn:
         """
         origin = Origin(run_id=self.run.id, agent_path=agent_path)
         return await self._manager.journal.append(
-            self.session_id, payloads, epoch=self.epoch, origin=origin
+            self.session_id,
+            payloads,
+            epoch=self.epoch,
+            origin=origin,
+            is_synced=is_synced,
         )
 
     async def add_message(self, message: Message, *, agent_path: str = "") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ParamSpec, TypeVar
 
 from holdfast import clock
@@ -56,6 +56,15 @@ class ToolContext:
     attendant: Attendant = field(default_factory=NobodyAttends)
     threads: ToolThreads = field(default_factory=ToolThreads)
     clock: clock.Clock = clock.SYSTEM
+
+    def for_call(self, call_id: str, idempotency_key: str) -> ToolContext:
+        """Return the context of one call, with a cancellation of its own."""
+        return replace(
+            self,
+            call_id=call_id,
+            idempotency_key=idempotency_key,
+            cancellation=Cancellation(),
+        )
 
     def report(self, text: str, *, fraction: float | None = None) -> None:
         """Tell subscribers how far the call is; safe from any thread."""

@@ -1,0 +1,120 @@
+"""The gate as the manager uses it: decide by the rules, ask whoever can answer.
+
+Policy and rights are data; this object holds them for one run and speaks to the approver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.policy import CallRequest, Decision, Rights, RuleSet, could_ever, decide
+from holdfast.policy.decision import NO_RULES, Action
+from holdfast.tools.definition import Tool
+from holdfast.tools.registry import ToolRegistry
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person is asked to consent to: this call, with exactly these arguments."""
+
+    call_id: str
+    tool: str
+    permission: str
+    targets: tuple[str, ...]
+    arguments: JsonObject
+    agent_path: str
+    decision: Decision
+
+
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person said."""
+
+    verdict: Literal["allow", "deny"]
+    by: str
+    reason: str = ""
+
+
+class Approver(Protocol):
+    """Whoever can consent to a call while the run goes on."""
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Return the answer, or `None` when nobody is there: that refuses the call."""
+        ...
+
+
+class NobodyApproves:
+    """Nobody is there to ask."""
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Return `None`."""
+        return None
+
+
+class AutoConfirm:
+    """Says yes to everything that may be asked for; never lifts a deny."""
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Consent."""
+        return ApprovalAnswer(verdict="allow", by="auto-confirm")
+
+
+class Gate:
+    """The rules that hold for one agent in one session, and who answers when they ask.
+
+    Without any rules it is strict: tools that only read run, everything else asks.
+    """
+
+    def __init__(
+        self,
+        *,
+        ceiling: RuleSet = NO_RULES,
+        rights: Rights | None = None,
+        approver: Approver | None = None,
+        policy_version: str = "",
+    ) -> None:
+        """Hold the rules; nobody approves unless somebody is given."""
+        self.ceiling = ceiling
+        self.rights = rights or Rights()
+        self.approver = approver or NobodyApproves()
+        self.policy_version = policy_version
+
+    def decide(self, request: CallRequest) -> Decision:
+        """Decide by the rules alone."""
+        return decide(
+            request,
+            self.ceiling,
+            self.rights.parent,
+            self.rights.agent,
+            self.rights.session,
+            policy_version=self.policy_version,
+        )
+
+
+class ToolPermissionFilter:
+    """Hides tools that could never be allowed before a model sees them."""
+
+    def __init__(self, gate: Gate) -> None:
+        """Filter by the rules of this gate."""
+        self._gate = gate
+
+    def is_visible(self, tool: Tool) -> bool:
+        """Say whether any call of the tool could be allowed or asked for."""
+        return could_ever(tool.name, self._gate.ceiling, self._gate.rights)
+
+    def filter_tools(self, tools: ToolRegistry | Iterable[Tool]) -> tuple[Tool, ...]:
+        """Return the tools that the model may see, in their order."""
+        return tuple(tool for tool in tools if self.is_visible(tool))
+
+
+def default_action(tool: Tool, scope: str) -> Action:
+    """What holds for a tool where no rule speaks.
+
+    A tool that somebody handed over in code does what its author said; a built-in one runs
+    if it only reads, and asks otherwise.
+    """
+    if scope == "built-in":
+        return "allow" if tool.effect == "read" else "ask"
+    return tool.permission

@@ -1,0 +1,142 @@
+"""The effect ledger: what is known about calls that a crash or a wait left open.
+
+The tool's declared effect decides how to go on. A read or an idempotent call runs again with
+the same key; a tool that can reconcile is asked; anything else is put before a person.
+Nothing is silently repeated, and nothing silently forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.journal import Event, Journal
+from holdfast.tools.context import ToolContext
+from holdfast.tools.definition import Tool
+from holdfast.tools.effects import Reconciliation
+from holdfast.tools.events import (
+    ToolAnswered,
+    ToolOutcomeDecided,
+    ToolOutcomeUnknown,
+    ToolParked,
+    ToolStarted,
+)
+from holdfast.tools.result import ToolResult
+
+_KINDS = frozenset(
+    cls.kind
+    for cls in (ToolStarted, ToolOutcomeUnknown, ToolOutcomeDecided, ToolParked, ToolAnswered)
+)
+_PAGE = 500
+
+
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the journal knows about a call that has no result yet."""
+
+    started: ToolStarted | None = None
+    unknown: ToolOutcomeUnknown | None = None
+    decided: ToolOutcomeDecided | None = None
+    parked: ToolParked | None = None
+    answered: ToolAnswered | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Say whether somebody has been asked and has not answered."""
+        waits_for_verdict = self.unknown is not None and self.decided is None
+        return waits_for_verdict or (self.parked is not None and self.answered is None)
+
+
+NOTHING_KNOWN = CallRecord()
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Call it, with the same idempotency key as before."""
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The result is known without a call."""
+
+    result: ToolResult
+
+
+class AskPerson(msgspec.Struct, frozen=True):
+    """Only a person can say."""
+
+    question: str
+
+
+Way: TypeAlias = Again | Known | AskPerson
+
+
+async def read_records(
+    journal: Journal, session_id: str, *, after: int = 0
+) -> dict[str, CallRecord]:
+    """Return what is known about calls since an event, by call id."""
+    records: dict[str, CallRecord] = {}
+    while page := await journal.read(session_id, after=after, limit=_PAGE, kinds=_KINDS):
+        for event in page:
+            _note(records, event)
+        after = page[-1].session_seq
+    return records
+
+
+async def way_forward(tool: Tool, record: CallRecord, context: ToolContext) -> Way:
+    """Say how to go on with a call that has begun and has no result.
+
+    A tool that declares another effect than it did then is not trusted to know about the
+    old call.
+    """
+    if record.answered is not None and record.answered.result is not None:
+        return Known(record.answered.result)
+    if record.decided is not None:
+        return _decided(record.decided)
+    if record.started is None:
+        return Again()
+    then = record.started.effect
+    if tool.effect == then and then in ("read", "idempotent"):
+        return Again()
+    if tool.effect == then and tool.reconcile is not None:
+        return _reconciled(tool, await tool.reconcile(record.started.intent, context))
+    return AskPerson(_question(tool, "its outcome was not recorded"))
+
+
+def _note(records: dict[str, CallRecord], event: Event) -> None:
+    fact = event.decode()
+    replace = msgspec.structs.replace
+    match fact:
+        case ToolStarted(intent=intent):
+            records[intent.call_id] = replace(
+                records.get(intent.call_id, NOTHING_KNOWN), started=fact
+            )
+        case ToolOutcomeUnknown(call_id=call_id):
+            records[call_id] = replace(records.get(call_id, NOTHING_KNOWN), unknown=fact)
+        case ToolOutcomeDecided(call_id=call_id):
+            records[call_id] = replace(records.get(call_id, NOTHING_KNOWN), decided=fact)
+        case ToolParked(call_id=call_id):
+            records[call_id] = replace(records.get(call_id, NOTHING_KNOWN), parked=fact)
+        case ToolAnswered(call_id=call_id):
+            records[call_id] = replace(records.get(call_id, NOTHING_KNOWN), answered=fact)
+
+
+def _decided(decided: ToolOutcomeDecided) -> Way:
+    if decided.verdict == "not_happened":
+        return Again()
+    if decided.verdict == "happened":
+        return Known(decided.result or ToolResult(f"It happened, says {decided.decided_by}."))
+    text = f"{decided.decided_by} gave this call up; do not try it again."
+    return Known(ToolResult(text, is_error=True))
+
+
+def _reconciled(tool: Tool, found: Reconciliation) -> Way:
+    if found.verdict == "not_happened":
+        return Again()
+    if found.verdict == "happened" and found.result is not None:
+        return Known(found.result)
+    return AskPerson(_question(tool, found.because or "the tool could not find out"))
+
+
+def _question(tool: Tool, because: str) -> str:
+    return (
+        f"A call of {tool.name} was under way when the program ended, and {because}. Did it happen?"
+    )
