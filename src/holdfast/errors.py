@@ -268,7 +268,9 @@ class RateRuleTooSmall(RateLimitError):
 
     code = "rate.too_small"
     is_retryable = False
-    message = "Rate rule {rule!r} allows {limit} {unit} in a window; this call alone needs {needed}."
+    message = (
+        "Rate rule {rule!r} allows {limit} {unit} in a window; this call alone needs {needed}."
+    )
     next_step = "Shorten the request, or raise the rule."
 
 

@@ -4,5 +4,6 @@ Shipping code never imports this room.
 """
 
 from holdfast.testing.clock import FakeClock
+from holdfast.testing.models import Answer, FunctionModel, Reply, ScriptedModel, tool_call
 
-__all__ = ["FakeClock"]
+__all__ = ["Answer", "FakeClock", "FunctionModel", "Reply", "ScriptedModel", "tool_call"]
