@@ -3,7 +3,16 @@
 Shipping code never imports this room.
 """
 
+from holdfast.testing.cassette import Cassette
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.models import Answer, FunctionModel, Reply, ScriptedModel, tool_call
 
-__all__ = ["Answer", "FakeClock", "FunctionModel", "Reply", "ScriptedModel", "tool_call"]
+__all__ = [
+    "Answer",
+    "Cassette",
+    "FakeClock",
+    "FunctionModel",
+    "Reply",
+    "ScriptedModel",
+    "tool_call",
+]
