@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections.abc import AsyncIterator, Callable
@@ -76,8 +75,8 @@ class RetryingModel(ModelWrapper):
     After `Finished` nothing is retried. Errors that are no passing `LLMError` (our own
     rate rules, a cancelled task, bugs) pass through untouched.
 
-    stamina counts the attempts and can be switched off or into its test mode as
-    always; the waiting itself uses `sleep` and `clock`.
+    stamina counts the attempts, waits, and can be switched off or into its test mode as
+    always. With a `sleep` of one's own the waiting is done there instead.
 
     Raises:
         UsageError: the model inside already retries; two layers would multiply.
@@ -90,7 +89,7 @@ class RetryingModel(ModelWrapper):
         policy: RetryPolicy = _POLICY,
         on_event: EventObserver = ignore_event,
         clock: Clock = SYSTEM,
-        sleep: Sleep = asyncio.sleep,
+        sleep: Sleep | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """Wrap a model that does not retry by itself."""
@@ -120,7 +119,7 @@ class RetryingModel(ModelWrapper):
             if is_finished or not is_transient(error):
                 raise
             failure = error
-        pace = _Pace(self.policy, begun, self._clock, self._jitter)
+        pace = _Pace(self, begun)
         async for attempt in stamina.retry_context(
             on=pace.decide,
             attempts=self.policy.attempts,
@@ -130,9 +129,10 @@ class RetryingModel(ModelWrapper):
             wait_jitter=0.0,
             wait_exp_base=self.policy.wait_base,
         ):
-            pace.backoff_s = attempt.next_wait
+            pace.number, pace.backoff_s = attempt.num, attempt.next_wait
             if attempt.num > 1:
-                await self._pause(attempt.num, pace.wait_s, failure)
+                if self._sleep is not None and pace.wait_s > 0:
+                    await self._sleep(pace.wait_s)
                 if is_shown and deltas:
                     info = self.inner.info
                     yield Restarted(failure.code, info.provider, info.model)
@@ -152,7 +152,7 @@ class RetryingModel(ModelWrapper):
             with attempt:
                 raise failure
 
-    async def _pause(self, attempt: int, wait_s: float, failure: LLMError) -> None:
+    def _report(self, attempt: int, wait_s: float, failure: LLMError) -> None:
         info = self.inner.info
         if isinstance(failure, LLMRateLimited):
             self._on_event(
@@ -168,37 +168,36 @@ class RetryingModel(ModelWrapper):
                 reason=str(failure),
             )
         )
-        if wait_s > 0:
-            await self._sleep(wait_s)
+
+    def _wait_s(self, error: LLMError, backoff_s: float, begun: float) -> float | None:
+        """Return how long to wait for another attempt, or nothing if there is no time for it."""
+        policy = self.policy
+        wait_s = min(backoff_s + self._jitter(0.0, policy.wait_jitter_s), policy.wait_max_s)
+        wait_s = max(wait_s, retry_after_s(error) or 0.0)
+        if self._clock.monotonic() - begun + wait_s > policy.total_s:
+            return None
+        return wait_s
 
 
 class _Pace:
-    """Decides, for stamina, whether there is another attempt, and how long to wait for it."""
+    """Tells stamina whether there is another attempt, and how long to wait for it."""
 
-    def __init__(
-        self,
-        policy: RetryPolicy,
-        begun: float,
-        clock: Clock,
-        jitter: Callable[[float, float], float],
-    ) -> None:
-        self._policy = policy
+    def __init__(self, model: RetryingModel, begun: float) -> None:
+        self._model = model
         self._begun = begun
-        self._clock = clock
-        self._jitter = jitter
+        self.number = 1
         self.backoff_s = 0.0
         self.wait_s = 0.0
 
     def decide(self, error: Exception) -> bool | float:
         if not isinstance(error, LLMError) or not is_transient(error):
             return False
-        if stamina.is_testing():
-            self.wait_s = 0.0
-            return 0.0
-        wait_s = self.backoff_s + self._jitter(0.0, self._policy.wait_jitter_s)
-        wait_s = max(min(wait_s, self._policy.wait_max_s), retry_after_s(error) or 0.0)
-        if self._clock.monotonic() - self._begun + wait_s > self._policy.total_s:
+        # In its test mode stamina itself counts and never waits.
+        is_last = not stamina.is_testing() and self.number >= self._model.policy.attempts
+        wait_s = self._model._wait_s(error, self.backoff_s, self._begun)
+        if is_last or wait_s is None:
             return False
-        self.wait_s = wait_s
-        # We wait ourselves, on our clock: stamina's own wait is nought.
-        return 0.0
+        self.wait_s = 0.0 if stamina.is_testing() else wait_s
+        self._model._report(self.number + 1, self.wait_s, error)
+        # Whoever brought a sleep waits there; stamina then has nothing to wait for.
+        return self.wait_s if self._model._sleep is None else 0.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import OrderedDict
 
 import msgspec
 
@@ -74,7 +73,7 @@ class TokenCounter:
         self.vocabulary: VocabularyName | None = vocabulary_of(model)
         self._counter: Counter | None = None
         self._is_ready = False
-        self._messages: OrderedDict[str, tuple[Message, TokenCount]] = OrderedDict()
+        self._messages: dict[str, tuple[Message, TokenCount]] = {}
         self._tools: tuple[tuple[ToolSpec, ...], TokenCount] = ((), TokenCount(0))
 
     @property
@@ -97,14 +96,13 @@ class TokenCounter:
         """Count a message as part of a request."""
         known = self._messages.get(message.id)
         if known is not None and known[0] is message:
-            self._messages.move_to_end(message.id)
             return known[1]
         total = TokenCount(_PER_MESSAGE + 1)
         for part in message.parts:
             total += self._part(part)
+        if len(self._messages) >= _CACHED_MESSAGES:
+            self._messages.clear()
         self._messages[message.id] = (message, total)
-        if len(self._messages) > _CACHED_MESSAGES:
-            self._messages.popitem(last=False)
         return total
 
     def request(self, request: ModelRequest) -> TokenCount:
@@ -112,14 +110,23 @@ class TokenCounter:
         total = TokenCount(_PER_ANSWER)
         if request.system:
             total += TokenCount(_PER_MESSAGE + 1) + self.text(request.system)
+        tokens, is_estimate = 0, False
         for message in request.messages:
-            total += self.message(message)
+            # A plain sum: an object per message would cost more than the counting.
+            count = self.message(message)
+            tokens += count.tokens
+            is_estimate = is_estimate or count.is_estimate
+        total += TokenCount(tokens, is_estimate)
         if request.tools:
             total += self.tools(request.tools)
         if request.output_schema is not None:
             schema = self.text(msgspec.json.encode(request.output_schema).decode())
             total += TokenCount(schema.tokens, is_estimate=True)
         return total
+
+    def count(self, request: ModelRequest) -> int:
+        """Count a request as `Model.count_tokens` does: a plain number."""
+        return self.request(request).tokens
 
     def tools(self, tools: tuple[ToolSpec, ...]) -> TokenCount:
         """Count tool definitions; how a provider writes them out is not published."""

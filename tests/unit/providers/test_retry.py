@@ -221,6 +221,18 @@ async def test_staminas_test_mode_retries_without_waiting():
     assert clock.monotonic() == begun
 
 
+async def test_without_a_sleep_of_ones_own_stamina_waits_and_knows_how_long():
+    details = []
+    stamina.instrumentation.set_on_retry_hooks([details.append])
+    try:
+        policy = RetryPolicy(wait_initial_s=0.001, wait_jitter_s=0.0)
+        model = RetryingModel(ScriptedModel(BUSY, "fine"), policy=policy)
+        await asyncio.wait_for(collect(model), 5)
+    finally:
+        stamina.instrumentation.set_on_retry_hooks(None)
+    assert [detail.wait_for for detail in details] == [0.001]
+
+
 async def test_info_counting_and_closing_are_those_of_the_model_inside():
     inner = FunctionModel(lambda request: "x")
     model, _, _ = retrying(inner)
