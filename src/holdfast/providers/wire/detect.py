@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -99,7 +100,9 @@ class ResponsesOrChat:
     async def close(self) -> None:
         """Do nothing: connections belong to the transport."""
 
-    async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
+    async def stream(
+        self, request: ModelRequest, *, deltas: bool = True
+    ) -> AsyncGenerator[Delta, None]:
         """Ask, and yield the answer while it arrives; the last item is `Finished`.
 
         Raises:
@@ -108,23 +111,27 @@ class ResponsesOrChat:
         known = self.api
         # Stop sequences exist in the chat API only.
         if known == "chat" or request.stop:
-            async for delta in self._models["chat"].stream(request, deltas=deltas):
-                yield delta
+            async with aclosing(self._models["chat"].stream(request, deltas=deltas)) as found:
+                async for delta in found:
+                    yield delta
             return
+        is_handed = False
         try:
-            async for delta in self._models["responses"].stream(request, deltas=deltas):
-                if known is None and isinstance(delta, Finished):
-                    self._memory.set(*self._place, "responses")
-                yield delta
+            async with aclosing(self._models["responses"].stream(request, deltas=deltas)) as found:
+                async for delta in found:
+                    if known is None and isinstance(delta, Finished):
+                        self._memory.set(*self._place, "responses")
+                    is_handed = True
+                    yield delta
             return
         except LLMError as error:
-            # These come before the first delta, so nothing was handed on yet.
-            if not _lacks_responses(error):
+            if is_handed or not _lacks_responses(error):
                 raise
-        async for delta in self._models["chat"].stream(request, deltas=deltas):
-            if isinstance(delta, Finished):
-                self._memory.set(*self._place, "chat")
-            yield delta
+        async with aclosing(self._models["chat"].stream(request, deltas=deltas)) as found:
+            async for delta in found:
+                if isinstance(delta, Finished):
+                    self._memory.set(*self._place, "chat")
+                yield delta
 
 
 def _lacks_responses(error: LLMError) -> bool:

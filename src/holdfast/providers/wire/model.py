@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 import aiohttp
 from yarl import URL
@@ -83,7 +83,9 @@ class WireModel:
     async def close(self) -> None:
         """Do nothing: connections belong to the transport, which others share."""
 
-    async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
+    async def stream(
+        self, request: ModelRequest, *, deltas: bool = True
+    ) -> AsyncGenerator[Delta, None]:
         """Ask, and yield the answer while it arrives; the last item is `Finished`.
 
         With `deltas=False` the answer is asked for as one body, unless it may become
@@ -100,10 +102,15 @@ class WireModel:
         try:
             await call.open(self._post(body), streamed=streamed)
             if call.is_stream:
-                async for out in call.pieces(deltas):
-                    for delta in out:
-                        yield delta
-                answer = call.answer()
+                out: list[Delta] | None = [] if deltas else None
+                while await call.advance(out):
+                    if out:
+                        for delta in out:
+                            yield delta
+                        out.clear()
+                answer = await call.answer()
+                for delta in out or ():
+                    yield delta
             else:
                 answer = self._codec.decode(await call.body())
                 for delta in as_deltas(answer) if deltas else ():
@@ -155,6 +162,7 @@ class _Call:
         self._endpoint = endpoint
         self._model = model
         self._decoder = codec.decoder()
+        self._parser = SseParser(endpoint.provider, endpoint.max_event_bytes)
         self._clock = clock
         self._response: aiohttp.ClientResponse | None = None
         self._watchdog: Watchdog | None = None
@@ -188,28 +196,22 @@ class _Call:
             raise await self._refused(response)
         self.is_stream = await self._looks_like_stream(response)
 
-    async def pieces(self, listens: bool) -> AsyncIterator[list[Delta]]:
-        """Read the stream to its end; yield what each arrival brought if somebody listens."""
-        decoder = self._decoder
-        parser = SseParser(self._endpoint.provider, self._endpoint.max_event_bytes)
-        out: list[Delta] | None = [] if listens else None
-        while not decoder.done:
-            chunk = await self._read()
-            events = parser.feed(chunk) if chunk else parser.flush()
-            if events:
-                decoder.feed(events, out)
-            if parser.failed is not None and not decoder.done:
-                raise self._failed(parser.failed)
-            if out:
-                yield out
-                out = []
-            if not chunk:
-                break
-        await self._drain()
+    async def advance(self, out: list[Delta] | None) -> bool:
+        """Take what arrives next; say whether more is to come."""
+        decoder, parser = self._decoder, self._parser
+        chunk = await self._read()
+        events = parser.feed(chunk) if chunk else parser.flush()
+        if events:
+            decoder.feed(events, out)
+        if parser.failed is not None and not decoder.done:
+            raise self._failed(parser.failed)
+        return bool(chunk) and not decoder.done
 
-    def answer(self) -> Answer:
+    async def answer(self) -> Answer:
         """Return the whole streamed answer."""
-        return self._decoder.finish()
+        answer = self._decoder.finish()
+        await self._drain()
+        return answer
 
     async def body(self) -> bytes:
         """Read an answer that comes as one body."""
@@ -327,6 +329,8 @@ class _Call:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"the certificate of {error.host} is not trusted"
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"{error.host}:{error.port}: {error.os_error.strerror or error.os_error}"
     if isinstance(error, ssl.SSLError | OSError) and error.strerror:
