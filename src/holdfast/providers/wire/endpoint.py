@@ -185,7 +185,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def _secrets(self) -> list[str]:
         parts = urlsplit(self.base_url)
-        found = {self.key.reveal(), *self.headers.values(), *self._url_auth().values()}
+        found = {self.key.reveal(), *self.headers.values()}
+        found.update(value.partition(" ")[2] for value in self._url_auth().values())
         found.update((parts.password or "", unquote(parts.password or "")))
         found.update(value for _, value in parse_qsl(parts.query))
         # Longest first, so that no secret is left over as the rest of another one.

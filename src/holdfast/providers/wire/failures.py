@@ -152,6 +152,7 @@ class _Found:
     def __init__(self, detail: str) -> None:
         self.detail = detail
         self.is_error = True
+        self.code = ""
         self.codes: list[str] = []
         self.request_id = ""
         self.context: dict[str, object] = {}
@@ -165,7 +166,7 @@ def _build(endpoint: Endpoint, model: str, status: int, found: _Found) -> LLMErr
         "model": model,
         "detail": detail or f"HTTP status {status}",
         "status": status,
-        "provider_code": endpoint.scrub(found.codes[0])[:_LONGEST_ID] if found.codes else "",
+        "provider_code": endpoint.scrub(_printable(found.code))[:_LONGEST_ID],
         **found.context,
     }
     if cls is LLMAuthError:
@@ -211,7 +212,9 @@ def _read(body: bytes) -> _Found:
     else:
         inner = inner if isinstance(inner, dict) and inner else data
         found = _Found(_message_of(inner) or _message_of(data))
-    found.codes = _codes_of(inner) or _codes_of(data)
+    codes = _codes_of(inner) or _codes_of(data)
+    found.code = codes[0] if codes else ""
+    found.codes = [code.lower() for code in codes]
     found.is_error = bool(found.detail or data.get("error"))
     rid = data.get("request_id")
     found.request_id = _printable(rid)[:_LONGEST_ID] if isinstance(rid, str) else ""
@@ -232,7 +235,7 @@ def _codes_of(data: JsonObject) -> list[str]:
     details = data.get("details")
     nested = details.get("error_code") if isinstance(details, dict) else None
     values = (data.get("code"), nested, data.get("type"), data.get("status"))
-    return [str(v).lower() for v in values if isinstance(v, str | int) and not isinstance(v, bool)]
+    return [str(v) for v in values if isinstance(v, str | int) and not isinstance(v, bool)]
 
 
 def _plain_text(body: bytes) -> str:

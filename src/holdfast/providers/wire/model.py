@@ -36,6 +36,9 @@ _ERROR_BODY = 64 * 1024
 _GRACE_S = 0.25
 """How long the end of the HTTP answer may take after the end of the model's."""
 
+_BLANKS = b"\xef\xbb\xbf \t\r\n"
+_FIELDS = (b"data:", b"event:", b":", b"id:", b"retry:")
+_LONGEST_FIELD = 6
 _FILE_TOKENS = 1_000
 
 
@@ -167,6 +170,7 @@ class _Call:
         self._response: aiohttp.ClientResponse | None = None
         self._watchdog: Watchdog | None = None
         self._size = 0
+        self._held = b""
         self._streamed = True
         self.is_stream = False
         self.request_id = ""
@@ -230,6 +234,9 @@ class _Call:
     async def _read(self) -> bytes:
         response, watchdog, limits = self._response, self._watchdog, self._endpoint.timeouts
         assert response is not None and watchdog is not None
+        if self._held:
+            chunk, self._held = self._held, b""
+            return self._counted(chunk)
         if not self._streamed:
             watchdog.wait("the whole answer", limits.total_s)
         elif self._decoder.begun:
@@ -243,6 +250,9 @@ class _Call:
                 raise self._late(*watchdog.expired) from None
             raise self._unreachable(error) from None
         watchdog.rest()
+        return self._counted(chunk)
+
+    def _counted(self, chunk: bytes) -> bytes:
         self._size += len(chunk)
         if self._size > self._endpoint.max_response_bytes:
             limit = self._endpoint.max_response_bytes
@@ -271,20 +281,25 @@ class _Call:
         if kind == "application/json" or kind.endswith("+json"):
             return False
         if kind in ("", "text/plain", "application/octet-stream", "application/x-ndjson"):
-            start = await self._peek(response)
+            start = await self._peek()
             if start[:1] == b"{":
                 return False
-            if start.startswith((b"data:", b"event:", b":", b"id:", b"retry:")):
+            if start.startswith(_FIELDS):
                 return True
         error = self._broken(f"it answers with {kind or 'no content type'}, not with JSON")
         error.context["content_type"] = kind
         raise error
 
-    async def _peek(self, response: aiohttp.ClientResponse) -> bytes:
-        start = await self._read()
-        response.content.unread_data(start)
+    async def _peek(self) -> bytes:
+        """Return how the answer begins, without taking it."""
+        start = b""
+        while chunk := await self._read():
+            start += chunk
+            if len(start.lstrip(_BLANKS)) >= _LONGEST_FIELD:
+                break
+        self._held = start
         self._size -= len(start)
-        return start.lstrip(b"\xef\xbb\xbf \t\r\n")
+        return start.lstrip(_BLANKS)
 
     async def _refused(self, response: aiohttp.ClientResponse) -> LLMError:
         body = b""
