@@ -31,6 +31,8 @@ One branch per reader::
           LLMOverloaded          the provider said: not now
           LLMBadRequest          the provider refused the request as such
             LLMContextTooLong      the request exceeds the model's window
+            LLMNotFound            the provider knows no such model or no such API
+          LLMQuotaExhausted      no money or quota left; waiting does not help
           LLMProtocolError       the answer is not what its API promises
           LLMContentFiltered     the provider withheld the answer
           LLMCircuitOpen         the provider failed too often just now
@@ -353,6 +355,22 @@ class LLMContextTooLong(LLMBadRequest):
     code = "llm.context_too_long"
     message = "The request does not fit into the window of {model}: {detail}"
     next_step = "Compact the session, or choose a model with a larger window."
+
+
+class LLMNotFound(LLMBadRequest):
+    """The provider knows no such model, or does not offer the API that was asked."""
+
+    code = "llm.not_found"
+    message = "{provider} does not know this model or API: {detail}"
+    next_step = "Check the model's name and the base URL: `holdfast providers test {provider}`."
+
+
+class LLMQuotaExhausted(LLMError):
+    """The account has no money or quota left; asking again later does not help."""
+
+    code = "llm.quota_exhausted"
+    message = "{provider} refuses for lack of quota: {detail}"
+    next_step = "Add credit or raise the limit of the account, or choose another provider."
 
 
 class LLMProtocolError(LLMError):
