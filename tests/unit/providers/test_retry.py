@@ -167,6 +167,14 @@ async def test_nothing_is_retried_once_the_answer_was_given():
     assert (len(seen), len(inner.requests), events) == (1, 1, [])
 
 
+async def test_nor_after_an_answer_that_needed_a_second_attempt():
+    inner = FailsAfterFinished(BUSY, "one", "two")
+    model, _, events = retrying(inner)
+    with pytest.raises(LLMConnectionError):
+        await collect(model)
+    assert (len(inner.requests), len(events)) == (2, 1)
+
+
 async def test_cancellation_passes_untouched_and_closes_the_stream():
     begun = asyncio.Event()
     inner = ScriptedModel(BUSY, Reply(text="x", hold=asyncio.Event()), "never")
