@@ -16,6 +16,8 @@ from aiohttp import web
 from yarl import URL
 
 from holdfast.errors import CassetteMismatch, ConfigError
+from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.http import HttpTransport
 from holdfast.testing.cassette_file import (
     CassetteFile,
     Exchange,
@@ -89,7 +91,7 @@ class Cassette:
         self._lost: ConfigError | None = None
         self._is_recording = False
         self._runner: web.AppRunner | None = None
-        self._session: aiohttp.ClientSession | None = None
+        self._transport: HttpTransport | None = None
         self._port = 0
 
     @property
@@ -113,13 +115,8 @@ class Cassette:
             self.mode == "auto" and not self.path.exists()
         )
         if self._is_recording:
-            if urlsplit(self._upstream).scheme not in ("http", "https"):
-                raise ConfigError(detail="Recording a cassette needs the upstream's http(s) URL.")
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=None),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=True,
-            )
+            Endpoint(provider="cassette", base_url=self._upstream)  # refuses what is no address
+            self._transport = HttpTransport()
         else:
             cassette = load(self.path)
             self._upstream = cassette.upstream
@@ -142,8 +139,8 @@ class Cassette:
         """Stop listening; write the recording, or raise the mismatch."""
         if self._runner is not None:
             await self._runner.cleanup()
-        if self._session is not None:
-            await self._session.close()
+        if self._transport is not None:
+            await self._transport.close()
         if self.mismatch is not None and (error is None or isinstance(error, Exception)):
             raise self.mismatch from error
         if self._lost is not None and error is None:
@@ -158,8 +155,8 @@ class Cassette:
         asked = record_request(
             request.method, request.path, request.query_string, request.headers, body, self._scrub
         )
-        if self._session is not None:
-            return await self._record(request, body, asked, self._session)
+        if self._transport is not None:
+            return await self._record(request, body, asked, self._transport)
         return await self._replay(request, asked)
 
     async def _record(
@@ -167,16 +164,22 @@ class Cassette:
         request: web.Request,
         body: bytes,
         asked: RecordedRequest,
-        session: aiohttp.ClientSession,
+        transport: HttpTransport,
     ) -> web.StreamResponse:
+        endpoint = Endpoint(provider="cassette", base_url=self._upstream)
         parts = urlsplit(self._upstream)
         url = URL(f"{parts.scheme}://{parts.netloc}{request.raw_path}", encoded=True)
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP}
-        headers["Accept-Encoding"] = "identity"
         number, self._begun = self._begun, self._begun + 1
         try:
-            upstream = await session.request(
-                request.method, url, data=body, headers=headers, allow_redirects=False
+            upstream = await transport.session().request(
+                request.method,
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=transport.proxy(endpoint),
+                ssl=transport.tls(endpoint),
             )
         except aiohttp.ClientError as error:
             # Neither the address nor the cause is shown: both may hold a secret.

@@ -22,6 +22,7 @@ _SHORTEST_SECRET = 6
 _KEY_SHAPES = re.compile(
     rb"\b(?:sk|pk|rk|gsk|xai|hf|key|Bearer)[-_ ][A-Za-z0-9_.\-]{12,}|\bAIza[\w\-]{20,}"
 )
+_YAML_BREAKS = re.compile("[\\r\\x85\\u2028\\u2029\\ufeff]")
 _KEPT_REQUEST = frozenset({"accept", "content-type", "anthropic-version", "anthropic-beta"})
 _KEPT_RESPONSE = frozenset({"content-type", "request-id", "x-request-id", "retry-after"})
 _PLAIN_REQUEST = _KEPT_REQUEST | {
@@ -201,6 +202,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else None
+    if _YAML_BREAKS.search(text):
+        style = '"'  # YAML takes these for ends of lines unless they are escaped
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 from aiohttp import web
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import CassetteMismatch, ConfigError
@@ -234,10 +234,11 @@ json_values = st.recursive(
 
 
 @given(st.lists(st.binary(max_size=60), max_size=6), st.text(max_size=200), json_values)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
+@example([], "a\x85b\u2028c\u2029\ufeffd\r\ne", "\x85")
 def test_whatever_was_recorded_is_read_back_as_it_was(tmp_path_factory, chunks, text, body):
     chunks = [*chunks, text.encode("utf-8", "replace")]
-    path = tmp_path_factory.mktemp("tape") / "t.yaml"
+    path = tmp_path_factory.getbasetemp() / "tape.yaml"
     scrub = Scrubber()
     request = record_request("POST", "/v1", "", {}, msgspec.json.encode(body), scrub)
     response = record_response(200, {"content-type": "x"}, chunks, False, scrub)
