@@ -40,6 +40,10 @@ One branch per reader::
           ToolInputInvalid       the arguments do not fit the schema
           ToolTimeout            the tool did not end in time
         SandboxFailed          a process could not be confined or started
+        NetworkFailed          a host could not be reached, or did not answer well
+        FileError              a file of the workspace cannot be used; its children say why
+          FileMissing            there is nothing at the path
+          FileUnsuitable         a directory, a device, binary, too large: not what was asked for
         StorageError           the store cannot be used as it is
           StorageFull            no space left
           StorageReadOnly        the place cannot be written
@@ -47,6 +51,7 @@ One branch per reader::
       Conflict               somebody else moved
         StaleWriter            the session grew since you looked
         LeaseLost              another process owns the session now
+        FileChanged            the file was changed while it was being edited
       Damaged                records cannot be trusted
         StorageDamaged         the file is no database of ours, or is broken
         SchemaTooNew           written by a newer Holdfast than this one
@@ -426,6 +431,36 @@ class SandboxFailed(Failed):
     next_step = "`holdfast doctor` shows which sandbox this machine has."
 
 
+class NetworkFailed(Failed):
+    """A host could not be reached, did not answer in time, or answered nonsense."""
+
+    code = "network.failed"
+    is_retryable = True
+    message = "{url} cannot be fetched: {detail}"
+
+
+class FileError(Failed):
+    """A file of the workspace cannot be used."""
+
+    code = "file.failed"
+    message = "{path} cannot be used: {detail}"
+
+
+class FileMissing(FileError):
+    """There is nothing at the path."""
+
+    code = "file.missing"
+    message = "There is no file or directory {path!r} in the workspace."
+    next_step = "Look at what exists with the `list` or `glob` tool."
+
+
+class FileUnsuitable(FileError):
+    """What is at the path is not what was asked for: a directory, a device, binary, too large."""
+
+    code = "file.unsuitable"
+    message = "{path!r} is {found}; {wanted} is needed."
+
+
 class StorageError(Failed):
     """The store cannot be used as it is."""
 
@@ -484,6 +519,15 @@ class LeaseLost(Conflict):
     code = "journal.lease_lost"
     message = "Session {session_id} is at epoch {current}; this writer holds epoch {held}."
     next_step = "Stop writing; the run goes on where the newer lease is."
+
+
+class FileChanged(Conflict):
+    """Somebody changed the file while it was being edited; it was left as they wrote it."""
+
+    code = "file.changed"
+    is_retryable = True
+    message = "{path!r} was changed by somebody else in the meantime; nothing was written."
+    next_step = "Read it again, then decide again."
 
 
 # --- records cannot be trusted -------------------------------------------------------

@@ -183,6 +183,7 @@ class Client:
     delete_message = _forward(AsyncClient.delete_message)
 
     list_events = _forward(AsyncClient.list_events)
+    count_events = _forward(AsyncClient.count_events)
     watch = _forward_iterator(AsyncClient.watch)
     verify = _forward(AsyncClient.verify)
     export_heads = _forward(AsyncClient.export_heads)

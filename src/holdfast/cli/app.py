@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, NoReturn
 
 import click
 
 from holdfast._version import __version__
 from holdfast.cli.commands import COMMANDS
-from holdfast.cli.failures import is_reader_gone, report, report_interrupt, silence_stdout
 from holdfast.cli.frame import FORMATS, Invocation, LazyGroup
 
 __all__ = ["Root", "main", "root"]
@@ -35,26 +37,45 @@ class Root(LazyGroup):
             result = super().main(
                 words, prog_name or "holdfast", complete_var, standalone_mode=False, **extra
             )
-            sys.stdout.flush()
             sys.exit(result if isinstance(result, int) else 0)
-        except click.Abort:
-            sys.exit(report_interrupt(invocation))
-        except Exception as error:  # noqa: BLE001 - a door: everything is told and mapped
-            if isinstance(error, BrokenPipeError) and is_reader_gone():
-                silence_stdout()
-                sys.exit(0)
-            sys.exit(report(error, invocation))
+        except (click.Abort, Exception) as error:  # noqa: BLE001 - a door: all is told and mapped
+            sys.exit(_failures().report(error, invocation))
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's own signature
+    ) -> click.Context:
+        """Parse the words; `--help` and `--version` print here."""
+        with _quiet_end():
+            return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; a reader that went away is an error of its own class here."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError as error:
-            # click ends the process itself on EPIPE, with code 1; here it is no failure.
-            if is_reader_gone():
-                silence_stdout()
-                raise click.exceptions.Exit(0) from error
+        """Run the command."""
+        with _quiet_end():
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+
+
+@contextmanager
+def _quiet_end() -> Iterator[None]:
+    """End without a word and without failure when nobody reads our output any more."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        # Otherwise click ends the process itself, with code 1.
+        if not _failures().is_reader_gone():
             raise
+        _failures().silence_stdout()
+        raise click.exceptions.Exit(0) from error
+
+
+def _failures() -> ModuleType:
+    """The module that tells errors; most calls never need it."""
+    return importlib.import_module("holdfast.cli.failures")
 
 
 def _wished_output(words: list[str]) -> str:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "audit": ("holdfast.cli.audit", "Prove that the records were not changed."),
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
     "config": ("holdfast.cli.config", "Show or check the settings."),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
+    "sessions": ("holdfast.cli.sessions", "List, show, export, fork or remove sessions."),
+    "storage": ("holdfast.cli.storage", "Look after the files in which everything is kept."),
 }

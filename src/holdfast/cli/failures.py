@@ -25,6 +25,8 @@ _ERRORS_PAGE = "docs/reference/errors.md"
 
 def report(error: BaseException, invocation: Invocation) -> int:
     """Print the error as the call wants it and return the exit code."""
+    if isinstance(error, click.Abort):
+        return _report_interrupt(invocation)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
@@ -38,7 +40,7 @@ def report(error: BaseException, invocation: Invocation) -> int:
     return code
 
 
-def report_interrupt(invocation: Invocation) -> int:
+def _report_interrupt(invocation: Invocation) -> int:
     """Say that the person stopped the call."""
     if invocation.is_text:
         click.echo("Interrupted.", err=True)

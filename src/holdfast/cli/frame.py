@@ -9,7 +9,6 @@ command takes the global options at its end too: `holdfast --json config view` a
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Mapping
@@ -150,7 +149,9 @@ class UnknownCommand(click.UsageError):
     def __init__(self, word: str, known: list[str], ctx: click.Context) -> None:
         """Look for the nearest of the known commands."""
         super().__init__(f"There is no command {word!r}.", ctx)
-        near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+        near: list[str] = importlib.import_module("difflib").get_close_matches(
+            word, known, n=1, cutoff=0.5
+        )
         path = ctx.command_path
         self.hint = (
             f"Did you mean `{path} {near[0]}`?" if near else f"See `{path} --help` for all of them."

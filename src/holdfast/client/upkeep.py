@@ -25,6 +25,12 @@ class UpkeepMethods(ClientBase):
         session = await sessions.get_session(session_id)
         return await self._journal.read(session.id, after=after, limit=limit)
 
+    async def count_events(self, session_id: str) -> int:
+        """Return the number of events of a session."""
+        session = await (await self._ready()).get_session(session_id)
+        head = await self._journal.head(session.id)
+        return head.session_seq if head else 0
+
     async def watch(
         self,
         *,

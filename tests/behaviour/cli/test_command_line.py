@@ -133,11 +133,12 @@ def test_wrong_settings_end_with_3(tmp_path: Path) -> None:
     assert "holdfast.toml:1: unknown key 'modle'; did you mean 'model'?" in done.stderr
 
 
-def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["config", "view", "--json"], ["--help"], ["doctor", "-h"]])
+def test_a_closed_pipe_ends_quietly(tmp_path: Path, words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "config", "view", "--json"],
+        [sys.executable, "-m", "holdfast", *words],
         stdout=writer,
         stderr=subprocess.PIPE,
         env=environment(tmp_path),

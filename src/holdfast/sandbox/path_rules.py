@@ -1,0 +1,64 @@
+"""Which paths of a tree may be read and which may be written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.errors import PermissionDenied
+from holdfast.globs import compile_glob
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathRules:
+    """Globs on real paths relative to the root; a block wins over everything.
+
+    Blocking a directory, or making it read-only, covers everything below it.
+    `read_only` may be read but not written: by default what git keeps, because a hook
+    or a filter written there would run outside every sandbox.
+    """
+
+    allowed: tuple[str, ...] = ("**",)
+    blocked: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ("**/.git/**",)
+
+    def __post_init__(self) -> None:
+        """Refuse a glob that cannot be read, before anybody relies on it."""
+        for pattern in (*self.allowed, *self.blocked, *self.read_only):
+            compile_glob(pattern)
+
+    def check(self, path: str, *, is_write: bool, is_directory: bool = False) -> None:
+        """Do nothing if the path may be used.
+
+        A directory may be looked into although only files below it are allowed.
+
+        Raises:
+            PermissionDenied: a glob blocks it, or none allows it.
+        """
+        because = self._objection(path, is_write=is_write, is_directory=is_directory)
+        if because:
+            permission = "write" if is_write else "read"
+            raise PermissionDenied(permission=permission, target=path, because=because)
+
+    def can_read(self, path: str, *, is_directory: bool = False) -> bool:
+        """Say whether the path may be read."""
+        return not self._objection(path, is_write=False, is_directory=is_directory)
+
+    def _objection(self, path: str, *, is_write: bool, is_directory: bool) -> str:
+        above = _with_parents(path)
+        for pattern in self.blocked:
+            if any(map(compile_glob(pattern).fullmatch, above)):
+                return f"the path rule {pattern!r} blocks it"
+        for pattern in self.read_only if is_write else ():
+            if any(map(compile_glob(pattern).fullmatch, above)):
+                return f"the path rule {pattern!r} makes it read-only"
+        if self.allowed == ("**",) or (is_directory and not is_write):
+            return ""
+        if any(compile_glob(pattern).fullmatch(path) for pattern in self.allowed):
+            return ""
+        return "no path rule allows it"
+
+
+def _with_parents(path: str) -> list[str]:
+    """The path and each directory above it, below the root."""
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]

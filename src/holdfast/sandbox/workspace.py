@@ -1,0 +1,493 @@
+"""The one object through which every file tool reads and writes.
+
+A `Workspace` is a directory, and further ones that were granted on purpose. No path,
+link or race leads out of them; non-regular files are refused without being opened for
+long; a write is a temporary file, an fsync and a rename, so that nobody ever sees half
+of it. All methods block for a moment: call them from a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO, Literal, TypeAlias, TypeVar
+
+from holdfast.errors import (
+    FileChanged,
+    FileError,
+    FileMissing,
+    FileUnsuitable,
+    HoldfastError,
+    PermissionDenied,
+    UsageError,
+)
+from holdfast.ids import random_token
+from holdfast.sandbox.beneath import Finder, Place, Root, best_finder
+from holdfast.sandbox.path_rules import PathRules
+
+Kind: TypeAlias = Literal["file", "directory", "link", "other"]
+T = TypeVar("T")
+
+MAX_UPDATE_BYTES = 64 * 1024 * 1024
+_TRIES = 50
+_STRIPES = 64
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NAMES: dict[Kind, str] = {
+    "file": "a file",
+    "directory": "a directory",
+    "link": "a link",
+    "other": "a device, pipe or socket",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileInfo:
+    """What is at a path; `path` is relative for the workspace, absolute for grants."""
+
+    path: str
+    kind: Kind
+    size: int
+    mtime_ns: int
+    mode: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One name in a directory; links are named as links and not followed."""
+
+    name: str
+    path: str
+    kind: Kind
+    mtime_ns: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileChange:
+    """What an update did; `before` is None if the file is new."""
+
+    path: str
+    before: bytes | None
+    after: bytes
+
+
+class Workspace:
+    """A directory tree that cannot be left."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        rules: PathRules | None = None,
+        finder: Finder | None = None,
+    ) -> None:
+        """Open the root; it must be an existing directory.
+
+        Raises:
+            UsageError: the root is missing or no directory.
+        """
+        self.rules = rules or PathRules()
+        self._finder = finder or best_finder()
+        self._main = _Tree(root, self.rules, is_main=True, is_writable=True)
+        self._grants: tuple[_Tree, ...] = ()
+        self._stripes = tuple(threading.RLock() for _ in range(_STRIPES))
+
+    @property
+    def root(self) -> str:
+        """The workspace directory, with links resolved."""
+        return self._main.root.path
+
+    @property
+    def grants(self) -> tuple[str, ...]:
+        """Directories outside the workspace that were granted."""
+        return tuple(tree.root.path for tree in self._grants)
+
+    def grant(self, path: str | os.PathLike[str], *, is_writable: bool = False) -> str:
+        """Bring a directory outside the workspace into reach and return its real path.
+
+        Granting it again changes only whether it may be written.
+
+        Raises:
+            UsageError: it is missing, no directory, or the root of the file system.
+        """
+        tree = _Tree(path, self.rules, is_main=False, is_writable=is_writable)
+        if tree.root.path == "/":
+            raise UsageError(detail="The root of the file system cannot be granted.")
+        others = [one for one in self._grants if one.root.path != tree.root.path]
+        self._grants = (*others, tree)
+        return tree.root.path
+
+    # --- looking --------------------------------------------------------------------
+
+    def canonical(self, path: str) -> str:
+        """Return the real path: what permission rules are matched against.
+
+        Relative inside the workspace, absolute in grants and for what is out of reach.
+        Never raises for a path that merely does not exist.
+        """
+        try:
+            tree, relative = self._locate(path)
+            return tree.display(self._real(tree, relative))
+        except HoldfastError:
+            return posixpath.normpath(posixpath.join(self.root, path.replace("\0", "?")))
+
+    def stat(self, path: str) -> FileInfo:
+        """Describe what is at a path, links inside followed.
+
+        Raises:
+            FileMissing, FileError, PermissionDenied: it is not there, or out of reach.
+        """
+        with self._at(path) as (tree, place):
+            info = _present(place, path)
+            is_directory = stat.S_ISDIR(info.st_mode)
+            tree.rules.check(place.path, is_write=False, is_directory=is_directory)
+            return _describe(tree.display(place.path), info)
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a regular file for reading.
+
+        Raises:
+            FileMissing, FileError, PermissionDenied: it is not there, or out of reach.
+            FileUnsuitable: it is a directory, a device, a pipe or a socket.
+        """
+        return self._retry(path, lambda: self._open(path)[0])
+
+    def read(self, path: str, *, max_bytes: int = MAX_UPDATE_BYTES) -> bytes:
+        """Return the whole content of a regular file.
+
+        Raises:
+            FileUnsuitable: it is larger than `max_bytes`, or no regular file.
+        """
+        with self.open(path) as stream:
+            return _read_up_to(stream, max_bytes, path)
+
+    def scandir(self, path: str = ".", *, details: bool = False) -> list[Entry]:
+        """List a directory by name; what the rules block is left out.
+
+        With `details`, entries carry size and modification time.
+
+        Raises:
+            FileUnsuitable: it is no directory.
+        """
+        return self._retry(path, lambda: self._scandir(path, details=details))
+
+    # --- changing -------------------------------------------------------------------
+
+    def write(self, path: str, data: bytes) -> FileChange:
+        """Replace or create a file as a whole; parents are made, its mode is kept."""
+        return self.update(path, lambda _before: data)
+
+    def update(self, path: str, change: Callable[[bytes | None], bytes]) -> FileChange:
+        """Replace a file by what `change` makes of its content (None: no file yet).
+
+        Nobody sees a half-written file, and an error leaves it as it was. If somebody
+        else changes the file in the meantime, `change` is called again with the new
+        content, so it must do nothing but compute.
+
+        Raises:
+            FileChanged: it kept changing; nothing was written.
+            PermissionDenied, FileError, FileUnsuitable: it cannot be written.
+        """
+        tree, relative = self._locate(path)
+        real = self._real(tree, relative)
+        tree.check_write(real)
+        with self._stripes[hash((tree.root.path, real)) % _STRIPES]:
+            for _ in range(_TRIES):
+                with suppress(FileChanged):
+                    before, stamp = self._read_for_update(path)
+                    after = change(before)
+                    if after != before:
+                        self._retry(path, lambda: self._replace(path, after, stamp))  # noqa: B023
+                    return FileChange(path=tree.display(real), before=before, after=after)
+        raise FileChanged(path=path)
+
+    def make_directory(self, path: str) -> str:
+        """Make a directory and its parents; return its real path."""
+        tree, relative = self._locate(path)
+        tree.check_write(self._real(tree, relative))
+        with self._finder.find(tree.root, relative, make_parents=True) as place:
+            if place.info is None:
+                _translated(path, lambda: os.mkdir(place.name, dir_fd=place.parent_fd))
+            elif not stat.S_ISDIR(place.info.st_mode):
+                raise FileUnsuitable(path=path, found="a file", wanted="a directory")
+            return tree.display(place.path)
+
+    # --- within ---------------------------------------------------------------------
+
+    def _locate(self, path: str) -> tuple[_Tree, str]:
+        """Choose the tree of a path and make the path relative to it, by its text alone."""
+        text = os.fspath(path)
+        if "\0" in text or len(text) > 4_000:
+            raise FileError(path=text[:80].replace("\0", "?"), detail="it is no valid path")
+        try:
+            os.fsencode(text)
+        except UnicodeEncodeError as error:
+            raise FileError(path=ascii(text)[:80], detail="it is no valid path") from error
+        if text.startswith("/"):
+            normal = posixpath.normpath(text)
+            found = [
+                (tree, rest)
+                for tree in (self._main, *self._grants)
+                if (rest := tree.below(normal)) is not None
+            ]
+            if not found:
+                raise _out_of_reach(text)
+            return min(found, key=lambda item: len(item[1]))
+        normal = posixpath.normpath(text)
+        if normal == ".." or normal.startswith("../"):
+            raise _out_of_reach(text)
+        return self._main, normal
+
+    def _real(self, tree: _Tree, relative: str) -> str:
+        """Resolve links in a path whose end may not exist yet."""
+        missing: list[str] = []
+        while True:
+            try:
+                with self._finder.find(tree.root, relative) as place:
+                    return posixpath.join(place.path, *reversed(missing))
+            except FileMissing:
+                relative, _, name = relative.rpartition("/")
+                missing.append(name)
+
+    @contextmanager
+    def _at(self, path: str, *, make_parents: bool = False) -> Iterator[tuple[_Tree, Place]]:
+        tree, relative = self._locate(path)
+        with self._finder.find(tree.root, relative, make_parents=make_parents) as place:
+            yield tree, place
+
+    def _retry(self, path: str, attempt: Callable[[], T]) -> T:
+        for _ in range(_TRIES):
+            try:
+                return _translated(path, attempt)
+            except _LostRaceError:
+                continue
+        raise FileError(path=path, detail="it keeps changing while it is being used")
+
+    def _open(self, path: str) -> tuple[BinaryIO, os.stat_result]:
+        with self._at(path) as (tree, place):
+            tree.rules.check(place.path, is_write=False)
+            _want(_present(place, path), "file", path)
+            fd = os.open(place.name, _READ, dir_fd=place.parent_fd)
+        try:
+            info = os.fstat(fd)
+            _want(info, "file", path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return os.fdopen(fd, "rb"), info
+
+    def _scandir(self, path: str, *, details: bool) -> list[Entry]:
+        with self._at(path) as (tree, place):
+            tree.rules.check(place.path, is_write=False, is_directory=True)
+            _want(_present(place, path), "directory", path)
+            fd = os.open(place.name or ".", _READ | os.O_DIRECTORY, dir_fd=place.parent_fd)
+            real = place.path
+        try:
+            found = [_entry(tree, real, entry, details=details) for entry in os.scandir(fd)]
+        finally:
+            os.close(fd)
+        return sorted((one for one in found if one is not None), key=lambda one: one.name)
+
+    def _read_for_update(self, path: str) -> tuple[bytes | None, _Stamp | None]:
+        try:
+            stream, info = self._retry(path, lambda: self._open(path))
+        except FileMissing:
+            return None, None
+        with stream:
+            return _read_up_to(stream, MAX_UPDATE_BYTES, path), _stamp(info)
+
+    def _replace(self, path: str, data: bytes, expected: _Stamp | None) -> None:
+        with self._at(path, make_parents=True) as (tree, place):
+            tree.check_write(place.path)
+            if place.info is not None:
+                _want(place.info, "file", path)
+            if _stamp(place.info) != expected:
+                raise FileChanged(path=path)
+            temporary = f".holdfast-{random_token(8)}.tmp"
+            try:
+                self._write_temporary(place, temporary, data)
+                if _stamp(_look(place)) != expected:
+                    raise FileChanged(path=path)
+                fd = place.parent_fd
+                os.rename(temporary, place.name, src_dir_fd=fd, dst_dir_fd=fd)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=place.parent_fd)
+                raise
+            _sync_directory(place.parent_fd)
+
+    @staticmethod
+    def _write_temporary(place: Place, name: str, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        # The umask applies to a new file; an existing one keeps what it had.
+        mode = 0o666 if place.info is None else 0o600
+        fd = os.open(name, flags, mode, dir_fd=place.parent_fd)
+        with os.fdopen(fd, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            if place.info is not None:
+                with suppress(OSError):
+                    os.fchown(fd, place.info.st_uid, place.info.st_gid)
+                os.fchmod(fd, place.info.st_mode & 0o777)
+            os.fsync(fd)
+
+
+class _LostRaceError(Exception):
+    """The entry changed its kind between looking and opening; look again."""
+
+
+class _Tree:
+    """One directory that confines, with its rules."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], rules: PathRules, *, is_main: bool, is_writable: bool
+    ) -> None:
+        given = os.path.abspath(os.fspath(path))
+        real = os.path.realpath(given)
+        try:
+            fd = os.open(real, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
+        except OSError as error:
+            raise UsageError(
+                detail=f"{given} cannot be a workspace directory: {error.strerror}"
+            ) from error
+        self.root = Root(path=real, fd=fd)
+        self.rules = rules
+        self._given = given
+        self._is_main = is_main
+        self._is_writable = is_writable
+        weakref.finalize(self, os.close, fd)
+
+    def below(self, absolute: str) -> str | None:
+        """The rest of an absolute path below this tree, or None."""
+        for start in (self.root.path, self._given):
+            if absolute == start:
+                return "."
+            if absolute.startswith(start.rstrip("/") + "/"):
+                return absolute[len(start) :].lstrip("/")
+        return None
+
+    def display(self, relative: str) -> str:
+        """The path as people and rules see it."""
+        return (relative or ".") if self._is_main else posixpath.join(self.root.path, relative)
+
+    def check_write(self, relative: str) -> None:
+        """Raise PermissionDenied unless the path may be written."""
+        if not self._is_writable:
+            raise PermissionDenied(
+                permission="write",
+                target=self.display(relative),
+                because="the directory was granted for reading only",
+            )
+        self.rules.check(relative, is_write=True)
+
+
+_Stamp: TypeAlias = tuple[int, int, int, int, int]
+
+
+def _stamp(info: os.stat_result | None) -> _Stamp | None:
+    if info is None:
+        return None
+    return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def _look(place: Place) -> os.stat_result | None:
+    try:
+        return os.stat(place.name, dir_fd=place.parent_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _present(place: Place, path: str) -> os.stat_result:
+    if place.info is None:
+        raise FileMissing(path=path)
+    return place.info
+
+
+def _kind(mode: int) -> Kind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "link" if stat.S_ISLNK(mode) else "other"
+
+
+def _want(info: os.stat_result, wanted: Kind, path: str) -> None:
+    found = _kind(info.st_mode)
+    if found != wanted:
+        raise FileUnsuitable(path=path, found=_NAMES[found], wanted=_NAMES[wanted])
+
+
+def _describe(path: str, info: os.stat_result) -> FileInfo:
+    return FileInfo(
+        path=path,
+        kind=_kind(info.st_mode),
+        size=info.st_size,
+        mtime_ns=info.st_mtime_ns,
+        mode=stat.S_IMODE(info.st_mode),
+    )
+
+
+def _entry(tree: _Tree, directory: str, entry: os.DirEntry[str], *, details: bool) -> Entry | None:
+    relative = posixpath.join(directory, entry.name)
+    if entry.is_symlink():
+        kind: Kind = "link"
+    elif entry.is_dir(follow_symlinks=False):
+        kind = "directory"
+    else:
+        kind = "file" if entry.is_file(follow_symlinks=False) else "other"
+    if not tree.rules.can_read(relative, is_directory=kind == "directory"):
+        return None
+    path = tree.display(relative)
+    if details:
+        try:
+            info = entry.stat(follow_symlinks=False)
+        except OSError:
+            return None  # gone since we listed it
+        return Entry(
+            name=entry.name, path=path, kind=kind, mtime_ns=info.st_mtime_ns, size=info.st_size
+        )
+    return Entry(name=entry.name, path=path, kind=kind)
+
+
+def _read_up_to(stream: BinaryIO, limit: int, path: str) -> bytes:
+    data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise FileUnsuitable(path=path, found="too large", wanted=f"at most {limit} bytes")
+    return data
+
+
+def _translated(path: str, attempt: Callable[[], T]) -> T:
+    """Turn errors of the operating system into ours."""
+    try:
+        return attempt()
+    except FileNotFoundError as error:
+        raise FileMissing(path=path) from error
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
+            raise _LostRaceError from error
+        raise FileError(path=path, detail=error.strerror or str(error)) from error
+
+
+def _sync_directory(fd: int) -> None:
+    """Make a rename survive a power cut; not every file system can."""
+    with suppress(OSError):
+        directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _out_of_reach(path: str) -> PermissionDenied:
+    return PermissionDenied(
+        permission="file",
+        target=path,
+        because="it is outside the workspace; `externaldirectory` can ask for it",
+    )

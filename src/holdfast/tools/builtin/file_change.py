@@ -1,0 +1,81 @@
+"""What the file-changing tools share: the edited text, the result, the reconciliation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.canonical import JsonObject, sha256_hex
+from holdfast.errors import FileMissing, HoldfastError
+from holdfast.sandbox import FileChange
+from holdfast.tools.context import ToolContext
+from holdfast.tools.diffs import unified_diff
+from holdfast.tools.effects import Intent, Reconciliation
+from holdfast.tools.encoding import decode_file, encode_file
+from holdfast.tools.result import ToolResult
+
+
+def on_text(path: str, change: Callable[[str], str]) -> Callable[[bytes | None], bytes]:
+    """Make a change of text into a change of bytes; encoding and mark are kept."""
+
+    def change_bytes(before: bytes | None) -> bytes:
+        if before is None:
+            raise FileMissing(path=path)
+        text, form = decode_file(before, path)
+        return encode_file(change(text), form)
+
+    return change_bytes
+
+
+def describe_change(change: FileChange, verb: str) -> ToolResult:
+    """The result of a change: a sentence, a diff, and hashes for programs."""
+    before = _shown(change.before or b"", change.path)
+    after = _shown(change.after, change.path)
+    metadata: JsonObject = {
+        "path": change.path,
+        "is_new": change.before is None,
+        "before_hash": sha256_hex(change.before) if change.before is not None else "",
+        "after_hash": sha256_hex(change.after),
+    }
+    if before is None or after is None:
+        return ToolResult(f"{verb} {change.path}.", title=change.path, metadata=metadata)
+    diff = unified_diff(before, after, change.path)
+    metadata |= {"diff": diff.text, "added": diff.added, "removed": diff.removed}
+    counts = f"+{diff.added} -{diff.removed}" if diff.text else "no change"
+    text = f"{verb} {change.path} ({counts}).\n{diff.text}".rstrip()
+    return ToolResult(text, title=change.path, metadata=metadata)
+
+
+async def note_change(
+    context: ToolContext, path: str, change: Callable[[bytes | None], bytes]
+) -> JsonObject:
+    """What to write down before a change, so that a crash can be judged afterwards."""
+
+    def compute() -> JsonObject:
+        before = context.workspace.read(path)
+        return {"before": sha256_hex(before), "after": sha256_hex(change(before))}
+
+    return await context.look(compute)
+
+
+async def reconcile_change(intent: Intent, context: ToolContext) -> Reconciliation:
+    """Tell from the file's hash whether a change happened before a crash."""
+    path = str(intent.arguments.get("file_path", ""))
+    try:
+        current = sha256_hex(await context.look(context.workspace.read, path))
+    except HoldfastError as error:
+        return Reconciliation(verdict="unknown", because=str(error))
+    if current == intent.noted.get("after"):
+        result = ToolResult(f"Edited {path}.", title=path, metadata={"path": path})
+        return Reconciliation(
+            verdict="happened", result=result, because="the file has the new content"
+        )
+    if current == intent.noted.get("before"):
+        return Reconciliation(verdict="not_happened", because="the file has the old content")
+    return Reconciliation(verdict="unknown", because="the file was changed since")
+
+
+def _shown(data: bytes, path: str) -> str | None:
+    try:
+        return decode_file(data, path)[0]
+    except HoldfastError:
+        return None

@@ -1,0 +1,171 @@
+"""The `read` tool: text with line numbers, images, notebooks."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import posixpath
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Annotated, BinaryIO
+
+from pydantic import Field
+
+from holdfast.errors import FileMissing, FileUnsuitable, HoldfastError, TellModel
+from holdfast.messages import FilePart
+from holdfast.sandbox import Workspace
+from holdfast.tools.builtin.notebook import render_notebook
+from holdfast.tools.context import ToolContext
+from holdfast.tools.definition import tool
+from holdfast.tools.encoding import TextForm, decode_file, is_binary, sniff
+from holdfast.tools.result import ToolResult
+from holdfast.tools.target import path_target
+
+MAX_IMAGE_BYTES = 10 * 1024 * 1024
+MAX_NOTEBOOK_BYTES = 32 * 1024 * 1024
+MAX_OUTPUT_CHARS = 256 * 1024
+MAX_LINE_CHARS = 2_000
+_SAMPLE = 64 * 1024
+# More than a shown line can have, in the longest encoding of a character.
+_LINE_BYTES = 4 * (MAX_LINE_CHARS + 2)
+_SKIP_BYTES = 1024 * 1024
+_IMAGES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+
+
+@tool(effect="read", tags=("files",), target=path_target("file_path"), timeout_s=60)
+async def read(
+    file_path: Annotated[str, Field(min_length=1, description="File to read")],
+    context: ToolContext,
+    offset: Annotated[int, Field(ge=1, description="First line to read, counted from 1")] = 1,
+    limit: Annotated[int, Field(ge=1, le=20_000, description="Lines at most")] = 2_000,
+) -> ToolResult:
+    """Read a file of the workspace.
+
+    Text comes with line numbers. Images are shown as images, notebooks as their cells
+    with outputs. Use offset and limit for the rest of a long file.
+    """
+    return await context.look(_read, context.workspace, file_path, offset, limit)
+
+
+def _read(workspace: Workspace, path: str, offset: int, limit: int) -> ToolResult:
+    try:
+        stream = workspace.open(path)
+    except FileMissing:
+        near = _near(workspace, path)
+        if near:
+            names = ", ".join(near)
+            raise TellModel(f"There is no file {path!r}. Did you mean: {names}?") from None
+        raise
+    with stream:
+        sample = stream.read(_SAMPLE)
+        media_type = _image_type(sample)
+        if media_type:
+            return _image(stream, sample, path, media_type)
+        if is_binary(sample):
+            raise FileUnsuitable(path=path, found="a binary file", wanted="text or an image")
+        stream.seek(0)
+        if path.endswith(".ipynb"):
+            return _notebook(stream, path, offset, limit)
+        form = sniff(sample)
+        if form.encoding.startswith("utf-16"):
+            data = _whole(stream, MAX_NOTEBOOK_BYTES, path)
+            return _numbered(decode_file(data, path)[0].splitlines(), path, offset, limit)
+        return _numbered(_lines(stream, form), path, offset, limit)
+
+
+def _lines(stream: BinaryIO, form: TextForm) -> Iterator[str]:
+    """The lines of a file of any size; no line is ever held whole if it is too long."""
+    stream.seek(len(form.mark))
+    while line := stream.readline(_LINE_BYTES):
+        rest = line
+        while not rest.endswith(b"\n") and (rest := stream.readline(_SKIP_BYTES)):
+            continue  # the end of a line that is too long to be shown whole
+        try:
+            # Not final: a character that was cut in two at the end is left out.
+            text = codecs.getincrementaldecoder(form.encoding)().decode(line)
+        except UnicodeDecodeError:
+            text = line.decode("latin-1")
+        yield text.rstrip("\r\n")
+
+
+def _numbered(lines: Iterable[str], path: str, offset: int, limit: int) -> ToolResult:
+    shown: list[str] = []
+    size = number = 0
+    has_more = False
+    for number, line in enumerate(lines, start=1):
+        if number < offset:
+            continue
+        if len(shown) == limit or size > MAX_OUTPUT_CHARS:
+            has_more = True
+            break
+        shown.append(f"{number:>6}\t{_cut(line)}")
+        size += len(shown[-1])
+    last = offset + len(shown) - 1
+    if not shown and offset > 1:
+        raise TellModel(f"{path!r} has only {number} lines; offset {offset} is behind its end.")
+    if not shown:
+        shown.append("(the file is empty)")
+    elif has_more:
+        shown.append(f"(more lines follow; go on with offset={last + 1})")
+    return ToolResult(
+        "\n".join(shown),
+        title=path,
+        metadata={"first_line": offset, "last_line": last, "is_truncated": has_more},
+    )
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}… (line cut)"
+
+
+def _image_type(sample: bytes) -> str:
+    if sample.startswith(b"RIFF") and sample[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for magic, kind in _IMAGES if sample.startswith(magic)), "")
+
+
+def _image(stream: BinaryIO, sample: bytes, path: str, media_type: str) -> ToolResult:
+    data = sample + stream.read(MAX_IMAGE_BYTES)
+    if len(data) > MAX_IMAGE_BYTES:
+        raise FileUnsuitable(
+            path=path, found="an image over 10 MB", wanted="a smaller one; scale it down"
+        )
+    name = posixpath.basename(path)
+    return ToolResult(
+        f"{media_type}, {len(data)} bytes",
+        title=path,
+        metadata={"media_type": media_type, "bytes": len(data)},
+        attachments=(FilePart(media_type=media_type, name=name, data=data),),
+    )
+
+
+def _notebook(stream: BinaryIO, path: str, offset: int, limit: int) -> ToolResult:
+    text, _ = decode_file(_whole(stream, MAX_NOTEBOOK_BYTES, path), path)
+    rendered = render_notebook(text)
+    if rendered is None:
+        return _numbered(text.splitlines(), path, offset, limit)
+    result = _numbered(rendered.text.splitlines(), path, offset, limit)
+    return ToolResult(
+        result.output, title=path, metadata=result.metadata, attachments=rendered.images
+    )
+
+
+def _whole(stream: BinaryIO, limit: int, path: str) -> bytes:
+    data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise FileUnsuitable(path=path, found="too large", wanted=f"at most {limit} bytes")
+    return data
+
+
+def _near(workspace: Workspace, path: str) -> list[str]:
+    """Files in the same directory with a similar name."""
+    directory, name = posixpath.split(path)
+    with suppress(HoldfastError):
+        names = {entry.name.lower(): entry.path for entry in workspace.scandir(directory or ".")}
+        return [names[one] for one in difflib.get_close_matches(name.lower(), names, n=3)]
+    return []

@@ -1,0 +1,87 @@
+"""What a running tool call knows and may use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from holdfast import clock
+from holdfast.sandbox import Workspace
+from holdfast.tools.services import (
+    ArtifactStore,
+    Attendant,
+    Cancellation,
+    ClosedNetwork,
+    CommandRunner,
+    HttpClient,
+    MemoryArtifacts,
+    MemoryState,
+    NobodyAttends,
+    NoCommands,
+    ProgressSink,
+    ProgressUpdate,
+    ToolStateStore,
+    ignore_progress,
+)
+from holdfast.tools.threads import ToolThreads
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """Who calls, and the only ways to the world.
+
+    A tool function that has a parameter of this type gets it passed in; the parameter
+    does not appear in the schema. The collaborators are never missing: without better
+    ones, state and artifacts live in memory, and network, commands and questions are
+    refused or unanswered.
+    """
+
+    workspace: Workspace
+    session_id: str = ""
+    run_id: str = ""
+    call_id: str = ""
+    idempotency_key: str = ""
+    agent_path: tuple[str, ...] = ()
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    progress: ProgressSink = ignore_progress
+    state: ToolStateStore = field(default_factory=MemoryState)
+    artifacts: ArtifactStore = field(default_factory=MemoryArtifacts)
+    http: HttpClient = field(default_factory=ClosedNetwork)
+    commands: CommandRunner = field(default_factory=NoCommands)
+    attendant: Attendant = field(default_factory=NobodyAttends)
+    threads: ToolThreads = field(default_factory=ToolThreads)
+    clock: clock.Clock = clock.SYSTEM
+
+    def report(self, text: str, *, fraction: float | None = None) -> None:
+        """Tell subscribers how far the call is; safe from any thread."""
+        self.progress(ProgressUpdate(call_id=self.call_id, text=text, fraction=fraction))
+
+    async def look(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking function without effect in a thread.
+
+        When the call is cancelled, `cancellation` tells the function to stop, and nobody
+        waits for it.
+        """
+        try:
+            return await self.threads.run(function, *args, **kwargs)
+        except asyncio.CancelledError:
+            self.cancellation.cancel()
+            raise
+
+    async def act(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a short blocking function with an effect in a thread, always to its end.
+
+        A cancelled call waits until the function is done, so that no effect happens
+        after the call was reported as cancelled.
+        """
+        work = asyncio.ensure_future(self.threads.run(function, *args, **kwargs))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work])
+            raise

@@ -1,0 +1,256 @@
+"""A tool: a typed function, and what everybody else must know about it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
+
+from holdfast.canonical import JsonObject, digest, sha256_hex
+from holdfast.errors import ToolInputInvalid, UsageError
+from holdfast.messages import ToolSpec
+from holdfast.sandbox import Workspace
+from holdfast.tools.context import ToolContext
+from holdfast.tools.effects import Effect, Intent, Reconciliation
+from holdfast.tools.result import Outcome, to_outcome
+from holdfast.tools.schema import Signature, read_signature, validate_arguments
+from holdfast.tools.target import NO_TARGET, Target, TargetKind, text_target
+
+Permission: TypeAlias = Literal["allow", "ask", "deny"]
+Prepare: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[JsonObject]]
+Reconcile: TypeAlias = Callable[[Intent, ToolContext], Awaitable[Reconciliation]]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_VERSION = re.compile(r"\d+(\.\d+){0,3}(-[0-9A-Za-z.-]+)?")
+DEFAULT_TIMEOUT_S = 120.0
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `@tool` takes; everything has a default."""
+
+    name: str
+    """The function's name unless given."""
+    version: str
+    description: str
+    """The docstring without its argument section unless given."""
+    effect: Effect
+    """`unsafe` unless you know better."""
+    permission: Permission
+    """What happens when no rule speaks of the tool: allow (you handed it over), ask, deny."""
+    target: str | Target
+    """The argument (or more exactly, a Target) that says what the call touches."""
+    examples: Sequence[JsonObject]
+    tags: Sequence[str]
+    deprecated: str
+    """What to use instead; empty for a tool in good standing."""
+    timeout_s: float
+    cacheable: bool
+    """Whether a `read` tool's result may be reused for equal arguments."""
+    reconcile: Reconcile
+    prepare: Prepare
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tool:
+    """A frozen definition; the execution manager is what calls it.
+
+    Calling the tool itself calls the plain function, for your own tests and code.
+    """
+
+    name: str
+    function: Callable[..., object]
+    signature: Signature
+    description: str
+    version: str = "1.0.0"
+    effect: Effect = "unsafe"
+    permission: Permission = "allow"
+    target: Target = NO_TARGET
+    examples: tuple[JsonObject, ...] = ()
+    tags: tuple[str, ...] = ()
+    deprecated: str = ""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    cacheable: bool = False
+    reconcile: Reconcile | None = None
+    prepare: Prepare | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a definition that cannot work, before anybody calls it."""
+        for fault in self._faults():
+            raise UsageError(detail=f"Tool {self.name!r} {fault}.")
+
+    @classmethod
+    def from_function(
+        cls,
+        function: Callable[..., object],
+        *,
+        local_names: Mapping[str, object] | None = None,
+        **options: Unpack[ToolOptions],
+    ) -> Tool:
+        """Make a tool of a function, a bound method or an object with `__call__`.
+
+        `local_names` helps to find types that are defined inside a function.
+
+        Raises:
+            UsageError: the signature or an option cannot work; the message says why.
+        """
+        name = options.get("name") or _default_name(function)
+        signature = read_signature(function, name, local_names)
+        description = options.get("description") or signature.purpose or name.replace("_", " ")
+        target = options.get("target", NO_TARGET)
+        if isinstance(target, str):
+            if target not in signature.parameters["properties"]:
+                raise UsageError(detail=f"Tool {name!r} has no argument {target!r} as its target.")
+            target = text_target(target)
+        others = {
+            key: tuple(value) if key in ("examples", "tags") else value  # type: ignore[arg-type]
+            for key, value in options.items()
+            if key not in ("name", "description", "target")
+        }
+        return cls(
+            name=name,
+            function=function,
+            signature=signature,
+            description=description,
+            target=target,
+            **cast("Any", others),
+        )
+
+    # --- for the model, rules and people --------------------------------------------
+
+    @functools.cached_property
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it."""
+        text = self.description
+        if self.deprecated:
+            text += f"\n\nDeprecated: {self.deprecated}"
+        parameters = dict(self.signature.parameters)
+        if self.examples:
+            parameters["examples"] = list(self.examples)
+        return ToolSpec(name=self.name, description=text, parameters=parameters)
+
+    @property
+    def parameters(self) -> JsonObject:
+        """The JSON Schema of the arguments."""
+        return self.spec.parameters
+
+    @property
+    def output_schema(self) -> JsonObject:
+        """The JSON Schema of the result; empty when the function does not say."""
+        return self.signature.output
+
+    @property
+    def target_kind(self) -> TargetKind:
+        """What kind of thing the tool touches."""
+        return self.target.kind
+
+    def targets(self, arguments: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]:
+        """What a call with these arguments touches; permission patterns match this."""
+        return self.target.of(arguments, workspace)
+
+    @functools.cached_property
+    def source_hash(self) -> str:
+        """A hash of the function's source and of the definition, for provenance."""
+        declared = [self.name, self.version, self.effect, self.spec.parameters, self.description]
+        return digest([sha256_hex(_source(self.function)), declared])
+
+    # --- for the execution manager --------------------------------------------------
+
+    def validate(self, arguments: JsonObject) -> dict[str, Any]:
+        """Return typed keyword arguments; nothing has happened yet.
+
+        Raises:
+            ToolInputInvalid: they do not fit the schema; every fault is named.
+        """
+        return validate_arguments(self.signature.adapter, arguments, self.name)
+
+    async def call(self, values: Mapping[str, Any], context: ToolContext) -> Outcome:
+        """Call the function with validated values: on the loop, or in a thread if it is `def`.
+
+        Neither permission nor time is checked here; that is the manager's part.
+
+        Raises:
+            TellModel, ToolError, or whatever the function raises.
+        """
+        passed = dict(values)
+        if self.signature.context_parameter:
+            passed[self.signature.context_parameter] = context
+        if self.is_async:
+            value = await cast("Awaitable[object]", self.function(**passed))
+        else:
+            value = await context.threads.run(self.function, **passed)
+        return to_outcome(value, self.name)
+
+    @functools.cached_property
+    def is_async(self) -> bool:
+        """Whether the function runs on the loop."""
+        called = getattr(self.function, "__call__", None)  # noqa: B004 - it is known to be callable
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(called)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+        """Call the plain function."""
+        return self.function(*args, **kwargs)
+
+    def _faults(self) -> list[str]:
+        faults = []
+        if not _NAME.fullmatch(self.name):
+            faults.append("needs a name of letters, digits, `_` and `-`, at most 64")
+        if not _VERSION.fullmatch(self.version):
+            faults.append(f"has the version {self.version!r}; write it as in 1.2.0")
+        if (self.effect == "reconcile") != (self.reconcile is not None):
+            faults.append("needs effect='reconcile' and a reconcile function together")
+        if self.cacheable and self.effect != "read":
+            faults.append("can only be cacheable if its effect is 'read'")
+        if self.timeout_s <= 0:
+            faults.append("needs a timeout above 0 s")
+        for example in self.examples:
+            try:
+                self.validate(example)
+            except ToolInputInvalid as error:
+                faults.append(f"has an example that does not fit: {error.context['detail']}")
+        return faults
+
+
+@overload
+def tool(function: Callable[..., object], /) -> Tool: ...
+
+
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., object]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., object] | None = None, /, **options: Unpack[ToolOptions]
+) -> Tool | Callable[[Callable[..., object]], Tool]:
+    """Make a tool of a typed function: `@tool` or `@tool(effect="read", …)`.
+
+    The schema comes from the type hints and the docstring. `def` runs in a thread,
+    `async def` on the loop. See `ToolOptions` for what it takes.
+
+    Raises:
+        UsageError: a parameter has no type, or an option cannot work.
+    """
+    local_names = dict(sys._getframe(1).f_locals)
+
+    def make(function: Callable[..., object]) -> Tool:
+        return Tool.from_function(function, local_names=local_names, **options)
+
+    return make(function) if function is not None else make
+
+
+def _default_name(function: Callable[..., object]) -> str:
+    name = getattr(function, "__name__", "") or type(function).__name__
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return name if hasattr(function, "__name__") else snake.removesuffix("_tool")
+
+
+def _source(function: Callable[..., object]) -> bytes:
+    target = function if inspect.isroutine(function) else type(function)
+    try:
+        return inspect.getsource(target).encode()
+    except (OSError, TypeError):
+        code = getattr(target, "__code__", None)
+        return code.co_code + repr(code.co_consts).encode() if code else repr(target).encode()

@@ -1,0 +1,102 @@
+"""Read the purpose and the argument descriptions out of a docstring.
+
+Understands the three styles in use: Google (`Args:`), NumPy (`Parameters` underlined)
+and Sphinx (`:param x:`). Whatever is not understood is left in the purpose.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+
+_GOOGLE = re.compile(r"^(args|arguments|parameters|params):\s*$", re.IGNORECASE)
+_GOOGLE_OTHER = re.compile(
+    r"^(returns?|yields?|raises|examples?|notes?|warnings?|see also|attributes|references):\s*$",
+    re.IGNORECASE,
+)
+_GOOGLE_ITEM = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_SPHINX_ITEM = re.compile(
+    r"^:(?:param|parameter|arg|argument)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$"
+)
+_SPHINX_OTHER = re.compile(r"^:\w+[^:]*:")
+_NUMPY_ITEM = re.compile(r"^\*{0,2}(\w+)\s*(?::.*)?$")
+_UNDERLINE = re.compile(r"^-{3,}\s*$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Docstring:
+    """The purpose, and a description for each argument that has one."""
+
+    purpose: str
+    arguments: dict[str, str]
+
+
+def parse_docstring(text: str | None) -> Docstring:
+    """Split a docstring; an empty or missing one gives empty parts."""
+    lines = inspect.cleandoc(text or "").splitlines()
+    purpose: list[str] = []
+    arguments: dict[str, str] = {}
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        underlined = index + 1 < len(lines) and _UNDERLINE.match(lines[index + 1])
+        if _GOOGLE.match(line):
+            body, index = _indented(lines, index + 1)
+            arguments.update(_items(body, _GOOGLE_ITEM))
+        elif _GOOGLE_OTHER.match(line):
+            _, index = _indented(lines, index + 1)
+        elif underlined:
+            body, end = _until_underlined(lines, index + 2)
+            if line.strip().lower() in ("parameters", "other parameters", "arguments"):
+                arguments.update(_items(body, _NUMPY_ITEM))
+            index = end
+        elif found := _SPHINX_ITEM.match(line):
+            body, index = _indented(lines, index + 1)
+            arguments[found[1]] = _flow([found[2], *body])
+        elif _SPHINX_OTHER.match(line):
+            _, index = _indented(lines, index + 1)
+        else:
+            purpose.append(line)
+            index += 1
+    return Docstring(purpose="\n".join(purpose).strip(), arguments=arguments)
+
+
+def _indented(lines: list[str], start: int) -> tuple[list[str], int]:
+    """The indented block that begins at `start`, and where it ends."""
+    end = start
+    while end < len(lines) and (not lines[end].strip() or lines[end][0].isspace()):
+        end += 1
+    return lines[start:end], end
+
+
+def _until_underlined(lines: list[str], start: int) -> tuple[list[str], int]:
+    """The lines up to the next underlined heading, and where it begins."""
+    for end in range(start, len(lines) - 1):
+        if lines[end].strip() and _UNDERLINE.match(lines[end + 1]):
+            return lines[start:end], end
+    return lines[start:], len(lines)
+
+
+def _items(body: list[str], item: re.Pattern[str]) -> dict[str, str]:
+    """The entries of a block: each starts at the block's own indentation."""
+    depths = [len(line) - len(line.lstrip()) for line in body if line.strip()]
+    if not depths:
+        return {}
+    found: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in body:
+        text = line[min(depths) :]
+        is_start = bool(text) and not text[0].isspace()
+        match = item.match(text.rstrip()) if is_start else None
+        if match:
+            current = found.setdefault(match[1], [])
+            current.append(match[2] if item.groups > 1 else "")
+        elif not is_start:
+            current.append(text)
+    return {name: _flow(parts) for name, parts in found.items()}
+
+
+def _flow(parts: list[str]) -> str:
+    """Join the lines of a description into one paragraph."""
+    return " ".join(part.strip() for part in parts if part.strip())

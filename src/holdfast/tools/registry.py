@@ -1,0 +1,211 @@
+"""The tools that somebody may use: layered, versioned, never global."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import AlreadyExists, NotFound, UsageError
+from holdfast.messages import ToolSpec
+from holdfast.tools.definition import Tool
+from holdfast.tools.export import to_json_schema, to_openapi
+
+ENTRY_POINT_GROUP = "holdfast.tools"
+
+
+class ToolRegistry:
+    """Tools by name and version, on top of those of a parent.
+
+    Layers are made with `child`: built-in below project below session. A name that is
+    taken, here or below, is refused, so that nothing can pose as another tool; whoever
+    means to put another tool in its place says so with `replace=True`. Names that
+    differ only by underscores, hyphens or capitals are the same name, because they are
+    the same permission.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        *,
+        parent: ToolRegistry | None = None,
+        scope: str = "session",
+    ) -> None:
+        """Start with some tools; `scope` is a word for messages and listings."""
+        self.scope = scope
+        self._parent = parent
+        self._own: dict[str, dict[str, Tool]] = {}
+        self._changes = 0
+        self._cached_at: tuple[int, ...] = ()
+        self._tools: Mapping[str, Tool] = MappingProxyType({})
+        self._specs: tuple[ToolSpec, ...] = ()
+        for tool in tools:
+            self.register(tool)
+
+    # --- changing -------------------------------------------------------------------
+
+    def register(self, tool: Tool, *, replace: bool = False) -> Tool:
+        """Add a tool and return it; another version of a tool of this layer is welcome.
+
+        Raises:
+            AlreadyExists: the name (with this version) is taken here or in a layer below.
+        """
+        if not isinstance(tool, Tool):
+            raise UsageError(detail=f"{tool!r} is not a Tool; decorate the function with @tool.")
+        key = _key(tool.name)
+        versions = self._own.get(key, {})
+        if not replace:
+            below = self._parent.find(tool.name) if self._parent else None
+            if below is not None or tool.version in versions:
+                raise AlreadyExists(kind="tool", value=f"{tool.name}@{tool.version}")
+            if any(other.name != tool.name for other in versions.values()):
+                raise AlreadyExists(kind="tool", value=next(iter(versions.values())).name)
+        self._own[key] = {**versions, tool.version: tool}
+        self._changes += 1
+        return tool
+
+    def unregister(self, name: str) -> None:
+        """Remove a tool of this layer, or one version of it (`name@version`).
+
+        Raises:
+            NotFound: this layer has no such tool.
+        """
+        plain, _, version = name.partition("@")
+        versions = self._own.get(_key(plain), {})
+        if not versions or (version and version not in versions):
+            raise NotFound(kind="tool", value=name)
+        kept = {key: tool for key, tool in versions.items() if version and key != version}
+        if kept:
+            self._own[_key(plain)] = kept
+        else:
+            del self._own[_key(plain)]
+        self._changes += 1
+
+    def load_entry_points(self, group: str = ENTRY_POINT_GROUP) -> tuple[Tool, ...]:
+        """Import and register the tools that installed packages offer; only when asked.
+
+        An entry point names a Tool, or an iterable of tools.
+
+        Raises:
+            UsageError: an entry point holds something else.
+            AlreadyExists: a name is taken; the tools before it stay registered.
+        """
+        loaded: list[Tool] = []
+        points = importlib.metadata.entry_points(group=group)
+        for point in sorted(points, key=lambda one: (one.name, one.value)):
+            value: object = point.load()
+            found = [value] if isinstance(value, Tool) else value
+            if not isinstance(found, Iterable):
+                raise UsageError(detail=f"The entry point {point.value!r} is no tool.")
+            for one in found:
+                if not isinstance(one, Tool):
+                    raise UsageError(detail=f"The entry point {point.value!r} is no tool.")
+                loaded.append(self.register(one))
+        return tuple(loaded)
+
+    def child(self, tools: Iterable[Tool] = (), *, scope: str = "session") -> ToolRegistry:
+        """Return a layer on top of this one; adding there changes nothing here."""
+        return ToolRegistry(tools, parent=self, scope=scope)
+
+    # --- looking --------------------------------------------------------------------
+
+    def get(self, name: str) -> Tool:
+        """Return a tool by `name` (its latest version) or `name@version`.
+
+        Raises:
+            NotFound: no layer has it.
+        """
+        tool = self.find(name)
+        if tool is None:
+            raise NotFound(kind="tool", value=name)
+        return tool
+
+    def find(self, name: str) -> Tool | None:
+        """Return a tool as `get` does, or None."""
+        plain, _, version = name.partition("@")
+        versions = self._own.get(_key(plain))
+        if versions and version:
+            found = versions.get(version)
+            if found is not None:
+                return found
+        elif versions:
+            return _latest(versions)
+        return self._parent.find(name) if self._parent else None
+
+    def versions(self, name: str) -> tuple[str, ...]:
+        """All versions of a tool in the topmost layer that has it, oldest first."""
+        versions = self._own.get(_key(name))
+        if versions:
+            return tuple(sorted(versions, key=_version_order))
+        return self._parent.versions(name) if self._parent else ()
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The latest version of every tool, layers merged, sorted by name; read-only."""
+        self._refresh()
+        return self._tools
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools as a model sees them, in a stable order; built once per change."""
+        self._refresh()
+        return self._specs
+
+    def scope_of(self, name: str) -> str:
+        """The word of the layer in which a tool is found; empty if nowhere."""
+        if _key(name.partition("@")[0]) in self._own:
+            return self.scope
+        return self._parent.scope_of(name) if self._parent else ""
+
+    def json_schema(self) -> JsonObject:
+        """One JSON document with the schemas of all tools."""
+        return to_json_schema(self.tools.values())
+
+    def openapi(self, *, title: str = "Holdfast tools", version: str = "1.0.0") -> JsonObject:
+        """An OpenAPI 3.1 document with one operation per tool."""
+        return to_openapi(self.tools.values(), title=title, version=version)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether a name is known."""
+        return isinstance(name, str) and self.find(name) is not None
+
+    def __iter__(self) -> Iterator[Tool]:
+        """Iterate over the latest version of every tool, by name."""
+        return iter(self.tools.values())
+
+    def __len__(self) -> int:
+        """How many names there are."""
+        return len(self.tools)
+
+    def _state(self) -> tuple[int, ...]:
+        below = self._parent._state() if self._parent else ()
+        return (*below, self._changes)
+
+    def _refresh(self) -> None:
+        state = self._state()
+        if state == self._cached_at:
+            return
+        merged = (
+            {_key(name): tool for name, tool in self._parent.tools.items()} if self._parent else {}
+        )
+        merged.update({key: _latest(versions) for key, versions in self._own.items()})
+        ordered = sorted(merged.values(), key=lambda tool: tool.name)
+        self._tools = MappingProxyType({tool.name: tool for tool in ordered})
+        self._specs = tuple(tool.spec for tool in ordered)
+        self._cached_at = state
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[_-]", "", name).lower()
+
+
+def _latest(versions: Mapping[str, Tool]) -> Tool:
+    return versions[max(versions, key=_version_order)]
+
+
+def _version_order(version: str) -> tuple[tuple[int, ...], bool, str]:
+    """Numbers by value; a version with a suffix (`1.0.0-beta`) comes before the plain one."""
+    numbers, _, suffix = version.partition("-")
+    parts = tuple(int(part) for part in numbers.split("."))
+    return parts + (0,) * (4 - len(parts)), not suffix, suffix

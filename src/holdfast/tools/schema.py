@@ -1,0 +1,199 @@
+"""Make the argument schema of a tool from the signature of its function.
+
+Arguments are checked strictly, as JSON: `false` is no 0, "1" is no 1, an unknown name
+is an error. Defaults stay with the function: an argument that is left out is not passed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired
+
+import msgspec
+import pydantic_core
+from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+from typing_extensions import TypedDict
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import ToolInputInvalid, UsageError
+from holdfast.tools.context import ToolContext
+from holdfast.tools.docstrings import parse_docstring
+from holdfast.tools.result import Parked, ToolResult
+
+_MAX_FAULTS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """What a function says about itself: purpose, arguments, result."""
+
+    purpose: str
+    parameters: JsonObject
+    output: JsonObject
+    context_parameter: str
+    adapter: TypeAdapter[dict[str, Any]]
+
+
+def read_signature(
+    function: Callable[..., object], name: str, local_names: Mapping[str, object] | None = None
+) -> Signature:
+    """Read a function's signature and docstring.
+
+    Raises:
+        UsageError: a parameter has no type, cannot be passed by name, or its type has no
+            JSON form; the message names it.
+    """
+    hints = _hints(function, name, local_names or {})
+    described = parse_docstring(inspect.getdoc(function)).arguments
+    fields: dict[str, object] = {}
+    defaults: dict[str, object] = {}
+    context_parameter = ""
+    for parameter in inspect.signature(function).parameters.values():
+        _check_parameter(parameter, hints, name)
+        hint = hints[parameter.name]
+        if isinstance(hint, type) and issubclass(hint, ToolContext):
+            context_parameter = parameter.name
+            continue
+        if parameter.name in described and not _has_description(hint):
+            hint = Annotated[hint, Field(description=described[parameter.name])]
+        if parameter.default is not inspect.Parameter.empty:
+            defaults[parameter.name] = parameter.default
+            hint = NotRequired[hint]
+        fields[parameter.name] = hint
+    adapter = _adapter(fields, name)
+    return Signature(
+        purpose=parse_docstring(inspect.getdoc(function)).purpose,
+        parameters=_parameters(adapter, defaults, name),
+        output=_output(hints.get("return", Any), name),
+        context_parameter=context_parameter,
+        adapter=adapter,
+    )
+
+
+def validate_arguments(
+    adapter: TypeAdapter[dict[str, Any]], arguments: JsonObject, tool: str
+) -> dict[str, Any]:
+    """Return keyword arguments for the function, with the types that it declares.
+
+    Raises:
+        ToolInputInvalid: they do not fit; every fault is named with its place.
+    """
+    try:
+        return adapter.validate_json(msgspec.json.encode(arguments), strict=True)
+    except ValidationError as error:
+        raise ToolInputInvalid(tool=tool, detail=_faults(error)) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolInputInvalid(tool=tool, detail="they are no JSON object") from error
+
+
+def _faults(error: ValidationError) -> str:
+    lines = []
+    for fault in error.errors(include_url=False, include_context=False)[:_MAX_FAULTS]:
+        place = ".".join(str(part) for part in fault["loc"]) or "arguments"
+        got = "" if fault["type"] == "missing" else f" (got {_short(fault['input'])})"
+        lines.append(f"{place}: {fault['msg']}{got}")
+    return "; ".join(lines)
+
+
+def _short(value: object) -> str:
+    text = pydantic_core.to_json(value, fallback=str).decode(errors="replace")
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _hints(
+    function: Callable[..., object], name: str, local_names: Mapping[str, object]
+) -> dict[str, Any]:
+    target = inspect.unwrap(function)
+    target = getattr(target, "__func__", target)
+    if not inspect.isroutine(target):
+        target = type(target).__call__
+    try:
+        return typing.get_type_hints(target, localns=dict(local_names), include_extras=True)
+    except (NameError, TypeError) as error:
+        raise UsageError(
+            detail=f"The type hints of tool {name!r} cannot be read: {error}"
+        ) from error
+
+
+def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, object], name: str) -> None:
+    kind = parameter.kind
+    if kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+        stars = "*" if kind is inspect.Parameter.VAR_POSITIONAL else "**"
+        fault = f"takes {stars}{parameter.name}; a model can only fill named parameters"
+    elif kind is inspect.Parameter.POSITIONAL_ONLY:
+        fault = f"takes {parameter.name!r} by position only; a model passes names"
+    elif parameter.name not in hints:
+        fault = f"has no type for {parameter.name!r}; every parameter needs a type hint"
+    elif isinstance(parameter.default, FieldInfo):
+        fault = f"has Field() as the default of {parameter.name!r}; write Annotated[type, Field()]"
+    else:
+        return
+    raise UsageError(detail=f"Tool {name!r} {fault}.")
+
+
+def _has_description(hint: object) -> bool:
+    extras = getattr(hint, "__metadata__", ())
+    return any(isinstance(extra, FieldInfo) and extra.description for extra in extras)
+
+
+def _adapter(fields: dict[str, object], name: str) -> TypeAdapter[dict[str, Any]]:
+    # A typed dictionary rather than a model: any parameter name is possible, and what
+    # comes out is what the function is called with.
+    make_type: Any = TypedDict
+    arguments = make_type("Arguments", fields)
+    arguments.__pydantic_config__ = ConfigDict(
+        strict=True, extra="forbid", hide_input_in_errors=False, allow_inf_nan=False
+    )
+    try:
+        return TypeAdapter(arguments)
+    except (PydanticUserError, TypeError) as error:
+        raise UsageError(detail=f"Tool {name!r} has a type with no JSON form: {error}") from error
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """Leaves out titles that only repeat the name of a field or a class."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 - pydantic's own
+        return False
+
+    def get_title_from_name(self, name: str) -> str:
+        return name
+
+
+def _schema_of(adapter: TypeAdapter[Any], mode: JsonSchemaMode, name: str) -> JsonObject:
+    try:
+        schema = adapter.json_schema(schema_generator=_PlainSchema, mode=mode)
+    except PydanticUserError as error:
+        raise UsageError(detail=f"Tool {name!r} has a type with no JSON form: {error}") from error
+    schema.pop("title", None)
+    for definition in schema.get("$defs", {}).values():
+        definition.pop("title", None)
+    return schema
+
+
+def _parameters(
+    adapter: TypeAdapter[dict[str, Any]], defaults: Mapping[str, object], name: str
+) -> JsonObject:
+    schema = _schema_of(adapter, "validation", name)
+    schema.setdefault("properties", {})
+    for parameter, default in defaults.items():
+        try:
+            value = pydantic_core.to_jsonable_python(default)
+        except pydantic_core.PydanticSerializationError:
+            continue  # a default without JSON form is the function's own business
+        schema["properties"][parameter]["default"] = value
+    return schema
+
+
+def _output(hint: Any, name: str) -> JsonObject:  # noqa: ANN401 - a type hint of any form
+    if hint is Any:
+        return {}
+    kinds = set(typing.get_args(hint)) or {hint}
+    if kinds <= {ToolResult, Parked}:
+        return {"type": "string"}
+    return _schema_of(TypeAdapter(hint), "serialization", name)

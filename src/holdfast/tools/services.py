@@ -1,0 +1,288 @@
+"""What tools may ask of the runtime, each as a small protocol beside a plain version.
+
+The plain versions are safe to hand out when nothing better is there: they keep things
+in memory, or refuse and say why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.canonical import sha256_hex
+from holdfast.errors import NotFound, PermissionDenied, SandboxFailed
+
+
+class ProgressUpdate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a call is; `fraction` is between 0 and 1 where the tool knows."""
+
+    call_id: str
+    text: str
+    fraction: float | None = None
+
+
+ProgressSink: TypeAlias = Callable[[ProgressUpdate], None]
+
+
+class Cancellation:
+    """Says to a call that nobody waits for it any more; works across threads.
+
+    `async def` tools are cancelled as tasks and rarely need it; a `def` tool that runs
+    long should look at it now and then.
+    """
+
+    def __init__(self) -> None:
+        """Start uncancelled."""
+        self._event = threading.Event()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the call should stop."""
+        return self._event.is_set()
+
+    def cancel(self) -> None:
+        """Ask the call to stop."""
+        self._event.set()
+
+    def raise_if_cancelled(self) -> None:
+        """Leave the tool if the call should stop."""
+        if self._event.is_set():
+            raise asyncio.CancelledError
+
+
+# --- state ---------------------------------------------------------------------------
+
+
+class ToolStateStore(Protocol):
+    """The session's key-value store, as tools see it; values are JSON."""
+
+    async def get(self, key: str) -> object:
+        """Return the value of a key, or None."""
+        ...
+
+    async def set(self, key: str, value: object) -> None:
+        """Set the value of a key."""
+        ...
+
+
+class MemoryState:
+    """State that lives as long as this object."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._values: dict[str, bytes] = {}
+
+    async def get(self, key: str) -> object:
+        """Return a copy of the value of a key, or None."""
+        found = self._values.get(key)
+        return None if found is None else msgspec.json.decode(found)
+
+    async def set(self, key: str, value: object) -> None:
+        """Set the value of a key; later changes of `value` do not count."""
+        self._values[key] = msgspec.json.encode(value)
+
+
+# --- artifacts -----------------------------------------------------------------------
+
+
+class ArtifactStore(Protocol):
+    """Where tools leave what is too large for an answer."""
+
+    async def save(self, name: str, data: bytes, *, media_type: str) -> str:
+        """Keep the data and return a handle by which `load` finds it."""
+        ...
+
+    async def load(self, handle: str) -> bytes:
+        """Return what was saved.
+
+        Raises:
+            NotFound: nothing was saved under this handle.
+        """
+        ...
+
+
+class MemoryArtifacts:
+    """Artifacts that live as long as this object, by the hash of their content."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._blobs: dict[str, bytes] = {}
+
+    async def save(self, name: str, data: bytes, *, media_type: str) -> str:
+        """Keep the data and return its handle."""
+        handle = sha256_hex(data)
+        self._blobs[handle] = data
+        return handle
+
+    async def load(self, handle: str) -> bytes:
+        """Return what was saved, or raise NotFound."""
+        if handle not in self._blobs:
+            raise NotFound(kind="artifact", value=handle)
+        return self._blobs[handle]
+
+
+# --- network -------------------------------------------------------------------------
+
+
+class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer, already read; `url` is where it came from after redirects."""
+
+    url: str
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    is_truncated: bool = False
+
+    @property
+    def media_type(self) -> str:
+        """The content type without its parameters, in lower case."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask for, and how much to take."""
+
+    url: str
+    method: str = "GET"
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    body: bytes = b""
+    max_bytes: int = 5 * 1024 * 1024
+    timeout_s: float = 30.0
+
+
+class HttpClient(Protocol):
+    """The one way from a tool to the network."""
+
+    async def fetch(self, request: HttpRequest) -> HttpResponse:
+        """Send a request and read the answer, redirects followed.
+
+        Raises:
+            PermissionDenied: the host or one of its addresses is not allowed.
+            NetworkFailed: it could not be reached, or did not answer in time.
+        """
+        ...
+
+
+class ClosedNetwork:
+    """A client that refuses every request."""
+
+    async def fetch(self, request: HttpRequest) -> HttpResponse:
+        """Refuse."""
+        raise PermissionDenied(
+            permission="network", target=request.url, because="the network is closed (ALLOW_NET)"
+        )
+
+
+# --- commands ------------------------------------------------------------------------
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A command to run in a directory of the workspace."""
+
+    text: str
+    directory: str = "."
+    timeout_s: float = 120.0
+    max_output_bytes: int = 1024 * 1024
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended; head and tail of long output are kept, the middle is not.
+
+    `exit_code` is negative when a signal ended it. `stopped` says why we ended it:
+    `timeout`, `output`, or empty.
+    """
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    stopped: str = ""
+    is_truncated: bool = False
+    sandbox: str = ""
+
+
+class CommandRunner(Protocol):
+    """The one way from a tool to a process."""
+
+    async def run(self, command: Command) -> CommandResult:
+        """Run a command to its end; cancelling ends its whole process tree.
+
+        Raises:
+            SandboxFailed: it cannot be confined here, so it was not started.
+            PermissionDenied: the command is not allowed.
+        """
+        ...
+
+
+class NoCommands:
+    """A runner that refuses every command."""
+
+    async def run(self, command: Command) -> CommandResult:
+        """Refuse."""
+        raise SandboxFailed(detail="no command runner was configured, so nothing is executed")
+
+
+# --- people --------------------------------------------------------------------------
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One choice of a question."""
+
+    label: str
+    description: str = ""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A question for the person who attends the run."""
+
+    question: str
+    header: str = ""
+    options: tuple[Option, ...] = ()
+    is_multiple: bool = False
+
+
+class Attendant(Protocol):
+    """Whoever can answer questions while the run goes on."""
+
+    async def ask(self, questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
+        """Return the chosen answers for each question, or None if nobody is there."""
+        ...
+
+
+class NobodyAttends:
+    """Nobody is there; whoever asks has to park."""
+
+    async def ask(self, questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
+        """Return None."""
+        return None
+
+
+def ignore_progress(update: ProgressUpdate) -> None:
+    """Drop a progress update."""
+
+
+__all__ = [
+    "ArtifactStore",
+    "Attendant",
+    "Cancellation",
+    "ClosedNetwork",
+    "Command",
+    "CommandResult",
+    "CommandRunner",
+    "HttpClient",
+    "HttpRequest",
+    "HttpResponse",
+    "MemoryArtifacts",
+    "MemoryState",
+    "NoCommands",
+    "NobodyAttends",
+    "Option",
+    "ProgressSink",
+    "ProgressUpdate",
+    "Question",
+    "ToolStateStore",
+    "ignore_progress",
+]

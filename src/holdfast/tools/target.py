@@ -1,0 +1,72 @@
+"""What a call touches: the text that permission patterns are matched against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from holdfast.sandbox import Workspace
+
+TargetKind: TypeAlias = Literal["none", "path", "command", "host", "agent", "text"]
+Resolver: TypeAlias = Callable[[Mapping[str, Any], Workspace], Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A kind of thing, and how to read it from the final arguments of a call."""
+
+    kind: TargetKind
+    resolve: Resolver
+
+    def of(self, arguments: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]:
+        """Everything that the call touches; `*` for a tool that touches nothing nameable."""
+        return tuple(self.resolve(arguments, workspace)) or ("*",)
+
+
+NO_TARGET = Target(kind="none", resolve=lambda _arguments, _workspace: ())
+
+
+def path_target(argument: str, default: str = ".") -> Target:
+    """The real path of a file or directory argument, links resolved."""
+
+    def resolve(arguments: Mapping[str, Any], workspace: Workspace) -> Sequence[str]:
+        return (workspace.canonical(str(arguments.get(argument, default))),)
+
+    return Target(kind="path", resolve=resolve)
+
+
+def paths_target(argument: str, default: tuple[str, ...] = (".",)) -> Target:
+    """The real paths of an argument that lists several."""
+
+    def resolve(arguments: Mapping[str, Any], workspace: Workspace) -> Sequence[str]:
+        return [workspace.canonical(str(path)) for path in arguments.get(argument) or default]
+
+    return Target(kind="path", resolve=resolve)
+
+
+def command_target(argument: str) -> Target:
+    """The command line."""
+    return Target(
+        kind="command", resolve=lambda arguments, _workspace: (str(arguments.get(argument, "")),)
+    )
+
+
+def host_target(argument: str) -> Target:
+    """The host of a URL argument."""
+
+    def resolve(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
+        try:
+            return (urlsplit(str(arguments.get(argument, ""))).hostname or "",)
+        except ValueError:
+            return ("",)
+
+    return Target(kind="host", resolve=resolve)
+
+
+def text_target(argument: str) -> Target:
+    """The argument itself, as text."""
+    return Target(
+        kind="text", resolve=lambda arguments, _workspace: (str(arguments.get(argument, "")),)
+    )

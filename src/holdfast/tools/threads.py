@@ -1,0 +1,169 @@
+"""Threads for blocking tools: few, reused, and never in the way.
+
+A tool that hangs keeps its thread, but not its place: once its call is given up, the
+next one gets a fresh thread, until too many hang. The threads are daemons, so a hanging
+tool does not keep the program from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from holdfast.errors import ToolError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_IDLE_S = 10.0
+
+
+class ToolThreads:
+    """Runs functions off the loop, at most `limit` at once, the rest in order of arrival."""
+
+    def __init__(self, *, limit: int = 16, max_hanging: int = 64) -> None:
+        """Set the limits; threads are started when they are needed."""
+        self._limit = limit
+        self._max_hanging = max_hanging
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._waiting: deque[_Job] = deque()
+        self._busy = 0
+        self._hanging = 0
+
+    @property
+    def hanging(self) -> int:
+        """How many threads still run a call that was given up."""
+        return self._hanging
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function in a thread and return its result.
+
+        When this is cancelled, the function goes on in its thread, but nobody waits.
+
+        Raises:
+            ToolError: too many given-up calls still hang, or the function tried to end
+                the program.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        context = contextvars.copy_context()
+        job = _Job(loop, future, lambda: context.run(function, *args, **kwargs))
+        self._submit(job)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._give_up(job)
+            raise
+
+    def _submit(self, job: _Job) -> None:
+        with self._lock:
+            if self._hanging >= self._max_hanging:
+                raise ToolError(
+                    tool="in a thread", detail=f"{self._hanging} earlier calls still hang"
+                )
+            if self._busy < self._limit:
+                self._start(job)
+            else:
+                self._waiting.append(job)
+
+    def _start(self, job: _Job) -> None:
+        self._busy += 1
+        job.is_running = True
+        worker = self._idle.pop() if self._idle else _Worker(self)
+        worker.inbox.put(job)
+
+    def _give_up(self, job: _Job) -> None:
+        with self._lock:
+            job.is_given_up = True
+            if job.is_running:
+                self._busy -= 1
+                self._hanging += 1
+                self._next()
+            elif job in self._waiting:
+                self._waiting.remove(job)
+
+    def _next(self) -> None:
+        while self._waiting and self._busy < self._limit:
+            self._start(self._waiting.popleft())
+
+    def done(self, worker: _Worker, job: _Job) -> None:
+        """Note that a worker finished its job and is free."""
+        with self._lock:
+            job.is_running = False
+            self._idle.append(worker)
+            if job.is_given_up:
+                self._hanging -= 1
+            else:
+                self._busy -= 1
+                self._next()
+
+    def retire(self, worker: _Worker) -> bool:
+        """Let an idle worker end; False if it has just been given work."""
+        with self._lock:
+            if worker in self._idle:
+                self._idle.remove(worker)
+                return True
+            return False
+
+
+class _Job:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[T],
+        call: Callable[[], T],
+    ) -> None:
+        self._loop = loop
+        self._future = future
+        self._call = call
+        self.is_running = False
+        self.is_given_up = False
+
+    def run(self) -> Callable[[], None]:
+        """Do the work and return what tells the loop about it."""
+        try:
+            result = self._call()
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            stopped = ToolError(tool="in a thread", detail=f"it raised {type(error).__name__}")
+            return lambda: self._report(lambda: self._future.set_exception(stopped))
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the call
+            failure = error
+            return lambda: self._report(lambda: self._future.set_exception(failure))
+        return lambda: self._report(lambda: self._future.set_result(result))
+
+    def _report(self, report: Callable[[], None]) -> None:
+        def settle() -> None:
+            if not self._future.done():
+                report()
+
+        try:
+            self._loop.call_soon_threadsafe(settle)
+        except RuntimeError:
+            return  # the loop is closed; nobody waits any more
+
+
+class _Worker:
+    def __init__(self, pool: ToolThreads) -> None:
+        self.inbox: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._pool = pool
+        threading.Thread(target=self._work, name="holdfast-tool", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self.inbox.get(timeout=_IDLE_S)
+            except queue.Empty:
+                if self._pool.retire(self):
+                    return
+                continue
+            report = job.run()
+            # Free the place first: whoever learns of the result may ask again at once.
+            self._pool.done(self, job)
+            report()
+            del job, report

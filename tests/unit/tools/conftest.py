@@ -1,0 +1,27 @@
+import pytest
+
+from holdfast.sandbox import Workspace
+from holdfast.tools import ToolContext
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "ws").mkdir()
+    return tmp_path / "ws"
+
+
+@pytest.fixture
+def context(root):
+    return ToolContext(
+        workspace=Workspace(root), session_id="ses_1", run_id="run_1", call_id="call_1"
+    )
+
+
+@pytest.fixture
+def call(context):
+    """Validate and call a tool, as the manager will."""
+
+    async def go(tool, **arguments):
+        return await tool.call(tool.validate(arguments), context)
+
+    return go

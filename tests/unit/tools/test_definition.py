@@ -1,0 +1,372 @@
+import asyncio
+import enum
+import threading
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import jsonschema
+import msgspec
+import pytest
+from pydantic import BaseModel, Field
+
+from holdfast.errors import ToolError, ToolInputInvalid, UsageError
+from holdfast.tools import (
+    Parked,
+    Reconciliation,
+    Target,
+    Tool,
+    ToolContext,
+    ToolResult,
+    host_target,
+    path_target,
+    tool,
+)
+
+
+class Unit(enum.Enum):
+    KM = "km"
+    MILES = "mi"
+
+
+class Stop(BaseModel):
+    name: str
+    minutes: int = 5
+
+
+@tool(effect="read", tags=("travel",), version="2.1.0", examples=[{"start": "a", "stops": []}])
+async def route(
+    start: Annotated[str, Field(description="Where to begin", min_length=1)],
+    stops: list[Stop],
+    context: ToolContext,
+    unit: Unit = Unit.KM,
+    limit: int | None = None,
+    mode: Literal["car", "bike"] = "car",
+    weights: tuple[float, float] = (1.0, 2.0),
+) -> dict[str, int]:
+    """Plan a route.
+
+    Args:
+        stops: Where to stop.
+        unit: Unit of length.
+    """
+    return {"stops": len(stops), "minutes": sum(stop.minutes for stop in stops)}
+
+
+def test_schema_says_what_the_signature_and_the_docstring_say():
+    schema = route.parameters
+    assert route.description == "Plan a route."
+    assert schema["required"] == ["start", "stops"]
+    assert schema["additionalProperties"] is False
+    properties = schema["properties"]
+    assert list(properties) == ["start", "stops", "unit", "limit", "mode", "weights"]
+    assert properties["start"] == {
+        "type": "string",
+        "description": "Where to begin",
+        "minLength": 1,
+    }
+    assert properties["stops"]["description"] == "Where to stop."
+    assert properties["unit"]["default"] == "km"
+    assert properties["unit"]["description"] == "Unit of length."
+    assert properties["limit"]["default"] is None
+    assert properties["mode"]["enum"] == ["car", "bike"]
+    assert schema["$defs"]["Unit"]["enum"] == ["km", "mi"]
+    assert "title" not in str(schema)
+    assert route.output_schema["type"] == "object"
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+async def test_values_arrive_with_their_declared_types(context):
+    values = route.validate(
+        {"start": "a", "stops": [{"name": "b"}], "unit": "mi", "weights": [1, 2.5]}
+    )
+    assert values == {
+        "start": "a",
+        "stops": [Stop(name="b")],
+        "unit": Unit.MILES,
+        "weights": (1.0, 2.5),
+    }
+    result = await route.call(values, context)
+    assert msgspec.json.decode(result.output) == {"stops": 1, "minutes": 5}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"start": "a"},
+        {"start": 1, "stops": []},
+        {"start": "", "stops": []},
+        {"start": "a", "stops": [{"name": "b", "minutes": False}]},
+        {"start": "a", "stops": [{"name": "b", "minutes": "5"}]},
+        {"start": "a", "stops": [], "limit": True},
+        {"start": "a", "stops": [], "limit": 1.5},
+        {"start": "a", "stops": [], "unit": "KM"},
+        {"start": "a", "stops": [], "mode": "boat"},
+        {"start": "a", "stops": [], "extra": 1},
+        {"start": "a", "stops": [], "context": {}},
+        {"start": "a", "stops": "b"},
+        {"start": "a", "stops": [], "weights": [1]},
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments):
+    with pytest.raises(ToolInputInvalid) as caught:
+        route.validate(arguments)
+    assert caught.value.code == "tool.input_invalid"
+    assert not jsonschema.Draft202012Validator(route.parameters).is_valid(arguments)
+
+
+def test_every_fault_is_named_with_its_place():
+    with pytest.raises(ToolInputInvalid) as caught:
+        route.validate({"stops": [{"name": 1}], "nope": 2})
+    detail = str(caught.value.context["detail"])
+    for place in ("start", "stops.0.name", "nope"):
+        assert place in detail
+
+
+def test_arguments_that_are_no_json_are_refused():
+    with pytest.raises(ToolInputInvalid):
+        route.validate({"start": object(), "stops": []})
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ToolInputInvalid):
+        route.validate({"start": "a", "stops": deep})
+
+
+def test_types_defined_inside_a_function_are_found():
+    class Inner(BaseModel):
+        x: int
+
+    @tool
+    def inner(value: "Inner") -> str:
+        return str(value.x)
+
+    assert inner.validate({"value": {"x": 1}}) == {"value": Inner(x=1)}
+
+
+def test_any_parameter_name_is_possible():
+    @tool
+    def odd(json: str, copy: int, schema: bool, model_config: str, _x: int) -> str:
+        return json
+
+    assert set(odd.parameters["properties"]) == {"json", "copy", "schema", "model_config", "_x"}
+    assert odd.validate({"json": "", "copy": 1, "schema": True, "model_config": "", "_x": 1})
+
+
+def no_type(a):
+    return a
+
+
+def star(*args: int) -> None: ...
+
+
+def stars(**kwargs: int) -> None: ...
+
+
+def by_position(a: int, /) -> None: ...
+
+
+def field_default(a: int = Field(3)) -> None: ...
+
+
+def unknown_type(a: "Nope") -> None: ...  # noqa: F821
+
+
+def no_json(a: threading.Lock) -> None: ...  # type: ignore[valid-type]
+
+
+@pytest.mark.parametrize(
+    "function", [no_type, star, stars, by_position, field_default, unknown_type, no_json]
+)
+def test_function_that_a_model_cannot_call_is_refused(function):
+    with pytest.raises(UsageError) as caught:
+        tool(function)
+    assert function.__name__ in str(caught.value)
+
+
+async def _reconcile(intent, context):
+    return Reconciliation(verdict="unknown")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "with space"},
+        {"name": "x" * 65},
+        {"version": "one"},
+        {"effect": "reconcile"},
+        {"effect": "read", "reconcile": _reconcile},
+        {"cacheable": True},
+        {"timeout_s": 0},
+        {"examples": [{"a": "no number"}]},
+        {"target": "nope"},
+    ],
+)
+def test_option_that_cannot_work_is_refused(options):
+    with pytest.raises(UsageError):
+
+        @tool(**options)
+        def fine(a: int) -> int:
+            return a
+
+
+async def test_plain_function_runs_in_a_thread_and_keeps_the_loop_free(call):
+    started, may_end = threading.Event(), threading.Event()
+
+    @tool
+    def blocking(context: ToolContext) -> str:
+        started.set()
+        assert may_end.wait(10)
+        return f"{threading.current_thread() is threading.main_thread()} {context.session_id}"
+
+    waiting = asyncio.create_task(call(blocking))
+    await asyncio.to_thread(started.wait, 10)
+    may_end.set()
+    assert (await asyncio.wait_for(waiting, 10)).output == "False ses_1"
+
+
+async def test_async_function_runs_on_the_loop(call):
+    @tool
+    async def here() -> str:
+        return str(threading.current_thread() is threading.main_thread())
+
+    assert (await call(here)).output == "True"
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Box(msgspec.Struct):
+    side: int
+
+
+@pytest.mark.parametrize(
+    ("value", "output"),
+    [
+        ("text", "text"),
+        (None, ""),
+        (3, "3"),
+        (True, "true"),
+        ([1, "a"], '[1,"a"]'),
+        ({"a": None}, '{"a":null}'),
+        (Stop(name="b"), '{"name":"b","minutes":5}'),
+        (Point(1), '{"x":1}'),
+        (Box(2), '{"side":2}'),
+        ([Box(2)], '[{"side":2}]'),
+        (Color.RED, '"red"'),
+        (b"\xff", '"_w=="'),
+    ],
+)
+async def test_any_value_with_a_json_form_becomes_text(call, value, output):
+    @tool
+    async def give():
+        return value
+
+    assert (await call(give)).output == output
+
+
+async def test_value_without_a_json_form_is_an_error(call):
+    @tool
+    async def give():
+        return threading.Lock()
+
+    with pytest.raises(ToolError):
+        await call(give)
+
+
+async def test_results_pass_unchanged(call):
+    result = ToolResult("out", title="t", metadata={"a": 1}, is_error=True)
+    parked = Parked(reason="question", request={})
+
+    @tool
+    async def finished() -> ToolResult:
+        return result
+
+    @tool
+    async def waits() -> ToolResult | Parked:
+        return parked
+
+    assert await call(finished) is result
+    assert await call(waits) is parked
+    assert waits.output_schema == {"type": "string"}
+
+
+def test_tool_is_still_the_function_for_its_author():
+    @tool
+    def double(n: int) -> int:
+        """Double it."""
+        return 2 * n
+
+    assert double(4) == 8
+    assert double.spec.description == "Double it."
+
+
+async def test_object_with_call_and_bound_method_are_tools(call):
+    class CalculatorTool:
+        """Calculates."""
+
+        def __init__(self) -> None:
+            self.calls = 0
+
+        async def __call__(self, a: int, b: int) -> int:
+            """Add."""
+            self.calls += 1
+            return a + b
+
+        def subtract(self, a: int, b: int) -> int:
+            return a - b
+
+    calculator = CalculatorTool()
+    add = Tool.from_function(calculator)
+    assert add.name == "calculator"
+    assert (await call(add, a=1, b=2)).output == "3"
+    assert calculator.calls == 1
+    assert (await call(Tool.from_function(calculator.subtract), a=1, b=2)).output == "-1"
+
+
+def test_deprecation_is_told_to_the_model():
+    @tool(deprecated="Use new_one.")
+    def old() -> None:
+        """Old."""
+
+    assert old.spec.description == "Old.\n\nDeprecated: Use new_one."
+
+
+def test_targets_name_what_a_call_touches(context, root):
+    (root / "real").write_text("")
+    (root / "link").symlink_to("real")
+
+    def touch(path: str = "link", url: str = "") -> None: ...
+
+    def targets(target, **arguments):
+        return Tool.from_function(touch, target=target).targets(arguments, context.workspace)
+
+    assert targets(path_target("path"), path="x/../link") == ("real",)
+    assert targets(path_target("path"), path="/etc/passwd") == ("/etc/passwd",)
+    assert targets(host_target("url"), url="https://user@Example.com:1/x") == ("example.com",)
+    assert targets(host_target("url"), url="http://[broken") == ("",)
+    assert targets("url", url="abc") == ("abc",)
+    assert Tool.from_function(touch).targets({}, context.workspace) == ("*",)
+    many = Target(kind="text", resolve=lambda arguments, _: ["a", "b"])
+    assert targets(many) == ("a", "b")
+
+
+def test_provenance_changes_with_the_code():
+    @tool(name="same")
+    def one(a: int) -> int:
+        return a
+
+    @tool(name="same")
+    def two(a: int) -> int:
+        return a + 1
+
+    assert one.source_hash != two.source_hash
+    assert one.source_hash == Tool.from_function(one.function, name="same").source_hash
+    built = eval("lambda: 1")
+    assert len(Tool.from_function(built, name="made").source_hash) == 64
