@@ -13,11 +13,14 @@ One branch per reader::
         MissingExtra           an optional dependency is not installed
         NotFound               the named thing does not exist
         AlreadyExists          the name or id is taken
+        ScriptExhausted        a test model was asked more often than scripted
+        CassetteMismatch       a request that the cassette did not record
       Refused                the system said no
         PermissionDenied       a rule or the policy ceiling forbids the call
         ApprovalExpired        a sealed approval is too old, used, or does not fit
         BudgetExceeded         the worst case does not fit what is left
         RateLimitError         one of our own rate rules is exhausted
+          RateRuleTooSmall       one call alone needs more than a rule ever allows
         SessionBusy            another turn holds the session
       Failed                 the world said no
         LLMError               a model call failed; its children say how
@@ -28,6 +31,8 @@ One branch per reader::
           LLMOverloaded          the provider said: not now
           LLMBadRequest          the provider refused the request as such
             LLMContextTooLong      the request exceeds the model's window
+            LLMNotFound            the provider knows no such model or no such API
+          LLMQuotaExhausted      no money or quota left; waiting does not help
           LLMProtocolError       the answer is not what its API promises
           LLMContentFiltered     the provider withheld the answer
           LLMCircuitOpen         the provider failed too often just now
@@ -207,6 +212,22 @@ class AlreadyExists(UsageError):
     next_step = "Choose another name, or remove the existing one first."
 
 
+class ScriptExhausted(UsageError):
+    """A scripted test model was asked more often than its script has answers."""
+
+    code = "testing.script_exhausted"
+    message = "The script has {answers} answers and was asked once more: {asked}"
+    next_step = "Add the missing answer to the script, or find out why the model was asked again."
+
+
+class CassetteMismatch(UsageError):
+    """A replayed cassette got a request that it did not record; nothing was sent."""
+
+    code = "testing.cassette_mismatch"
+    message = "The cassette {path} has no unused answer to {request}.\n{difference}"
+    next_step = "If the change is meant, delete the cassette and record it again."
+
+
 # --- the system said no --------------------------------------------------------------
 
 
@@ -247,6 +268,17 @@ class RateLimitError(Refused):
     is_retryable = True
     message = "Rate rule {rule!r} allows no further {unit} now."
     next_step = "Try again in {retry_after_s} s, or raise the rule."
+
+
+class RateRuleTooSmall(RateLimitError):
+    """One call alone needs more than the rule allows in a whole window; waiting is no use."""
+
+    code = "rate.too_small"
+    is_retryable = False
+    message = (
+        "Rate rule {rule!r} allows {limit} {unit} in a window; this call alone needs {needed}."
+    )
+    next_step = "Shorten the request, or raise the rule."
 
 
 class SessionBusy(Refused):
@@ -328,6 +360,22 @@ class LLMContextTooLong(LLMBadRequest):
     code = "llm.context_too_long"
     message = "The request does not fit into the window of {model}: {detail}"
     next_step = "Compact the session, or choose a model with a larger window."
+
+
+class LLMNotFound(LLMBadRequest):
+    """The provider knows no such model, or does not offer the API that was asked."""
+
+    code = "llm.not_found"
+    message = "{provider} does not know this model or API: {detail}"
+    next_step = "Check the model's name and the base URL: `holdfast providers test {provider}`."
+
+
+class LLMQuotaExhausted(LLMError):
+    """The account has no money or quota left; asking again later does not help."""
+
+    code = "llm.quota_exhausted"
+    message = "{provider} refuses for lack of quota: {detail}"
+    next_step = "Add credit or raise the limit of the account, or choose another provider."
 
 
 class LLMProtocolError(LLMError):

@@ -58,6 +58,19 @@ class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call"):
     arguments: str
 
 
+class Restarted(msgspec.Struct, frozen=True, tag="restarted"):
+    """The answer begins anew: drop every delta seen before this one.
+
+    Sent by the layers that retry or fall back when a stream broke after its first
+    delta. A wire never sends it. `reason` is the code of the error that broke the
+    stream; `model` is the one that answers now.
+    """
+
+    reason: str
+    provider: str = ""
+    model: str = ""
+
+
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The whole answer, always the last delta; only this one is kept.
 
@@ -69,7 +82,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     request_id: str = ""
 
 
-Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | Finished
+Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | Restarted | Finished
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,16 @@
 Shipping code never imports this room.
 """
 
+from holdfast.testing.cassette import Cassette
 from holdfast.testing.clock import FakeClock
+from holdfast.testing.models import Answer, FunctionModel, Reply, ScriptedModel, tool_call
 
-__all__ = ["FakeClock"]
+__all__ = [
+    "Answer",
+    "Cassette",
+    "FakeClock",
+    "FunctionModel",
+    "Reply",
+    "ScriptedModel",
+    "tool_call",
+]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 
 class FakeClock:
     """Time under the test's control; both kinds of time move together."""
@@ -21,3 +23,8 @@ class FakeClock:
     def advance(self, seconds: float) -> None:
         """Move time forward."""
         self._now += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """Stand in for `asyncio.sleep`: time moves, nobody waits, other tasks get a turn."""
+        self._now += max(seconds, 0.0)
+        await asyncio.sleep(0)

@@ -1,0 +1,58 @@
+"""What the room reports about model calls: payloads for whoever observes or journals them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+
+class ModelRetried(msgspec.Struct, frozen=True, kw_only=True):
+    """A model call failed and is tried again after `wait_s`; `attempt` is the coming one."""
+
+    provider: str
+    model: str
+    attempt: int
+    wait_s: float
+    error_code: str
+    reason: str
+
+
+class ModelFellBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A model was given up for this call; the next one of the list is asked instead."""
+
+    from_provider: str
+    from_model: str
+    to_provider: str
+    to_model: str
+    error_code: str
+    reason: str
+
+
+class ProviderRateLimited(msgspec.Struct, frozen=True, kw_only=True):
+    """A call was slowed down or refused.
+
+    `rule` names our own rule; it is empty when the provider itself said so.
+    """
+
+    provider: str
+    model: str
+    rule: str = ""
+    wait_s: float = 0.0
+    is_refused: bool = False
+
+
+ProviderEvent: TypeAlias = ModelRetried | ModelFellBack | ProviderRateLimited
+PROVIDER_EVENTS: tuple[type[msgspec.Struct], ...] = (
+    ModelRetried,
+    ModelFellBack,
+    ProviderRateLimited,
+)
+
+EventObserver: TypeAlias = Callable[[ProviderEvent], None]
+"""Called at once and in order; it must return quickly and must not raise."""
+
+
+def ignore_event(event: ProviderEvent) -> None:
+    """The observer of nobody."""

@@ -1,0 +1,215 @@
+"""Anthropic Messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.messages import (
+    CompactionPart,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+    ToolSpec,
+)
+from holdfast.providers.model import ModelInfo, ModelRequest
+from holdfast.providers.wire.anthropic_stream import AnthropicDecoder
+from holdfast.providers.wire.codec import (
+    Answer,
+    EncodedCache,
+    Fragment,
+    base64_of,
+    call_input,
+    check_file,
+    encode_json,
+    inline_text,
+    result_text,
+    text_of,
+)
+from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.schema import closed_schema
+
+_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+
+
+class AnthropicCodec:
+    """Requests and answers of `/messages`.
+
+    Neighbouring messages of one role become one turn, because all results of parallel
+    tool calls must come in the turn right after them.
+    """
+
+    path = "/messages"
+    headers = {"anthropic-version": "2023-06-01"}
+
+    def __init__(self, endpoint: Endpoint, info: ModelInfo) -> None:
+        """Start with nothing encoded."""
+        self._endpoint = endpoint
+        self._info = info
+        self._cache = EncodedCache()
+
+    def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
+        """Return the body of a request; each message is encoded once in its life."""
+        get, make = self._cache.get, self._fragment
+        pieces: list[bytes] = []
+        open_role = ""
+        for message in request.messages:
+            role, data, _ = get(message, make, _weight)
+            if not data:
+                continue
+            if role == open_role:
+                pieces.append(b",")
+            else:
+                pieces.append(_TURN_CHANGE[role] if open_role else _TURN_START[role])
+                open_role = role
+            pieces.append(data)
+        if open_role:
+            pieces.append(b"]}")
+        settings = encode_json(self._settings(request, stream))
+        return b"".join((b'{"messages":[', *pieces, b"],", settings[1:]))
+
+    def decoder(self) -> AnthropicDecoder:
+        """Return a decoder for one streamed answer."""
+        return AnthropicDecoder(self._endpoint, self._info.model)
+
+    def decode(self, body: bytes) -> Answer:
+        """Return the answer that came as one body."""
+        decoder = self.decoder()
+        decoder.take_body(body)
+        return decoder.finish()
+
+    def _settings(self, request: ModelRequest, stream: bool) -> JsonObject:
+        made: JsonObject = {
+            "model": self._info.model,
+            "max_tokens": request.max_output_tokens or self._info.max_output_tokens,
+            "stream": stream,
+        }
+        if request.system:
+            made["system"] = request.system
+        if request.tools:
+            made["tools"] = self._cache.get(request.tools, _tools, len)
+            made["tool_choice"] = _tool_choice(request.tool_choice)
+        output: JsonObject = {}
+        if request.output_schema is not None:
+            schema = closed_schema(request.output_schema)
+            output["format"] = {"type": "json_schema", "schema": schema}
+        if request.reasoning_effort.isdigit():
+            budget = int(request.reasoning_effort)
+            made["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        elif request.reasoning_effort:
+            output["effort"] = request.reasoning_effort
+        if output:
+            made["output_config"] = output
+        if request.temperature is not None:
+            made["temperature"] = request.temperature
+        if request.top_p is not None:
+            made["top_p"] = request.top_p
+        if request.stop:
+            made["stop_sequences"] = request.stop
+        made.update(request.options)
+        return made
+
+    def _fragment(self, message: Message) -> Fragment:
+        blocks: list[JsonObject]
+        role = "user"
+        if message.role == "assistant":
+            role = "assistant"
+            blocks = self._assistant(message)
+        elif message.role == "tool":
+            blocks = [self._result(p) for p in message.parts if isinstance(p, ToolPart)]
+        elif message.role == "system":
+            role = "system"
+            blocks = [_text(text) for text in text_of(message.parts) if text.strip()]
+        else:
+            blocks = self._content(message)
+        return Fragment(role, b",".join(encode_json(block) for block in blocks))
+
+    def _assistant(self, message: Message) -> list[JsonObject]:
+        is_ours = message.provider in ("", self._endpoint.provider)
+        blocks: list[JsonObject] = []
+        for part in message.parts:
+            if isinstance(part, ReasoningPart):
+                if is_ours and part.signature:
+                    thought = {"type": "thinking", "thinking": part.text}
+                    blocks.append({**thought, "signature": part.signature})
+                elif is_ours and part.encrypted:
+                    blocks.append({"type": "redacted_thinking", "data": part.encrypted})
+            elif isinstance(part, TextPart | CompactionPart):
+                blocks.extend(_text(text) for text in text_of((part,)) if text.strip())
+            elif isinstance(part, ToolPart):
+                call = {"type": "tool_use", "id": part.call_id, "name": part.tool}
+                blocks.append({**call, "input": call_input(part)})
+        return blocks
+
+    def _result(self, part: ToolPart) -> JsonObject:
+        made: JsonObject = {"type": "tool_result", "tool_use_id": part.call_id}
+        text = result_text(part)
+        if part.attachments:
+            head = [_text(text)] if text.strip() else []
+            made["content"] = [*head, *(self._file(file) for file in part.attachments)]
+        elif text:
+            made["content"] = text
+        if part.state == "error" or part.error:
+            made["is_error"] = True
+        return made
+
+    def _content(self, message: Message) -> list[JsonObject]:
+        made: list[JsonObject] = []
+        for part in message.parts:
+            if isinstance(part, FilePart):
+                made.append(self._file(part))
+            else:
+                # The API refuses blocks of nothing but blanks.
+                made.extend(_text(text) for text in text_of((part,)) if text.strip())
+        return made
+
+    def _file(self, part: FilePart) -> JsonObject:
+        check_file(self._endpoint.provider, part)
+        if part.media_type.startswith("image/"):
+            return {"type": "image", "source": _source(part)}
+        text = inline_text(part)
+        if text is not None:
+            return _text(text)
+        made: JsonObject = {"type": "document", "source": _source(part)}
+        return {**made, "title": part.name} if part.name else made
+
+
+_ROLES = ("user", "assistant", "system")
+_TURN_START = {role: b'{"role":"%s","content":[' % role.encode() for role in _ROLES}
+_TURN_CHANGE = {role: b"]}," + start for role, start in _TURN_START.items()}
+
+
+def _weight(fragment: Fragment) -> int:
+    return len(fragment.data)
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _source(part: FilePart) -> JsonObject:
+    if part.url.startswith("data:"):
+        head, _, data = part.url.partition(",")
+        media_type = head[5:].split(";")[0] or part.media_type
+        return {"type": "base64", "media_type": media_type, "data": data}
+    if part.url:
+        return {"type": "url", "url": part.url}
+    return {"type": "base64", "media_type": part.media_type, "data": base64_of(part)}
+
+
+def _tools(tools: tuple[ToolSpec, ...]) -> msgspec.Raw:
+    made: list[Any] = []
+    for tool in tools:
+        made.append(
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+        )
+    return msgspec.Raw(encode_json(made))
+
+
+def _tool_choice(choice: str) -> JsonObject:
+    kind = _CHOICES.get(choice)
+    return {"type": kind} if kind else {"type": "tool", "name": choice}

@@ -1,0 +1,269 @@
+"""Answers of Anthropic Messages, put together from events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import LLMError, LLMProtocolError
+from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage, ToolPart
+from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from holdfast.providers.wire.codec import (
+    MAX_TOOL_CALLS,
+    UNREADABLE,
+    Answer,
+    count,
+    tool_part,
+)
+from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.failures import failure_in_answer
+
+_STOPS = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "filtered",
+}
+_NOTHING = msgspec.Raw(b"null")
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "output_tokens_details",
+)
+
+
+class _Block(msgspec.Struct, gc=False):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    type: str = ""
+    content: list[_Block] | None = None
+    stop_reason: str | None = None
+    usage: dict[str, Any] | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str = ""
+    index: int = -1
+    message: _Message | None = None
+    content_block: _Block | None = None
+    delta: _Delta | None = None
+    usage: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+_decode_body = msgspec.json.Decoder(_Message).decode
+
+
+class _Open:
+    """A content block while it grows."""
+
+    __slots__ = ("block", "closed", "pieces", "signature")
+
+    def __init__(self, block: _Block) -> None:
+        self.block = block
+        self.pieces: list[str] = [block.text or block.thinking or ""]
+        self.signature: list[str] = [block.signature or ""]
+        self.closed = False
+
+
+class AnthropicDecoder:
+    """Puts one streamed answer together.
+
+    Rescued: a missing `message_stop` after the stop reason came. Not rescued: pieces
+    for a block that never began or has ended, two blocks with one index, an end
+    without stop reason, a tool call without name.
+    """
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        """Start before the first event."""
+        self.done = False
+        self.begun = False
+        self._endpoint = endpoint
+        self._model = model
+        self._id = ""
+        self._served = ""
+        self._blocks: dict[int, _Open] = {}
+        self._stop = ""
+        self._usage: JsonObject = {}
+        self._started = False
+
+    def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
+        """Take events in order; append a delta per piece to `out` if somebody listens."""
+        for event in events:
+            try:
+                parsed = _decode(event)
+            except UNREADABLE as error:
+                raise self._unreadable(error) from None
+            self._take(parsed, event, out)
+            if self.done:
+                return
+
+    def take_body(self, body: bytes) -> None:
+        """Take an answer that came as one body."""
+        try:
+            message = _decode_body(body)
+        except UNREADABLE as error:
+            raise self._unreadable(error) from None
+        if message.type == "error" or message.content is None:
+            raise failure_in_answer(self._endpoint, self._model, body)
+        self._begin(message)
+        for index, block in enumerate(message.content):
+            self._blocks[index] = opened = _Open(block)
+            if block.input is not None:
+                opened.pieces.append(msgspec.json.encode(block.input).decode())
+        self._stop = message.stop_reason or ""
+
+    def finish(self) -> Answer:
+        """Return the whole answer."""
+        if not self._started or not self._stop:
+            raise self._broken("the answer ended without a stop reason")
+        parts = [made for index in sorted(self._blocks) for made in self._part(index)]
+        has_calls = any(isinstance(part, ToolPart) for part in parts)
+        reason = _STOPS.get(self._stop, "stop")
+        if reason in ("stop", "tool_calls"):
+            reason = "tool_calls" if has_calls else "stop"
+        return Answer(
+            parts=tuple(parts),
+            stop_reason=reason,
+            usage=_usage(self._usage),
+            response_id=self._id,
+            model=self._served,
+            metadata={},
+        )
+
+    def _take(self, event: _Event, data: bytes, out: list[Delta] | None) -> None:
+        kind = event.type
+        if kind == "content_block_delta":
+            if event.delta is not None:
+                self._piece(event.index, event.delta, out)
+        elif kind == "content_block_start":
+            self._start_block(event, out)
+        elif kind == "content_block_stop":
+            self._block(event.index).closed = True
+        elif kind == "message_start" and event.message is not None:
+            if self._started:
+                raise self._broken("two answers are mixed in one stream")
+            self._begin(event.message)
+        elif kind == "message_delta":
+            if event.delta is not None and event.delta.stop_reason:
+                self._stop = event.delta.stop_reason
+            self._count(event.usage)
+        elif kind == "message_stop":
+            self.done = True
+        elif kind == "error" or not kind:
+            raise failure_in_answer(self._endpoint, self._model, data)
+
+    def _begin(self, message: _Message) -> None:
+        self._started = True
+        self._id = message.id or ""
+        self._served = message.model or ""
+        self._count(message.usage)
+
+    def _count(self, usage: dict[str, Any] | None) -> None:
+        """Counts are cumulative, so later ones replace earlier ones."""
+        for name in _COUNTS:
+            if usage and usage.get(name) is not None:
+                self._usage[name] = usage[name]
+
+    def _start_block(self, event: _Event, out: list[Delta] | None) -> None:
+        block = event.content_block
+        if block is None or event.index in self._blocks or not self._started:
+            raise self._broken("its content blocks are mixed up")
+        if len(self._blocks) >= MAX_TOOL_CALLS:
+            raise self._broken(f"it has more than {MAX_TOOL_CALLS} content blocks")
+        self.begun = True
+        self._blocks[event.index] = _Open(block)
+        if out is None:
+            return
+        if block.type == "tool_use":
+            out.append(ToolCallDelta(event.index, block.id or "", block.name or "", ""))
+        elif block.text:
+            out.append(TextDelta(block.text))
+        elif block.thinking:
+            out.append(ReasoningDelta(block.thinking))
+
+    def _piece(self, index: int, delta: _Delta, out: list[Delta] | None) -> None:
+        opened = self._block(index)
+        if delta.text is not None:
+            opened.pieces.append(delta.text)
+            if out is not None and delta.text:
+                out.append(TextDelta(delta.text))
+        elif delta.partial_json is not None:
+            opened.pieces.append(delta.partial_json)
+            if out is not None and delta.partial_json:
+                out.append(ToolCallDelta(index, opened.block.id or "", "", delta.partial_json))
+        elif delta.thinking is not None:
+            opened.pieces.append(delta.thinking)
+            if out is not None and delta.thinking:
+                out.append(ReasoningDelta(delta.thinking))
+        elif delta.signature is not None:
+            opened.signature.append(delta.signature)
+
+    def _block(self, index: int) -> _Open:
+        opened = self._blocks.get(index)
+        if opened is None or opened.closed:
+            raise self._broken("its content blocks are mixed up")
+        return opened
+
+    def _part(self, index: int) -> list[Part]:
+        opened = self._blocks[index]
+        block, text = opened.block, "".join(opened.pieces)
+        if block.type == "text":
+            return [TextPart(text=text)] if text else []
+        if block.type == "thinking":
+            return [ReasoningPart(text=text, signature="".join(opened.signature))]
+        if block.type == "redacted_thinking":
+            return [ReasoningPart(text="", encrypted=block.data or "")]
+        if block.type == "tool_use":
+            if not text and block.input:
+                # Some compatible servers give the whole input at once.
+                text = msgspec.json.encode(block.input).decode()
+            provider = self._endpoint.provider
+            return [tool_part(provider, block.id or "", block.name or "", text)]
+        return []
+
+    def _broken(self, detail: str) -> LLMProtocolError:
+        return LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+
+    def _unreadable(self, error: Exception) -> LLMError:
+        return self._broken(f"a piece is no event of Anthropic's API ({type(error).__name__})")
+
+
+def _usage(data: JsonObject) -> TokenUsage | None:
+    if not data:
+        return None
+    details = data.get("output_tokens_details")
+    thinking = details.get("thinking_tokens") if isinstance(details, dict) else 0
+    output = count(data.get("output_tokens"))
+    reasoning = min(count(thinking), output)
+    return TokenUsage(
+        input=count(data.get("input_tokens")),
+        output=output - reasoning,
+        reasoning=reasoning,
+        cache_read=count(data.get("cache_read_input_tokens")),
+        cache_write=count(data.get("cache_creation_input_tokens")),
+    )

@@ -1,0 +1,276 @@
+"""Answers of Chat Completions, put together from chunks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import LLMError, LLMOverloaded, LLMProtocolError
+from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage
+from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from holdfast.providers.wire.codec import (
+    MAX_TOOL_CALLS,
+    UNREADABLE,
+    Answer,
+    CallPieces,
+    count,
+    decode_object,
+    encode_json,
+    split_usage,
+)
+from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.failures import failure_in_answer
+
+_STOPS = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "filtered",
+}
+_BROKEN_OFF = {"error", "insufficient_system_resource"}
+_NOTHING = msgspec.Raw(b"null")
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(msgspec.Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: str | list[Any] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    index: int = 0
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+
+class ChatDecoder:
+    """Puts one streamed answer together.
+
+    Rescued: a missing `[DONE]` after a finish reason; a tool call without id, without
+    index, with the index of another call, or with arguments as an object; a finish
+    reason that denies the tool calls. Not rescued: an end without finish reason, and
+    a tool call without name.
+    """
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        """Start before the first chunk."""
+        self.done = False
+        self.begun = False
+        self._endpoint = endpoint
+        self._model = model
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls: list[CallPieces] = []
+        self._by_index: dict[int, int] = {}
+        self._finish = ""
+        self._refused = False
+        self._usage = _NOTHING
+        self._id = ""
+        self._served = ""
+
+    def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
+        """Take chunks in order; append a delta per piece to `out` if somebody listens."""
+        for event in events:
+            if event[:1] != b"{" and event.strip() == b"[DONE]":
+                self.done = True
+                return
+            try:
+                chunk = _decode(event)
+            except UNREADABLE as error:
+                raise self._unreadable(error) from None
+            self._take(chunk, event, out)
+
+    def take_body(self, body: bytes) -> None:
+        """Take an answer that came as one body."""
+        try:
+            chunk = _decode(body)
+        except UNREADABLE as error:
+            raise self._unreadable(error) from None
+        if chunk.choices is None and chunk.error == _NOTHING:
+            raise failure_in_answer(self._endpoint, self._model, body)
+        self._take(chunk, body, None)
+        # A body is whole by its length; some servers leave the reason out.
+        if not self._finish and chunk.choices:
+            self._finish = "stop"
+
+    def finish(self) -> Answer:
+        """Return the whole answer."""
+        if not self._finish:
+            detail = "the answer ended without a finish reason"
+            raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+        if self._finish in _BROKEN_OFF:
+            detail = f"it broke off with {self._finish!r}"
+            raise LLMOverloaded(provider=self._endpoint.provider, detail=detail)
+        parts: list[Part] = []
+        if self._thoughts:
+            parts.append(ReasoningPart(text="".join(self._thoughts)))
+        text = "".join(self._text)
+        if text:
+            parts.append(TextPart(text=text))
+        parts.extend(call.part(self._endpoint.provider) for call in self._calls)
+        return Answer(
+            parts=tuple(parts),
+            stop_reason=self._stop_reason(),
+            usage=_usage(self._usage),
+            response_id=self._id,
+            model=self._served,
+            metadata={},
+        )
+
+    def _stop_reason(self) -> str:
+        reason = _STOPS.get(self._finish, "stop")
+        if self._refused:
+            return "filtered"
+        if reason in ("stop", "tool_calls"):
+            return "tool_calls" if self._calls else "stop"
+        return reason
+
+    def _take(self, chunk: _Chunk, event: bytes, out: list[Delta] | None) -> None:
+        if chunk.error != _NOTHING:
+            raise failure_in_answer(self._endpoint, self._model, event)
+        if chunk.usage != _NOTHING:
+            # A copy: the raw value would keep the whole event alive.
+            self._usage = chunk.usage.copy()
+        if chunk.id and not self._id:
+            self._id = chunk.id
+            self._served = chunk.model or ""
+        for choice in chunk.choices or ():
+            if choice.index != 0:
+                continue
+            delta = choice.delta or choice.message
+            if delta is not None:
+                self._piece(delta, out)
+            if choice.finish_reason:
+                self._finish = choice.finish_reason
+
+    def _piece(self, delta: _Delta, out: list[Delta] | None) -> None:
+        content = delta.content
+        if content:
+            if isinstance(content, str):
+                self._say(content, out)
+            else:
+                self._mixed(content, out)
+        thought = delta.reasoning_content or delta.reasoning
+        if thought:
+            self._think(thought, out)
+        if delta.refusal:
+            self._refused = True
+            self._say(delta.refusal, out)
+        for call in delta.tool_calls or ():
+            self._call(call, out)
+
+    def _say(self, text: str, out: list[Delta] | None) -> None:
+        self.begun = True
+        self._text.append(text)
+        if out is not None:
+            out.append(TextDelta(text))
+
+    def _think(self, text: str, out: list[Delta] | None) -> None:
+        self.begun = True
+        self._thoughts.append(text)
+        if out is not None:
+            out.append(ReasoningDelta(text))
+
+    def _mixed(self, content: list[Any], out: list[Delta] | None) -> None:
+        """Mistral sends content as a list when the model thinks."""
+        for item in content:
+            if not isinstance(item, dict):
+                continue
+            if isinstance(item.get("text"), str):
+                self._say(item["text"], out)
+            for thought in item.get("thinking") or ():
+                if isinstance(thought, dict) and isinstance(thought.get("text"), str):
+                    self._think(thought["text"], out)
+
+    def _call(self, call: _Call, out: list[Delta] | None) -> None:
+        self.begun = True
+        function = call.function or _Function()
+        name, call_id = function.name or "", call.id or ""
+        arguments = function.arguments or ""
+        if not isinstance(arguments, str):
+            arguments = encode_json(arguments).decode()
+        position = self._position(call.index, call_id, name)
+        current = self._calls[position]
+        if arguments:
+            current.pieces.append(arguments)
+        if out is not None:
+            out.append(ToolCallDelta(position, current.call_id, name, arguments))
+
+    def _position(self, index: int | None, call_id: str, name: str) -> int:
+        """Find the call that a piece belongs to, or begin a new one."""
+        if index is None:
+            # Without index a piece that names a function begins a call.
+            known = None if name or not self._calls else len(self._calls) - 1
+        else:
+            known = self._by_index.get(index)
+        if known is not None:
+            current = self._calls[known]
+            is_other = bool(call_id and current.call_id and call_id != current.call_id)
+            if not (is_other and name):
+                current.call_id = current.call_id or call_id
+                current.name = current.name or name
+                return known
+        if len(self._calls) >= MAX_TOOL_CALLS:
+            detail = f"it makes more than {MAX_TOOL_CALLS} tool calls at once"
+            raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+        self._calls.append(CallPieces(call_id, name))
+        position = len(self._calls) - 1
+        if index is not None:
+            self._by_index[index] = position
+        return position
+
+    def _unreadable(self, error: Exception) -> LLMError:
+        detail = f"a piece is no chat completion ({type(error).__name__})"
+        return LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+
+
+def _usage(raw: msgspec.Raw) -> TokenUsage | None:
+    data = decode_object(raw)
+    if data is None:
+        return None
+    into, out = _details(data, "prompt"), _details(data, "completion")
+    total_in, total_out = count(data.get("prompt_tokens")), count(data.get("completion_tokens"))
+    reasoning = count(out.get("reasoning_tokens"))
+    # xAI leaves reasoning out of the completion tokens; its total gives that away.
+    if reasoning and count(data.get("total_tokens")) == total_in + total_out + reasoning:
+        total_out += reasoning
+    return split_usage(
+        total_in,
+        total_out,
+        reasoning=reasoning,
+        cache_read=count(into.get("cached_tokens")) or count(data.get("prompt_cache_hit_tokens")),
+        cache_write=count(into.get("cache_write_tokens")),
+    )
+
+
+def _details(data: dict[str, Any], which: str) -> dict[str, Any]:
+    details = data.get(f"{which}_tokens_details")
+    return details if isinstance(details, dict) else {}

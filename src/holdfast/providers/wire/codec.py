@@ -1,0 +1,273 @@
+"""What the three APIs have in common: the codec protocol, encoded messages, answers."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import LLMBadRequest, LLMProtocolError
+from holdfast.ids import new_id
+from holdfast.messages import (
+    CompactionPart,
+    FilePart,
+    Part,
+    ReasoningPart,
+    TextPart,
+    TokenUsage,
+    ToolPart,
+)
+from holdfast.providers.model import Delta, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
+
+UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""What decoding foreign JSON may raise."""
+
+MAX_TOOL_CALLS = 512
+"""More calls in one answer than any model means to make."""
+
+_T = TypeVar("_T")
+_decode_any = msgspec.json.Decoder().decode
+encode_json = msgspec.json.Encoder().encode
+
+
+class Answer(NamedTuple):
+    """A whole answer, whichever way it came."""
+
+    parts: tuple[Part, ...]
+    stop_reason: str
+    usage: TokenUsage | None
+    response_id: str
+    model: str
+    metadata: JsonObject
+
+
+class StreamDecoder(Protocol):
+    """Puts one streamed answer together."""
+
+    done: bool
+    """The API's end mark was seen; what follows does not matter."""
+    begun: bool
+    """A piece of the answer was seen, so the first-token limit no longer counts."""
+
+    def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
+        """Take events in order; append a delta per piece to `out` if somebody listens.
+
+        Raises:
+            LLMError: an event reports a failure, or cannot be read.
+        """
+        ...
+
+    def finish(self) -> Answer:
+        """Return the whole answer.
+
+        Raises:
+            LLMProtocolError: the stream ended before the answer did.
+        """
+        ...
+
+
+class Codec(Protocol):
+    """One API of one model: requests to bytes, bytes to answers."""
+
+    path: str
+    headers: dict[str, str]
+
+    def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
+        """Return the body of a request; each message is encoded once in its life."""
+        ...
+
+    def decoder(self) -> StreamDecoder:
+        """Return a decoder for one streamed answer."""
+        ...
+
+    def decode(self, body: bytes) -> Answer:
+        """Return the answer that came as one body.
+
+        Raises:
+            LLMError: the body reports a failure, or cannot be read.
+        """
+        ...
+
+
+class Fragment(NamedTuple):
+    """One message as bytes. `tail` goes behind the run of messages with the same role."""
+
+    role: str
+    data: bytes
+    tail: bytes = b""
+
+
+class EncodedCache:
+    """Bytes by the object that they were made from, bounded in size.
+
+    Objects are told apart by identity, and kept alive while their bytes are kept. Two
+    generations take turns, so that a hit costs one dictionary look-up.
+    """
+
+    def __init__(self, max_bytes: int = 16 * 1024 * 1024) -> None:
+        """Start empty; `max_bytes` bounds both generations together."""
+        self._limit = max_bytes // 2
+        self._young: dict[int, tuple[object, Any]] = {}
+        self._old: dict[int, tuple[object, Any]] = {}
+        self._size = 0
+
+    def get(self, source: object, make: Callable[[Any], _T], size: Callable[[_T], int]) -> _T:
+        """Return what `make(source)` gave the first time, or make it now."""
+        key = id(source)
+        entry = self._young.get(key)
+        if entry is not None and entry[0] is source:
+            return entry[1]  # type: ignore[no-any-return]
+        entry = self._old.get(key)
+        made: _T = entry[1] if entry is not None and entry[0] is source else make(source)
+        # The source weighs about as much as its bytes, and an entry has a fixed price.
+        self._size += 2 * size(made) + 512
+        if self._size > self._limit:
+            self._old, self._young, self._size = self._young, {}, 2 * size(made) + 512
+        if self._size <= self._limit:
+            self._young[key] = (source, made)
+        return made
+
+
+class CallPieces:
+    """A tool call whose arguments arrive in pieces."""
+
+    __slots__ = ("call_id", "name", "pieces")
+
+    def __init__(self, call_id: str, name: str) -> None:
+        """Begin without arguments."""
+        self.call_id = call_id
+        self.name = name
+        self.pieces: list[str] = []
+
+    def part(self, provider: str) -> ToolPart:
+        """Return the finished call; a missing id is replaced, a missing name is an error."""
+        return tool_part(provider, self.call_id, self.name, "".join(self.pieces))
+
+
+def tool_part(provider: str, call_id: str, name: str, arguments: str) -> ToolPart:
+    """Return a call whose arguments are text; text that is no object stays in `raw_input`.
+
+    Raises:
+        LLMProtocolError: the call has no name, so nobody can know what is meant.
+    """
+    if not name:
+        raise LLMProtocolError(provider=provider, detail="a tool call has no name")
+    call_id = call_id or new_id("call")
+    if not arguments.strip():
+        return ToolPart(call_id=call_id, tool=name)
+    try:
+        value = _decode_any(arguments)
+    except UNREADABLE:
+        value = None
+    if isinstance(value, dict):
+        return ToolPart(call_id=call_id, tool=name, input=value)
+    return ToolPart(call_id=call_id, tool=name, raw_input=arguments)
+
+
+def call_input(part: ToolPart) -> JsonObject:
+    """Return the arguments to send back; text that was no JSON goes back as a field.
+
+    Servers parse the arguments of earlier calls (Anthropic as an object, many local
+    ones in the chat template), so broken text would break every later request too.
+    """
+    return {"invalid_arguments": part.raw_input} if part.raw_input else part.input
+
+
+def result_text(part: ToolPart) -> str:
+    """Return what a tool answered, or why it failed."""
+    if part.error and part.output:
+        return f"{part.output}\n{part.error}"
+    return part.error or part.output
+
+
+def text_of(parts: tuple[Part, ...]) -> list[str]:
+    """Return the texts that a model shall read, empty ones left out."""
+    found = []
+    for part in parts:
+        if isinstance(part, TextPart) and part.text:
+            found.append(part.text)
+        elif isinstance(part, CompactionPart) and part.summary:
+            found.append(part.summary)
+    return found
+
+
+def base64_of(part: FilePart) -> str:
+    """Return the inline data of a file as base64."""
+    return b64encode(part.data or b"").decode()
+
+
+def data_url(part: FilePart) -> str:
+    """Return the address of a file, or its data as a `data:` address."""
+    return part.url or f"data:{part.media_type};base64,{base64_of(part)}"
+
+
+def inline_text(part: FilePart) -> str | None:
+    """Return a text file as text, which every API takes; None if it is no text."""
+    plain = part.media_type.split(";")[0].strip().lower()
+    if part.data is None or not (plain.startswith("text/") or plain == "application/json"):
+        return None
+    text = part.data.decode(errors="replace")
+    return f'<file name="{part.name}">\n{text}\n</file>' if part.name else text
+
+
+def check_file(provider: str, part: FilePart) -> None:
+    """Refuse a file that is neither inline nor at an address.
+
+    Raises:
+        LLMBadRequest: none or both are set, or the address is not http(s) or data.
+    """
+    if bool(part.url) == (part.data is not None):
+        detail = f"the file {part.name!r} needs either data or a url"
+        raise LLMBadRequest(provider=provider, detail=detail)
+    if part.url and not part.url.startswith(("https://", "http://", "data:")):
+        detail = f"the file {part.name!r} has an address that no provider can read"
+        raise LLMBadRequest(provider=provider, detail=detail)
+
+
+def decode_object(raw: msgspec.Raw) -> JsonObject | None:
+    """Return a JSON object that is no part of the answer itself; None if it is none."""
+    try:
+        value = _decode_any(raw)
+    except UNREADABLE:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def count(value: object) -> int:
+    """Return a token count from foreign JSON; anything odd counts as none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if 0 < value < 1e12 else 0
+
+
+def split_usage(
+    total_in: int, total_out: int, *, reasoning: int, cache_read: int, cache_write: int
+) -> TokenUsage:
+    """Return counts that do not overlap, from totals that include their parts."""
+    cache_read = min(cache_read, total_in)
+    cache_write = min(cache_write, total_in - cache_read)
+    reasoning = min(reasoning, total_out)
+    return TokenUsage(
+        input=total_in - cache_read - cache_write,
+        output=total_out - reasoning,
+        reasoning=reasoning,
+        cache_read=cache_read,
+        cache_write=cache_write,
+    )
+
+
+def as_deltas(answer: Answer) -> list[Delta]:
+    """Return an answer that came as one body as the deltas it would have been."""
+    found: list[Delta] = []
+    for index, part in enumerate(answer.parts):
+        if isinstance(part, TextPart):
+            found.append(TextDelta(part.text))
+        elif isinstance(part, ReasoningPart) and part.text:
+            found.append(ReasoningDelta(part.text))
+        elif isinstance(part, ToolPart):
+            arguments = part.raw_input or encode_json(part.input).decode()
+            found.append(ToolCallDelta(index, part.call_id, part.tool, arguments))
+    return found

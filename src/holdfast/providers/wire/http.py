@@ -1,0 +1,83 @@
+"""One HTTP client per event loop, shared by all endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+
+from holdfast.errors import ConfigError
+from holdfast.providers.wire.endpoint import Endpoint
+
+_KEEPALIVE_S = 60.0
+
+
+class HttpTransport:
+    """Connections to providers: opened on first use, kept alive, reused.
+
+    One session per event loop, so that one transport may serve several loops. Proxies
+    come from the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`), looked up once
+    per host. Cookies are never kept; credentials of a netrc file are never used.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is opened yet."""
+        self._sessions: dict[int, tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession]] = {}
+        self._proxies: dict[tuple[str, str], str | None] = {}
+        self._tls: dict[tuple[bool, str], ssl.SSLContext | bool] = {}
+
+    def session(self) -> aiohttp.ClientSession:
+        """Return the session of the running loop, opening it on first use."""
+        loop = asyncio.get_running_loop()
+        entry = self._sessions.get(id(loop))
+        if entry is not None and entry[0] is loop and not entry[1].closed:
+            return entry[1]
+        session = aiohttp.ClientSession(
+            # How many calls run at once is decided above (rate limits), not by the pool.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            cookie_jar=aiohttp.DummyCookieJar(loop=loop),
+            timeout=aiohttp.ClientTimeout(total=None),
+            # A compressed stream is delivered late and may unpack to anything.
+            headers={"Accept-Encoding": "identity", "User-Agent": "holdfast"},
+        )
+        self._sessions[id(loop)] = (loop, session)
+        return session
+
+    def proxy(self, endpoint: Endpoint) -> str | None:
+        """Return the proxy that the environment names for an endpoint, if any."""
+        parts = urlsplit(endpoint.base_url)
+        place = (parts.scheme, parts.hostname or "")
+        if place not in self._proxies:
+            bypass = bool(proxy_bypass(place[1]))
+            self._proxies[place] = None if bypass else getproxies().get(place[0])
+        return self._proxies[place]
+
+    def tls(self, endpoint: Endpoint) -> ssl.SSLContext | bool:
+        """Return how to check certificates: the system's way unless the endpoint says else."""
+        wanted = (endpoint.verify_tls, endpoint.ca_file)
+        if wanted not in self._tls:
+            self._tls[wanted] = _tls_context(endpoint)
+        return self._tls[wanted]
+
+    async def close(self) -> None:
+        """Close the connections of the running loop, and those whose loop has ended."""
+        here = asyncio.get_running_loop()
+        for key, (loop, session) in list(self._sessions.items()):
+            if loop is here or loop.is_closed():
+                del self._sessions[key]
+                await session.close()
+
+
+def _tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
+    if not endpoint.verify_tls:
+        return False
+    if not endpoint.ca_file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=endpoint.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        detail = f"The certificates in {endpoint.ca_file!r} cannot be read: {error}"
+        raise ConfigError(detail=detail) from error

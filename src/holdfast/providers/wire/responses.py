@@ -1,0 +1,183 @@
+"""OpenAI Responses, stateless: nothing is stored at the provider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import LLMBadRequest
+from holdfast.messages import (
+    CompactionPart,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+    ToolSpec,
+)
+from holdfast.providers.model import ModelInfo, ModelRequest
+from holdfast.providers.wire.codec import (
+    Answer,
+    EncodedCache,
+    Fragment,
+    call_input,
+    check_file,
+    data_url,
+    encode_json,
+    inline_text,
+    result_text,
+    text_of,
+)
+from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.responses_stream import PHASES, ResponsesDecoder
+from holdfast.providers.wire.schema import closed_schema, is_strict
+
+
+class ResponsesCodec:
+    """Requests and answers of `/responses`."""
+
+    path = "/responses"
+    headers: dict[str, str] = {}
+
+    def __init__(self, endpoint: Endpoint, info: ModelInfo) -> None:
+        """Start with nothing encoded."""
+        self._endpoint = endpoint
+        self._info = info
+        self._cache = EncodedCache()
+
+    def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
+        """Return the body of a request; each message is encoded once in its life.
+
+        Raises:
+            LLMBadRequest: stop sequences, which this API does not have.
+        """
+        if request.stop:
+            detail = "the Responses API has no stop sequences"
+            raise LLMBadRequest(provider=self._endpoint.provider, detail=detail)
+        get, make = self._cache.get, self._fragment
+        fragments = [get(message, make, _weight).data for message in request.messages]
+        settings = encode_json(self._settings(request, stream))
+        return b'{"input":[' + b",".join(filter(None, fragments)) + b"]," + settings[1:]
+
+    def decoder(self) -> ResponsesDecoder:
+        """Return a decoder for one streamed answer."""
+        return ResponsesDecoder(self._endpoint, self._info.model)
+
+    def decode(self, body: bytes) -> Answer:
+        """Return the answer that came as one body."""
+        decoder = self.decoder()
+        decoder.take_body(body)
+        return decoder.finish()
+
+    def _settings(self, request: ModelRequest, stream: bool) -> JsonObject:
+        made: JsonObject = {"model": self._info.model, "stream": stream, "store": False}
+        if request.system:
+            made["instructions"] = request.system
+        if request.tools:
+            made["tools"] = self._cache.get(request.tools, _tools, len)
+            made["tool_choice"] = _tool_choice(request.tool_choice)
+        if request.output_schema is not None:
+            schema = closed_schema(request.output_schema)
+            form = {"type": "json_schema", "name": request.output_name}
+            made["text"] = {"format": {**form, "schema": schema, "strict": is_strict(schema)}}
+        if request.temperature is not None:
+            made["temperature"] = request.temperature
+        if request.top_p is not None:
+            made["top_p"] = request.top_p
+        if request.max_output_tokens is not None:
+            made["max_output_tokens"] = request.max_output_tokens
+        if request.reasoning_effort:
+            made["reasoning"] = {"effort": request.reasoning_effort}
+            made["include"] = ["reasoning.encrypted_content"]
+        made.update(request.options)
+        return made
+
+    def _fragment(self, message: Message) -> Fragment:
+        items: list[JsonObject]
+        if message.role == "assistant":
+            items = self._assistant(message)
+        elif message.role == "tool":
+            items = [self._result(p) for p in message.parts if isinstance(p, ToolPart)]
+        elif message.role == "system":
+            text = "\n".join(text_of(message.parts))
+            items = [{"type": "message", "role": "developer", "content": text}]
+        else:
+            content = self._content(message)
+            items = [{"type": "message", "role": "user", "content": content}] if content else []
+        return Fragment(message.role, b",".join(encode_json(item) for item in items))
+
+    def _assistant(self, message: Message) -> list[JsonObject]:
+        is_ours = message.provider in ("", self._endpoint.provider)
+        phases = message.metadata.get(PHASES)
+        waiting = list(phases) if isinstance(phases, list | tuple) and is_ours else []
+        items: list[JsonObject] = []
+        for part in message.parts:
+            if isinstance(part, ReasoningPart) and is_ours and part.encrypted and part.signature:
+                summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+                made = {"type": "reasoning", "id": part.signature, "summary": summary}
+                items.append({**made, "encrypted_content": part.encrypted})
+            elif isinstance(part, TextPart) and part.text:
+                phase = waiting.pop(0) if waiting else None
+                said: JsonObject = {"type": "message", "role": "assistant", "content": part.text}
+                items.append({**said, "phase": phase} if phase else said)
+            elif isinstance(part, CompactionPart) and part.summary:
+                items.append({"type": "message", "role": "assistant", "content": part.summary})
+            elif isinstance(part, ToolPart):
+                arguments = encode_json(call_input(part)).decode()
+                call = {"type": "function_call", "call_id": part.call_id, "name": part.tool}
+                items.append({**call, "arguments": arguments})
+        return items
+
+    def _result(self, part: ToolPart) -> JsonObject:
+        text = result_text(part)
+        output: str | list[JsonObject] = text
+        if part.attachments:
+            head = [{"type": "input_text", "text": text}] if text else []
+            output = [*head, *(self._file(file) for file in part.attachments)]
+        return {"type": "function_call_output", "call_id": part.call_id, "output": output}
+
+    def _content(self, message: Message) -> list[JsonObject]:
+        made: list[JsonObject] = []
+        for part in message.parts:
+            if isinstance(part, FilePart):
+                made.append(self._file(part))
+            else:
+                made.extend({"type": "input_text", "text": text} for text in text_of((part,)))
+        return made
+
+    def _file(self, part: FilePart) -> JsonObject:
+        check_file(self._endpoint.provider, part)
+        if part.media_type.startswith("image/"):
+            return {"type": "input_image", "detail": "auto", "image_url": data_url(part)}
+        text = inline_text(part)
+        if text is not None:
+            return {"type": "input_text", "text": text}
+        if part.url and not part.url.startswith("data:"):
+            return {"type": "input_file", "file_url": part.url}
+        return {
+            "type": "input_file",
+            "filename": part.name or "file",
+            "file_data": data_url(part),
+        }
+
+
+def _weight(fragment: Fragment) -> int:
+    return len(fragment.data)
+
+
+def _tools(tools: tuple[ToolSpec, ...]) -> msgspec.Raw:
+    made: list[Any] = []
+    for tool in tools:
+        function = {"name": tool.name, "description": tool.description}
+        # Strict is this API's default, and would rewrite schemas that have options.
+        more = {"parameters": tool.parameters, "strict": False}
+        made.append({"type": "function", **function, **more})
+    return msgspec.Raw(encode_json(made))
+
+
+def _tool_choice(choice: str) -> str | JsonObject:
+    if choice in ("auto", "none", "required"):
+        return choice
+    return {"type": "function", "name": choice}

@@ -1,0 +1,252 @@
+"""Answers of the Responses API, put together from events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import LLMError, LLMProtocolError
+from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage
+from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from holdfast.providers.wire.codec import (
+    MAX_TOOL_CALLS,
+    UNREADABLE,
+    Answer,
+    count,
+    decode_object,
+    split_usage,
+    tool_part,
+)
+from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.failures import failure_in_answer
+
+PHASES = "phases"
+"""Key in a message's metadata: the phase of each text, which the model wants back."""
+
+_ENDS = ("response.completed", "response.incomplete")
+_FAILURES = ("response.failed", "response.cancelled", "error")
+_TEXT = ("response.output_text.delta", "response.refusal.delta")
+_THOUGHT = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_NOTHING = msgspec.Raw(b"null")
+
+
+class _Content(msgspec.Struct, gc=False):
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Item(msgspec.Struct, gc=False):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+    phase: str | None = None
+    content: list[_Content] | None = None
+    summary: list[_Content] | None = None
+    encrypted_content: str | None = None
+
+
+class _Incomplete(msgspec.Struct, gc=False):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct, gc=False):
+    id: str | None = None
+    object: str | None = None
+    model: str | None = None
+    status: str | None = None
+    output: list[_Item] | None = None
+    usage: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
+    incomplete_details: _Incomplete | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str = ""
+    delta: str | None = None
+    output_index: int = 0
+    item: _Item | None = None
+    response: _Response | None = None
+    error: msgspec.Raw = _NOTHING
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+_decode_body = msgspec.json.Decoder(_Response).decode
+
+
+class ResponsesDecoder:
+    """Puts one streamed answer together.
+
+    The closing event holds the whole answer, so the pieces are read only for those who
+    listen. Rescued: a closing event without output, as some gateways send it; then the
+    finished items that came before count. Not rescued: a stream without closing event.
+    """
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        """Start before the first event."""
+        self.done = False
+        self.begun = False
+        self._endpoint = endpoint
+        self._model = model
+        self._items: dict[int, _Item] = {}
+        self._names: dict[int, tuple[str, str]] = {}
+        self._closing: _Response | None = None
+
+    def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
+        """Take events in order; append a delta per piece to `out` if somebody listens."""
+        for event in events:
+            if out is None and b'.delta"' in event[:120]:
+                self.begun = True
+                continue
+            if event[:1] != b"{" and event.strip() == b"[DONE]":
+                continue
+            try:
+                parsed = _decode(event)
+            except UNREADABLE as error:
+                raise self._unreadable(error) from None
+            self._take(parsed, event, out)
+            if self.done:
+                return
+
+    def take_body(self, body: bytes) -> None:
+        """Take an answer that came as one body."""
+        try:
+            response = _decode_body(body)
+        except UNREADABLE as error:
+            raise self._unreadable(error) from None
+        if response.output is None or response.status in ("failed", "cancelled"):
+            raise failure_in_answer(self._endpoint, self._model, body)
+        if response.status in ("in_progress", "queued"):
+            detail = f"the answer is still {response.status}"
+            raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+        self._closing = response
+
+    def finish(self) -> Answer:
+        """Return the whole answer."""
+        closing = self._closing
+        if closing is None:
+            detail = "the answer ended without its closing event"
+            raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+        items = closing.output or [self._items[index] for index in sorted(self._items)]
+        parts: list[Part] = []
+        phases: list[str] = []
+        refused = False
+        calls = 0
+        for item in items:
+            if item.type == "message":
+                refused = _texts(item, parts, phases) or refused
+            elif item.type == "reasoning":
+                parts.append(_reasoning(item))
+            elif item.type == "function_call":
+                calls += 1
+                self._bound(calls)
+                parts.append(self._call(item))
+        return Answer(
+            parts=tuple(parts),
+            stop_reason=_stop_reason(closing, refused, calls),
+            usage=_usage(closing.usage),
+            response_id=closing.id or "",
+            model=closing.model or "",
+            metadata={PHASES: phases} if any(phases) else {},
+        )
+
+    def _take(self, event: _Event, data: bytes, out: list[Delta] | None) -> None:
+        kind = event.type
+        if kind in _FAILURES or event.error != _NOTHING or not kind:
+            raise failure_in_answer(self._endpoint, self._model, data)
+        if kind in _ENDS and event.response is not None:
+            self._closing = event.response
+            self.done = True
+        elif kind == "response.output_item.added" and event.item is not None:
+            self.begun = True
+            self._bound(len(self._names))
+            self._names[event.output_index] = (event.item.call_id or "", event.item.name or "")
+            if out is not None and event.item.type == "function_call":
+                call_id, name = self._names[event.output_index]
+                out.append(ToolCallDelta(event.output_index, call_id, name, ""))
+        elif kind == "response.output_item.done" and event.item is not None:
+            self._bound(len(self._items))
+            self._items[event.output_index] = event.item
+        elif event.delta and out is not None:
+            self._piece(event, out)
+
+    def _piece(self, event: _Event, out: list[Delta]) -> None:
+        text = event.delta or ""
+        self.begun = True
+        if event.type in _TEXT:
+            out.append(TextDelta(text))
+        elif event.type in _THOUGHT:
+            out.append(ReasoningDelta(text))
+        elif event.type == "response.function_call_arguments.delta":
+            call_id, _ = self._names.get(event.output_index, ("", ""))
+            out.append(ToolCallDelta(event.output_index, call_id, "", text))
+
+    def _call(self, item: _Item) -> Part:
+        arguments = item.arguments or ""
+        if not isinstance(arguments, str):
+            arguments = msgspec.json.encode(arguments).decode()
+        return tool_part(self._endpoint.provider, item.call_id or "", item.name or "", arguments)
+
+    def _bound(self, number: int) -> None:
+        if number > MAX_TOOL_CALLS:
+            detail = f"it has more than {MAX_TOOL_CALLS} items"
+            raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+
+    def _unreadable(self, error: Exception) -> LLMError:
+        detail = f"a piece is no event of the Responses API ({type(error).__name__})"
+        return LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+
+
+def _texts(item: _Item, parts: list[Part], phases: list[str]) -> bool:
+    """Add a message's text; say whether the model refused."""
+    refused = False
+    pieces = []
+    for content in item.content or ():
+        refused = refused or bool(content.refusal)
+        pieces.append(content.text or content.refusal or "")
+    text = "".join(pieces)
+    if text:
+        parts.append(TextPart(text=text))
+        phases.append(item.phase or "")
+    return refused
+
+
+def _reasoning(item: _Item) -> ReasoningPart:
+    shown = item.summary or item.content or ()
+    return ReasoningPart(
+        text="\n\n".join(content.text for content in shown if content.text),
+        signature=item.id or "",
+        encrypted=item.encrypted_content or "",
+    )
+
+
+def _stop_reason(closing: _Response, refused: bool, calls: int) -> str:
+    if closing.status == "incomplete":
+        details = closing.incomplete_details
+        return "filtered" if details and details.reason == "content_filter" else "length"
+    if refused:
+        return "filtered"
+    return "tool_calls" if calls else "stop"
+
+
+def _usage(raw: msgspec.Raw) -> TokenUsage | None:
+    data = decode_object(raw)
+    if data is None:
+        return None
+    into, out = _details(data, "input"), _details(data, "output")
+    return split_usage(
+        count(data.get("input_tokens")),
+        count(data.get("output_tokens")),
+        reasoning=count(out.get("reasoning_tokens")),
+        cache_read=count(into.get("cached_tokens")),
+        cache_write=count(into.get("cache_write_tokens")),
+    )
+
+
+def _details(data: JsonObject, which: str) -> JsonObject:
+    details = data.get(f"{which}_tokens_details")
+    return details if isinstance(details, dict) else {}

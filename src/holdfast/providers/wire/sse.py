@@ -1,0 +1,114 @@
+"""Server-sent events out of arbitrary pieces of bytes."""
+
+from __future__ import annotations
+
+from holdfast.errors import LLMProtocolError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class SseParser:
+    """Turn pieces of a stream into the data of its events.
+
+    Any chunking of the same bytes gives the same events. Lines may end in LF, CR or
+    CRLF; comments, ids and retry times are skipped; a byte order mark at the start is
+    dropped. The data of an event named `error` goes to `failed` instead. Not more than
+    one event is held, and that only up to `max_event_bytes`.
+    """
+
+    __slots__ = ("_at_start", "_buffer", "_cr", "_limit", "_provider", "failed")
+
+    def __init__(self, provider: str, max_event_bytes: int) -> None:
+        """Start before the first byte."""
+        self._provider = provider
+        self._limit = max_event_bytes
+        self._buffer = bytearray()
+        self._cr = False
+        self._at_start = True
+        self.failed: bytes | None = None
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the data of every event that `chunk` completes.
+
+        Raises:
+            LLMProtocolError: one event is larger than allowed.
+        """
+        if self._at_start:
+            chunk = self._without_bom(chunk)
+        if self._cr or b"\r" in chunk:
+            chunk = self._without_cr(chunk)
+        buffer = self._buffer
+        if buffer:
+            # A boundary may begin with the last byte that is already here.
+            seen = len(buffer) - 1
+            buffer += chunk
+            if buffer.find(b"\n\n", seen) < 0:
+                self._check(len(buffer))
+                return []
+            chunk = bytes(buffer)
+            buffer.clear()
+        blocks = chunk.split(b"\n\n")
+        rest = blocks.pop()
+        if rest:
+            self._check(len(rest))
+            buffer += rest
+        events: list[bytes] = []
+        for block in blocks:
+            self._read(block, events)
+        return events
+
+    def flush(self) -> list[bytes]:
+        """Return the event that the end of the stream left open, if it has data.
+
+        The standard drops it; servers that forget the last blank line are common, and
+        an event that was really cut off does not parse anyway.
+        """
+        events: list[bytes] = []
+        self._read(bytes(self._buffer), events)
+        self._buffer.clear()
+        return events
+
+    def _check(self, size: int) -> None:
+        if size > self._limit:
+            detail = f"one event is larger than {self._limit} bytes"
+            raise LLMProtocolError(provider=self._provider, detail=detail)
+
+    def _without_bom(self, chunk: bytes) -> bytes:
+        held = bytes(self._buffer) + chunk
+        self._buffer.clear()
+        if len(held) < len(_BOM) and _BOM.startswith(held):
+            self._buffer += held
+            return b""
+        self._at_start = False
+        return held.removeprefix(_BOM)
+
+    def _without_cr(self, chunk: bytes) -> bytes:
+        if self._cr and chunk[:1] == b"\n":
+            chunk = chunk[1:]
+        elif not chunk:
+            return chunk
+        self._cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _read(self, block: bytes, events: list[bytes]) -> None:
+        if block[:5] == b"data:" and b"\n" not in block:
+            events.append(block[6:] if block[5:6] == b" " else block[5:])
+            return
+        name, data = b"", []
+        for line in block.split(b"\n"):
+            field, _, value = line.partition(b":")
+            value = value[1:] if value[:1] == b" " else value
+            if field == b"data":
+                data.append(value)
+            elif field == b"event":
+                name = value
+            elif field == b"error" and self.failed is None:
+                # llama.cpp once named the field itself so.
+                self.failed = value
+        if not data:
+            return
+        whole = data[0] if len(data) == 1 else b"\n".join(data)
+        if name == b"error":
+            self.failed = whole if self.failed is None else self.failed
+        else:
+            events.append(whole)

@@ -1,0 +1,231 @@
+"""What the real APIs refuse: a request is checked as strictly as they do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.canonical import JsonObject
+from holdfast.testing.fake_wires import Wire
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_FIELDS: dict[str, set[str]] = {
+    "chat": set(
+        "messages model audio frequency_penalty logit_bias logprobs max_completion_tokens"
+        " max_tokens metadata modalities n parallel_tool_calls prediction presence_penalty"
+        " prompt_cache_key reasoning_effort response_format seed service_tier stop store stream"
+        " stream_options temperature tool_choice tools top_logprobs top_p user verbosity".split()
+    ),
+    "responses": set(
+        "background context_management conversation include input instructions max_output_tokens"
+        " max_tool_calls metadata model parallel_tool_calls previous_response_id prompt"
+        " prompt_cache_key reasoning safety_identifier service_tier store stream stream_options"
+        " temperature text tool_choice tools top_logprobs top_p truncation user".split()
+    ),
+    "anthropic": set(
+        "max_tokens messages model cache_control container inference_geo metadata output_config"
+        " service_tier speed stop_sequences stream system temperature thinking tool_choice tools"
+        " top_k top_p".split()
+    ),
+}
+
+
+class Refused(Exception):
+    """The real API would answer with status 400 and this text."""
+
+
+def check_request(wire: Wire, body: Any, headers: Mapping[str, str]) -> None:  # noqa: ANN401
+    """Refuse what the real API refuses.
+
+    Raises:
+        Refused: with the reason, in the words of nobody in particular.
+    """
+    if not headers.get("Content-Type", "").startswith("application/json"):
+        raise Refused("the content type must be application/json")
+    _need(isinstance(body, dict), "the body must be a JSON object")
+    unknown = set(body) - _FIELDS[wire]
+    _need(not unknown, f"unknown fields: {sorted(unknown)}")
+    _need(isinstance(body.get("model"), str) and body["model"] != "", "model is required")
+    top = 1 if wire == "anthropic" else 2
+    temperature = body.get("temperature")
+    _need(temperature is None or 0 <= temperature <= top, f"temperature must be 0 to {top}")
+    if body.get("tool_choice") is not None:
+        _need(bool(body.get("tools")), "tool_choice is only allowed with tools")
+    if wire == "chat":
+        _check_chat(body)
+    elif wire == "responses":
+        _check_responses(body)
+    else:
+        _check_anthropic(body, headers)
+
+
+def _need(holds: bool, reason: str) -> None:
+    if not holds:
+        raise Refused(reason)
+
+
+def _check_tools(tools: list[JsonObject], schema_field: str, pattern: re.Pattern[str]) -> None:
+    names = [tool.get("name", "") for tool in tools]
+    for tool in tools:
+        _need(bool(pattern.fullmatch(tool.get("name", ""))), f"bad tool name in {tool}")
+        schema = tool.get(schema_field)
+        _need(isinstance(schema, dict) and schema.get("type") == "object", "bad tool schema")
+    _need(len(set(names)) == len(names), "tool names must be unique")
+
+
+def _check_schema(schema: Any, *, strict: bool) -> None:  # noqa: ANN401
+    if isinstance(schema, list):
+        for item in schema:
+            _check_schema(item, strict=strict)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") == "object":
+        _need(schema.get("additionalProperties") is False, "additionalProperties must be false")
+        required = set(schema.get("required", ()))
+        if strict:
+            _need(required == set(schema.get("properties", {})), "all fields must be required")
+    for value in schema.values():
+        _check_schema(value, strict=strict)
+
+
+# --- chat completions ----------------------------------------------------------------
+
+
+def _check_chat(body: JsonObject) -> None:
+    messages = body.get("messages")
+    _need(isinstance(messages, list) and bool(messages), "messages must not be empty")
+    _need("stream_options" not in body or body.get("stream") is True, "stream_options needs stream")
+    for tool in body.get("tools", []):
+        _need(tool.get("type") == "function", "a tool must be a function")
+    _check_tools([t.get("function", {}) for t in body.get("tools", [])], "parameters", _NAME)
+    form = body.get("response_format")
+    if form is not None and form.get("type") == "json_schema":
+        inner = form["json_schema"]
+        _need(bool(_NAME.fullmatch(inner.get("name", ""))), "bad name of response_format")
+        if inner.get("strict"):
+            _check_schema(inner["schema"], strict=True)
+    waiting: set[str] = set()
+    for message in messages or ():
+        waiting = _check_chat_message(message, waiting)
+    _need(not waiting, f"tool calls without results: {sorted(waiting)}")
+
+
+def _check_chat_message(message: JsonObject, waiting: set[str]) -> set[str]:
+    role, content = message.get("role"), message.get("content")
+    _need(role in ("system", "developer", "user", "assistant", "tool"), f"bad role {role!r}")
+    if role == "tool":
+        call_id = message.get("tool_call_id")
+        _need(call_id in waiting, f"tool result {call_id!r} answers no call before it")
+        _need(isinstance(content, str | list), "a tool message needs content")
+        return waiting - {str(call_id)}
+    _need(not waiting, f"tool calls without results: {sorted(waiting)}")
+    if role == "assistant":
+        calls = message.get("tool_calls")
+        _need(bool(content) or bool(calls), "an assistant message needs content or tool calls")
+        _need(calls is None or bool(calls), "tool_calls must not be empty")
+        for call in calls or ():
+            function = call.get("function", {})
+            _need(bool(call.get("id")) and call.get("type") == "function", "bad tool call")
+            _need(isinstance(function.get("arguments"), str), "arguments must be text")
+        return {call["id"] for call in calls or ()}
+    _need(bool(content), f"a {role} message needs content")
+    allowed = {"text", "image_url", "input_audio", "file"} if role == "user" else {"text"}
+    for part in content if isinstance(content, list) else ():
+        _need(part.get("type") in allowed, f"bad content part {part.get('type')!r}")
+    return set()
+
+
+# --- responses -----------------------------------------------------------------------
+
+
+def _check_responses(body: JsonObject) -> None:
+    items = body.get("input")
+    _need(isinstance(items, str | list) and bool(items), "input must not be empty")
+    for tool in body.get("tools", []):
+        _need(tool.get("type") == "function" and "strict" in tool, "bad tool")
+    _check_tools(body.get("tools", []), "parameters", _NAME)
+    form = (body.get("text") or {}).get("format") or {}
+    if form.get("type") == "json_schema" and form.get("strict"):
+        _check_schema(form["schema"], strict=True)
+    called: set[str] = set()
+    answered: set[str] = set()
+    is_stored = body.get("store") is not False
+    for item in items if isinstance(items, list) else ():
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            _need(isinstance(item.get("arguments"), str), "arguments must be text")
+            _need(bool(item.get("name")), "a call needs a name")
+            called.add(item["call_id"])
+        elif kind == "function_call_output":
+            _need(item.get("call_id") in called, "no tool call found for this output")
+            answered.add(item["call_id"])
+        elif kind == "reasoning":
+            _need(bool(item.get("id")) and "summary" in item, "bad reasoning item")
+            _need(is_stored or bool(item.get("encrypted_content")), "the item was not stored")
+        else:
+            _check_input_message(item)
+    _need(called == answered, f"no tool output found for {sorted(called - answered)}")
+
+
+def _check_input_message(item: JsonObject) -> None:
+    role, content = item.get("role"), item.get("content")
+    _need(role in ("user", "system", "developer", "assistant"), f"bad role {role!r}")
+    _need(bool(content), "a message needs content")
+    kinds = {"input_text", "input_image", "input_file"}
+    for part in content if isinstance(content, list) else ():
+        allowed = {"output_text", "refusal"} if role == "assistant" else kinds
+        _need(part.get("type") in allowed, f"bad content part {part.get('type')!r}")
+
+
+# --- anthropic -----------------------------------------------------------------------
+
+
+def _check_anthropic(body: JsonObject, headers: Mapping[str, str]) -> None:
+    _need(bool(headers.get("anthropic-version")), "the header anthropic-version is required")
+    limit = body.get("max_tokens")
+    _need(isinstance(limit, int) and limit >= 1, "max_tokens is required")
+    _check_tools(body.get("tools", []), "input_schema", _ANTHROPIC_NAME)
+    form = (body.get("output_config") or {}).get("format")
+    if form is not None:
+        _need(form.get("type") == "json_schema", "bad output format")
+        _check_schema(form.get("schema"), strict=False)
+    thinking = body.get("thinking") or {}
+    if thinking.get("type") == "enabled":
+        _need(1024 <= thinking.get("budget_tokens", 0) < (limit or 0), "bad thinking budget")
+    messages = body.get("messages")
+    _need(isinstance(messages, list) and bool(messages), "messages must not be empty")
+    _need((messages or [{}])[0].get("role") == "user", "the first message must be the user's")
+    waiting: set[str] = set()
+    for message in messages or ():
+        waiting = _check_turn(message, waiting)
+    _need(not waiting, f"tool_use without tool_result: {sorted(waiting)}")
+
+
+def _check_turn(message: JsonObject, waiting: set[str]) -> set[str]:
+    role, content = message.get("role"), message.get("content")
+    _need(role in ("user", "assistant", "system"), f"bad role {role!r}")
+    _need(bool(content), "content must not be empty")
+    blocks: list[JsonObject] = [{"type": "text", "text": content}]
+    if isinstance(content, list):
+        blocks = content
+    results = [block for block in blocks if block.get("type") == "tool_result"]
+    ids = {block.get("tool_use_id") for block in results}
+    _need(ids == waiting, "each tool_use needs its tool_result in the next message")
+    _need(blocks[: len(results)] == results, "tool_result blocks must come first")
+    calls: set[str] = set()
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "text":
+            _need(bool(block.get("text", "").strip()), "text must not be blank")
+        elif kind == "tool_use":
+            _need(role == "assistant" and isinstance(block.get("input"), dict), "bad tool_use")
+            calls.add(block["id"])
+        elif kind == "thinking":
+            _need(role == "assistant" and bool(block.get("signature")), "bad thinking block")
+        elif kind in ("image", "document"):
+            _need((block.get("source") or {}).get("type") in ("base64", "url"), "bad source")
+        else:
+            _need(kind in ("tool_result", "redacted_thinking"), f"bad block {kind!r}")
+    return calls

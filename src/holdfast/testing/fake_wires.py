@@ -1,0 +1,369 @@
+"""Scripted answers in the words of the three APIs, as their servers send them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.messages import TokenUsage
+
+Wire: TypeAlias = Literal["chat", "responses", "anthropic"]
+Place: TypeAlias = Literal["head", "first", "middle", "end"]
+
+_STOPS: dict[str, dict[str, str]] = {
+    "chat": {
+        "stop": "stop",
+        "length": "length",
+        "tool_calls": "tool_calls",
+        "filtered": "content_filter",
+    },
+    "anthropic": {
+        "stop": "end_turn",
+        "length": "max_tokens",
+        "tool_calls": "tool_use",
+        "filtered": "refusal",
+    },
+}
+_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    529: "overloaded_error",
+}
+_encode = msgspec.json.encode
+
+
+class Gate:
+    """A place where the server waits until the test lets it go on.
+
+    `reached` is set when the server stands there; set `release` to let it pass.
+    """
+
+    def __init__(self) -> None:
+        """Start closed."""
+        self.reached = asyncio.Event()
+        self.release = asyncio.Event()
+
+
+class ScriptedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call that the fake model makes; `arguments` is text, JSON or not."""
+
+    name: str
+    arguments: str = "{}"
+    id: str = "call_1"
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer of the fake model, the same for all three APIs."""
+
+    text: str = ""
+    reasoning: str = ""
+    signature: str = ""
+    """Anthropic: the signature of the reasoning. Responses: the id of its item."""
+    encrypted: str = ""
+    """Responses: the encrypted reasoning. Anthropic: a redacted thinking block."""
+    calls: tuple[ScriptedCall, ...] = ()
+    stop_reason: str = ""
+    """stop, length, tool_calls or filtered; by default what fits the answer."""
+    usage: TokenUsage = TokenUsage(input=10, output=5)
+    piece_chars: int = 8
+    """How many characters of text or arguments one event carries."""
+    gate: Gate | None = None
+    gate_at: Place = "first"
+    break_at: Place | None = None
+    """Close the connection there, in the midst of the HTTP answer."""
+    end_at: Place | None = None
+    """End the HTTP answer there in good order, although the model's answer is not whole."""
+    headers: dict[str, str] = {}
+
+    @property
+    def reason(self) -> str:
+        """The stop reason in our words."""
+        return self.stop_reason or ("tool_calls" if self.calls else "stop")
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A refusal with an HTTP status, in the words of the API that was asked."""
+
+    status: int
+    message: str = "refused by the script"
+    code: str = ""
+    headers: dict[str, str] = {}
+
+
+class RawAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes as they are: broken streams, HTML pages, garbage. An empty chunk waits."""
+
+    chunks: tuple[bytes, ...]
+    status: int = 200
+    content_type: str = "text/event-stream"
+    headers: dict[str, str] = {}
+    gate: Gate | None = None
+    """Where an empty chunk stands the server waits for this gate."""
+
+
+Scripted: TypeAlias = Reply | Failure | RawAnswer
+
+
+def stream_events(wire: Wire, reply: Reply, model: str) -> list[bytes]:
+    """Return the events of a streamed answer, end mark included."""
+    if wire == "chat":
+        return _chat_events(reply, model)
+    if wire == "responses":
+        return _responses_events(reply, model)
+    return _anthropic_events(reply, model)
+
+
+def whole_body(wire: Wire, reply: Reply, model: str) -> bytes:
+    """Return the same answer as one body."""
+    if wire == "chat":
+        return _encode(_chat_body(reply, model))
+    if wire == "responses":
+        return _encode(_response(reply, model))
+    return _encode(_anthropic_body(reply, model))
+
+
+def error_body(wire: Wire, failure: Failure) -> bytes:
+    """Return the body of a refusal."""
+    kind = _KINDS.get(failure.status, "api_error")
+    if wire == "anthropic":
+        inner: JsonObject = {"type": kind, "message": failure.message}
+        if failure.code:
+            inner["details"] = {"error_code": failure.code}
+        return _encode({"type": "error", "error": inner, "request_id": "req_body"})
+    inner = {"message": failure.message, "type": kind, "param": None, "code": failure.code or None}
+    return _encode({"error": inner})
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def _named(data: JsonObject) -> bytes:
+    return b"event: " + str(data["type"]).encode() + b"\ndata: " + _encode(data) + b"\n\n"
+
+
+# --- chat completions ----------------------------------------------------------------
+
+
+def _chat_usage(usage: TokenUsage) -> JsonObject:
+    prompt = usage.input + usage.cache_read + usage.cache_write
+    completion = usage.output + usage.reasoning
+    into = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": into,
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+def _chat_events(reply: Reply, model: str) -> list[bytes]:
+    deltas: list[JsonObject] = [{"role": "assistant", "content": ""}]
+    deltas += [{"reasoning_content": p} for p in _pieces(reply.reasoning, reply.piece_chars)]
+    deltas += [{"content": piece} for piece in _pieces(reply.text, reply.piece_chars)]
+    for index, call in enumerate(reply.calls):
+        begin = {"index": index, "id": call.id, "type": "function"}
+        deltas.append({"tool_calls": [{**begin, "function": {"name": call.name, "arguments": ""}}]})
+        for piece in _pieces(call.arguments, reply.piece_chars):
+            deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model}
+    events = []
+    for delta in deltas:
+        choice: JsonObject = {"index": 0, "delta": delta, "finish_reason": None}
+        events.append({**head, "choices": [choice], "usage": None})
+    last = {"index": 0, "delta": {}, "finish_reason": _STOPS["chat"][reply.reason]}
+    events.append({**head, "choices": [last], "usage": None})
+    events.append({**head, "choices": [], "usage": _chat_usage(reply.usage)})
+    return [b"data: " + _encode(event) + b"\n\n" for event in events] + [b"data: [DONE]\n\n"]
+
+
+def _chat_body(reply: Reply, model: str) -> JsonObject:
+    message: JsonObject = {"role": "assistant", "content": reply.text or None}
+    if reply.reasoning:
+        message["reasoning_content"] = reply.reasoning
+    if reply.calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in reply.calls
+        ]
+    reason = _STOPS["chat"][reply.reason]
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "usage": _chat_usage(reply.usage),
+    }
+
+
+# --- responses -----------------------------------------------------------------------
+
+
+def _items(reply: Reply) -> list[JsonObject]:
+    items: list[JsonObject] = []
+    if reply.reasoning or reply.encrypted:
+        summary = [{"type": "summary_text", "text": reply.reasoning}] if reply.reasoning else []
+        item = {"type": "reasoning", "id": reply.signature or "rs_1", "summary": summary}
+        items.append({**item, "encrypted_content": reply.encrypted or None})
+    if reply.text:
+        content = [{"type": "output_text", "text": reply.text, "annotations": []}]
+        item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+        items.append({**item, "content": content})
+    for number, call in enumerate(reply.calls):
+        item = {"type": "function_call", "id": f"fc_{number}", "call_id": call.id}
+        items.append({**item, "name": call.name, "arguments": call.arguments})
+    return items
+
+
+def _response(reply: Reply, model: str, *, is_open: bool = False) -> JsonObject:
+    status, details = "completed", None
+    if reply.reason in ("length", "filtered"):
+        reason = "max_output_tokens" if reply.reason == "length" else "content_filter"
+        status, details = "incomplete", {"reason": reason}
+    usage = reply.usage
+    total_in = usage.input + usage.cache_read + usage.cache_write
+    total_out = usage.output + usage.reasoning
+    into = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
+    counts = {
+        "input_tokens": total_in,
+        "input_tokens_details": into,
+        "output_tokens": total_out,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": total_in + total_out,
+    }
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": "in_progress" if is_open else status,
+        "model": model,
+        "output": [] if is_open else _items(reply),
+        "error": None,
+        "incomplete_details": None if is_open else details,
+        "usage": None if is_open else counts,
+    }
+
+
+def _responses_events(reply: Reply, model: str) -> list[bytes]:
+    opened = _response(reply, model, is_open=True)
+    events: list[JsonObject] = [
+        {"type": "response.created", "response": opened},
+        {"type": "response.in_progress", "response": opened},
+    ]
+    for index, item in enumerate(_items(reply)):
+        place = {"output_index": index, "item_id": item["id"]}
+        events.append({"type": "response.output_item.added", **place, "item": _begun(item)})
+        kind, text = _growing(item)
+        for piece in _pieces(text, reply.piece_chars):
+            events.append({"type": f"{kind}.delta", **place, "content_index": 0, "delta": piece})
+        events.append({"type": "response.output_item.done", **place, "item": item})
+    closing = _response(reply, model)
+    events.append({"type": f"response.{closing['status']}", "response": closing})
+    return [_named({**event, "sequence_number": n}) for n, event in enumerate(events)]
+
+
+def _begun(item: JsonObject) -> JsonObject:
+    empty: JsonObject = {"content": [], "summary": [], "arguments": "", "encrypted_content": None}
+    return {key: empty.get(key, value) for key, value in item.items()}
+
+
+def _growing(item: JsonObject) -> tuple[str, str]:
+    if item["type"] == "reasoning":
+        text = "".join(part["text"] for part in item["summary"])
+        return "response.reasoning_summary_text", text
+    if item["type"] == "message":
+        return "response.output_text", item["content"][0]["text"]
+    return "response.function_call_arguments", item["arguments"]
+
+
+# --- anthropic -----------------------------------------------------------------------
+
+
+def _anthropic_usage(usage: TokenUsage) -> JsonObject:
+    return {
+        "input_tokens": usage.input,
+        "cache_read_input_tokens": usage.cache_read,
+        "cache_creation_input_tokens": usage.cache_write,
+        "output_tokens": usage.output + usage.reasoning,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning},
+    }
+
+
+def _blocks(reply: Reply) -> list[JsonObject]:
+    blocks: list[JsonObject] = []
+    if reply.encrypted:
+        blocks.append({"type": "redacted_thinking", "data": reply.encrypted})
+    if reply.reasoning:
+        thought = {"type": "thinking", "thinking": reply.reasoning}
+        blocks.append({**thought, "signature": reply.signature or "sig_1"})
+    if reply.text:
+        blocks.append({"type": "text", "text": reply.text})
+    for call in reply.calls:
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call})
+    return blocks
+
+
+def _anthropic_body(reply: Reply, model: str) -> JsonObject:
+    blocks = _blocks(reply)
+    for block in blocks:
+        if block["type"] == "tool_use":
+            block["input"] = msgspec.Raw(block["input"].arguments.encode())
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": blocks,
+        "stop_reason": _STOPS["anthropic"][reply.reason],
+        "stop_sequence": None,
+        "usage": _anthropic_usage(reply.usage),
+    }
+
+
+def _anthropic_events(reply: Reply, model: str) -> list[bytes]:
+    usage = _anthropic_usage(reply.usage)
+    message = {**_anthropic_body(msgspec.structs.replace(reply, calls=()), model), "content": []}
+    message.update({"stop_reason": None, "usage": {**usage, "output_tokens": 1}})
+    events: list[JsonObject] = [{"type": "message_start", "message": message}, {"type": "ping"}]
+    for index, block in enumerate(_blocks(reply)):
+        begun, deltas = _block_pieces(block, reply.piece_chars)
+        start = {"type": "content_block_start", "index": index, "content_block": begun}
+        events.append(start)
+        for delta in deltas:
+            events.append({"type": "content_block_delta", "index": index, "delta": delta})
+        events.append({"type": "content_block_stop", "index": index})
+    stop = {"stop_reason": _STOPS["anthropic"][reply.reason], "stop_sequence": None}
+    events.append({"type": "message_delta", "delta": stop, "usage": usage})
+    events.append({"type": "message_stop"})
+    return [_named(event) for event in events]
+
+
+def _block_pieces(block: JsonObject, size: int) -> tuple[JsonObject, list[JsonObject]]:
+    kind = block["type"]
+    if kind == "text":
+        pieces = _pieces(block["text"], size)
+        return {**block, "text": ""}, [{"type": "text_delta", "text": p} for p in pieces]
+    if kind == "thinking":
+        thoughts = _pieces(block["thinking"], size)
+        deltas = [{"type": "thinking_delta", "thinking": piece} for piece in thoughts]
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})
+        return {**block, "thinking": "", "signature": ""}, deltas
+    if kind == "tool_use":
+        texts = _pieces(block["input"].arguments, size)
+        begun = {**block, "input": {}}
+        return begun, [{"type": "input_json_delta", "partial_json": piece} for piece in texts]
+    return block, []
