@@ -1,0 +1,72 @@
+"""What an agent's run gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, cast
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.messages import Message, Part, TokenUsage
+from holdfast.sessions import Run, SessionManager
+
+RunOutcome: TypeAlias = Literal["completed", "parked", "cancelled", "failed"]
+
+
+class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer, and how it came about.
+
+    `status` other than `completed` comes with a reason in `metadata`. Usage and cost are
+    those of this run, each model call counted once.
+    """
+
+    agent_name: str
+    response: str
+    parts: tuple[Part, ...] = ()
+    metadata: JsonObject = msgspec.field(default_factory=dict)
+    tools_used: tuple[str, ...] = ()
+    tokens_used: TokenUsage = msgspec.field(default_factory=TokenUsage)
+    cost_usd: float = 0.0
+    duration: float = 0.0
+    status: RunOutcome = "completed"
+    run_id: str = ""
+    session_id: str = ""
+
+
+async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:
+    """Return the messages of one run, in order."""
+    session = await sessions.get_session(run.session_id)
+    return [message for message in await sessions.messages.all(session) if message.run_id == run.id]
+
+
+def summarize(
+    agent_name: str, run: Run, messages: Sequence[Message], duration: float
+) -> AgentResult:
+    """Make the result of a run from its messages."""
+    answers = [message for message in messages if message.role == "assistant"]
+    last = answers[-1] if answers else None
+    metadata: JsonObject = {**run.result}
+    if last is not None:
+        metadata |= last.metadata
+    if run.error:
+        metadata["error"] = run.error
+    if run.status in ("parked", "cancelled"):
+        metadata["reason"] = run.reason
+    return AgentResult(
+        agent_name=agent_name,
+        response=last.text if last is not None and run.status == "completed" else "",
+        parts=last.parts if last is not None else (),
+        metadata=metadata,
+        tools_used=tuple(
+            dict.fromkeys(part.tool for message in answers for part in message.tool_calls)
+        ),
+        tokens_used=sum(
+            (message.usage for message in answers if message.usage is not None), TokenUsage()
+        ),
+        cost_usd=sum(message.cost_usd for message in answers),
+        duration=duration,
+        status=cast(RunOutcome, run.status),
+        run_id=run.id,
+        session_id=run.session_id,
+    )

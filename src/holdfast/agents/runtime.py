@@ -1,0 +1,74 @@
+"""AgentRuntime: executes agents in real sessions, durably."""
+
+from __future__ import annotations
+
+from holdfast.agents.definition import Agent
+from holdfast.agents.result import AgentResult, run_messages, summarize
+from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
+from holdfast.clock import SYSTEM, Clock
+from holdfast.context import ContextBuilder
+from holdfast.errors import UsageError
+from holdfast.providers.model import Model
+from holdfast.sessions import Outcome, Session, SessionManager, Turn, TurnQueue, compose
+from holdfast.tools import ToolRegistry
+from holdfast.tools.gate import Approver, NobodyApproves
+
+
+class AgentRuntime:
+    """Executes agents in real sessions, durably.
+
+    Every step is a fact in the journal before the next one begins. A run that was killed
+    goes on where it stopped when `execute_agent` is called with the same `run_id`.
+    """
+
+    def __init__(
+        self,
+        sessions: SessionManager,
+        turns: TurnQueue,
+        *,
+        model: Model,
+        context_builder: ContextBuilder | None = None,
+        approver: Approver | None = None,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Run agents of these sessions with this model; nobody approves unless given."""
+        self._services = Services(
+            sessions=sessions,
+            turns=turns,
+            model=model,
+            context=context_builder or ContextBuilder(sessions),
+            approver=approver or NobodyApproves(),
+            clock=clock,
+        )
+
+    async def execute_agent(
+        self,
+        agent: Agent,
+        session: Session,
+        user_message: str,
+        tools: ToolRegistry,
+        *,
+        run_id: str = "",
+        listener: Listener = hear_nothing,
+    ) -> AgentResult:
+        """Run an agent on a message and return its result.
+
+        The same `run_id` again returns the finished result, or resumes what was interrupted.
+
+        Raises:
+            UsageError: `session` is no real session.
+            InvalidTransition: the session is not active.
+        """
+        if not isinstance(session, Session):
+            raise UsageError(detail="execute_agent needs a Session, as create_session returns it.")
+        services = self._services
+        began = services.clock.monotonic()
+        message = compose(session.id, "user", user_message, services.clock.now())
+        run = await services.turns.submit(session.id, message, agent=agent.name, run_id=run_id)
+
+        async def handler(turn: Turn) -> Outcome:
+            return await AgentTurn(services, agent, turn, tools, listener).execute()
+
+        run = await services.turns.run(run.id, handler)
+        messages = await run_messages(services.sessions, run)
+        return summarize(agent.name, run, messages, services.clock.monotonic() - began)

@@ -1,0 +1,266 @@
+"""One turn of an agent: a loop over its own transcript.
+
+It looks at what is there and does the next thing. Facts are kept, never code positions, so
+a restart reads the journal and goes on:
+
+    the last message asks for tools that have no result  ->  execute them
+    the last message is an answer of this run            ->  done
+    otherwise                                            ->  ask the model
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.agents.definition import Agent
+from holdfast.clock import Clock
+from holdfast.context import ContextBuilder
+from holdfast.errors import BudgetExceeded, LLMProtocolError
+from holdfast.ids import new_id
+from holdfast.messages import Message, ToolPart
+from holdfast.policy import Rights, RuleSet
+from holdfast.providers.model import Delta, Finished, Model, ModelRequest
+from holdfast.sessions import (
+    Cancelled,
+    Completed,
+    Failed,
+    Outcome,
+    Parked,
+    Session,
+    SessionManager,
+    Turn,
+    TurnQueue,
+)
+from holdfast.sessions.events import MessagePartUpdated
+from holdfast.tools import Tool, ToolContext, ToolRegistry, Workspace
+from holdfast.tools.gate import Approver, Gate, ToolPermissionFilter
+from holdfast.tools.ledger import read_records
+from holdfast.tools.manager import Call, ToolExecutionManager
+from holdfast.tools.result import Parked as ParkedCall
+
+Listener: TypeAlias = Callable[[Delta | ToolPart], None]
+"""Hears the pieces of an answer while they arrive, each call, and each result."""
+
+
+def hear_nothing(_: Delta | ToolPart) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """What a turn works with."""
+
+    sessions: SessionManager
+    turns: TurnQueue
+    model: Model
+    context: ContextBuilder
+    approver: Approver
+    clock: Clock
+
+
+class AgentTurn:
+    """A turn under way: the loop and its steps."""
+
+    def __init__(
+        self,
+        services: Services,
+        agent: Agent,
+        turn: Turn,
+        tools: ToolRegistry,
+        listener: Listener,
+    ) -> None:
+        """Made by the runtime, inside the session's lease."""
+        self._services = services
+        self._agent = agent
+        self._turn = turn
+        self._registry = tools
+        self._listener = listener
+        self._messages: list[Message] = []
+        self._steps = 0
+
+    async def execute(self) -> Outcome:
+        """Do the next thing until nothing is left to do, or somebody asks to stop.
+
+        However it ends, no call is left without a result: the session stays usable.
+        """
+        loop = asyncio.get_running_loop()
+        watcher = asyncio.create_task(self._turn.cancelled.wait())
+        try:
+            # A deadline that a request to cancel moves to now: it ends whatever is under way.
+            async with asyncio.timeout(None) as scope:
+                watcher.add_done_callback(
+                    lambda task: None if task.cancelled() else scope.reschedule(loop.time())
+                )
+                return await self._loop()
+        except TimeoutError:
+            if not self._turn.cancelled.is_set():
+                raise
+            await self._close_open_calls()
+            return Cancelled(reason=self._turn.cancel_reason)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._close_open_calls())
+            raise
+        finally:
+            watcher.cancel()
+
+    async def _loop(self) -> Outcome:
+        session = await self._begin()
+        manager, tools = self._tools(session)
+        while True:
+            await self._take_steering()
+            last = self._messages[-1]
+            open_calls = [part for part in last.tool_calls if part.state == "pending"]
+            if open_calls:
+                parked = await self._execute_calls(manager, last, open_calls)
+                if parked is not None:
+                    return Parked(reason=parked.reason)
+            elif self._is_answer(last):
+                return Completed(result={"message_id": last.id})
+            elif self._steps >= self._agent.steps:
+                return Failed(error=self._out_of_steps().to_dict())
+            else:
+                self._steps += 1
+                await self._ask_model(session, tools)
+
+    # --- the steps --------------------------------------------------------------------
+
+    async def _begin(self) -> Session:
+        """Read the conversation, and add the message of this run if it is not there yet."""
+        sessions = self._services.sessions
+        session = await sessions.get_session(self._turn.session_id)
+        self._messages = list(await sessions.messages.all(session))
+        mine = [message for message in self._messages if message.run_id == self._turn.run.id]
+        self._steps = sum(message.role == "assistant" for message in mine)
+        message = self._turn.request.message
+        if not mine and message is not None:
+            await self._add(message)
+        return session
+
+    def _tools(self, session: Session) -> tuple[ToolExecutionManager, dict[str, Tool]]:
+        """Return what executes calls, and the tools that the model may see."""
+        rights = Rights(
+            agent=RuleSet(rules=self._agent.permission),
+            session=RuleSet(rules=session.permission),
+        )
+        gate = Gate(rights=rights, approver=self._services.approver)
+        visible = ToolPermissionFilter(gate).filter_tools(self._registry)
+        context = ToolContext(
+            workspace=Workspace(session.directory),
+            session_id=session.id,
+            run_id=self._turn.run.id,
+            agent_path=(self._agent.name,),
+        )
+        manager = ToolExecutionManager(
+            self._registry, recorder=self._turn, context=context, gate=gate
+        )
+        return manager, {tool.name: tool for tool in visible}
+
+    async def _take_steering(self) -> None:
+        """Let messages that arrived meanwhile join the conversation."""
+        last = self._messages[-1]
+        if not any(part.state == "pending" for part in last.tool_calls):
+            self._messages += await self._turn.take_steering()
+
+    async def _ask_model(self, session: Session, tools: dict[str, Tool]) -> None:
+        """Ask the model once, and keep its answer."""
+        context = await self._services.context.build_agent_context(
+            session, self._agent, tools, messages=self._messages
+        )
+        request = ModelRequest(
+            messages=context.messages,
+            system=context.system_prompt,
+            tools=context.tool_specs,
+            temperature=self._agent.temperature,
+            top_p=self._agent.top_p,
+            options=self._agent.options,
+        )
+        model = self._services.model
+        finished: Finished | None = None
+        stream = model.stream(request, deltas=self._listener is not hear_nothing)
+        async for delta in stream:
+            if isinstance(delta, Finished):
+                finished = delta
+            self._listener(delta)
+        if finished is None:
+            detail = "the stream ended without an answer"
+            raise LLMProtocolError(provider=model.info.provider, detail=detail)
+        await self._add(finished.message)
+
+    async def _execute_calls(
+        self, manager: ToolExecutionManager, message: Message, parts: list[ToolPart]
+    ) -> ParkedCall | None:
+        """Execute the open calls of a message; returns the first that has to wait."""
+        journal, session_id = self._services.sessions.journal, self._turn.session_id
+        records = await read_records(journal, session_id) if self._turn.is_resumed else {}
+        calls = [Call(message_id=message.id, part=part) for part in parts]
+        results = await manager.execute_all(calls, records=records)
+        done = {part.call_id: part for part in results if isinstance(part, ToolPart)}
+        for part in done.values():
+            self._listener(part)
+        self._replace_last(done)
+        waiting = [result for result in results if isinstance(result, ParkedCall)]
+        return waiting[0] if waiting else None
+
+    async def _close_open_calls(self) -> None:
+        """Give every call without a result one, so that the conversation can go on."""
+        if not self._messages:
+            return
+        last = await self._services.sessions.messages.one(
+            await self._services.sessions.get_session(self._turn.session_id),
+            self._messages[-1].id,
+        )
+        closed = [
+            msgspec.structs.replace(part, state="error", error="The run was cancelled.")
+            for part in last.tool_calls
+            if part.state == "pending"
+        ]
+        if closed:
+            await self._turn.append(
+                *[MessagePartUpdated(message_id=last.id, part=part) for part in closed]
+            )
+
+    # --- the transcript ---------------------------------------------------------------
+
+    async def _add(self, message: Message) -> None:
+        """Keep a message as one of this run; parts get ids, so that they can be updated."""
+        parts = tuple(
+            part if part.id else msgspec.structs.replace(part, id=new_id("prt"))
+            for part in message.parts
+        )
+        is_answer = message.role == "assistant"
+        named = msgspec.structs.replace(
+            message,
+            id=message.id or new_id("msg"),
+            session_id=self._turn.session_id,
+            run_id=self._turn.run.id,
+            agent=self._agent.name if is_answer else message.agent,
+            parts=parts,
+            time_created=message.time_created or self._services.clock.now(),
+        )
+        await self._turn.add_message(named, agent_path=self._agent.name if is_answer else "")
+        self._messages.append(named)
+
+    def _replace_last(self, done: dict[str, ToolPart]) -> None:
+        last = self._messages[-1]
+        parts = tuple(
+            done.get(part.call_id, part) if isinstance(part, ToolPart) else part
+            for part in last.parts
+        )
+        self._messages[-1] = msgspec.structs.replace(last, parts=parts)
+
+    def _is_answer(self, message: Message) -> bool:
+        is_mine = message.role == "assistant" and message.run_id == self._turn.run.id
+        return is_mine and not message.tool_calls
+
+    def _out_of_steps(self) -> BudgetExceeded:
+        return BudgetExceeded(
+            kind="step",
+            scope=f"agent {self._agent.name}",
+            used=self._steps,
+            limit=self._agent.steps,
+        )
