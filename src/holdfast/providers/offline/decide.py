@@ -23,7 +23,7 @@ from holdfast.providers.offline.instance import (
 )
 from holdfast.providers.offline.intent import Intent, read_intent
 from holdfast.providers.offline.sums import next_sum_move
-from holdfast.providers.offline.toolbox import Call, Toolbox
+from holdfast.providers.offline.toolbox import Call, Toolbox, as_number
 from holdfast.providers.offline.workspace import (
     ENTRY_POINTS,
     merged_listing,
@@ -152,13 +152,10 @@ def _plan_move(request: ModelRequest, intent: Intent, conversation: Conversation
 
 def _known(intent: Intent, conversation: Conversation, text: str, result: str) -> Known:
     failed = any(step.failure for step in conversation.steps)
-    number: int | float | None = None
-    if result:
-        number = int(result) if re.fullmatch(r"-?\d+", result) else float(result)
     return Known(
         goal=conversation.goal,
         answer=text,
-        number=number,
+        number=as_number(result) if result else None,
         steps=_plan_steps(intent, conversation.goal),
         is_positive=not failed and not _FAILURE_SIGNS.search(conversation.goal),
     )

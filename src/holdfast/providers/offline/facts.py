@@ -12,6 +12,7 @@ from holdfast.providers.offline.conversation import harmless
 
 _NUMBERED = re.compile(r"^\s*\d+(?:[\t→]|(?:\||:|│) ?)")
 _MAX_QUOTE = 600
+_MAX_FOREIGN = 20_000
 
 
 class Facts(NamedTuple):
@@ -38,8 +39,9 @@ def plain_lines(output: str) -> str:
 
 def quoted(text: str, limit: int = _MAX_QUOTE) -> str:
     """Return foreign text as plain words: no links, pictures, HTML or line breaks."""
-    text = re.sub(r"!\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = text[:_MAX_FOREIGN]
+    text = re.sub(r"!\[([^\]]{0,300})\]\([^)]{0,500}\)", r"\1", text)
+    text = re.sub(r"\[([^\]]{0,300})\]\([^)]{0,500}\)", r"\1", text)
     text = re.sub(r"<[^>]{0,500}>", "", text).replace("<", "‹").replace("![", "[")
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
@@ -171,7 +173,7 @@ def _from_cargo(text: str) -> Facts:
 
 
 def _from_makefile(text: str, program: str) -> Facts:
-    targets = re.findall(r"^([A-Za-z][\w-]{0,40})\s*:(?!=)", text, re.M)
+    targets = re.findall(r"^([A-Za-z][\w-]{0,40})[ \t]*:(?!=)", text, re.M)
     return Facts(commands=tuple((name, f"{program} {name}") for name in targets[:12]))
 
 

@@ -44,12 +44,11 @@ _LOOKS_FOR = re.compile(
     r"[`\"'](?P<word>[^`\"']{1,80})[`\"']",
     re.I,
 )
-_FILE = re.compile(
-    r"\b(?:read|show|print|display|open|summari[sz]e|describe|explain|cat|what(?:'s| is) in)\b"
-    r"[^.\n]{0,40}?[`\"'\s](?P<path>(?:[\w.-]+/)*[\w-]*\.?[\w-]+\.[A-Za-z][\w]{0,9}|README|Makefile|LICENSE)"
-    r"[`\"']?(?:\s|[?.!,]|$)",
+_SHOWS = re.compile(
+    r"\b(?:read|show|print|display|open|summari[sz]e|describe|explain|cat|what(?:'s| is) in)\b",
     re.I,
 )
+_FILE_NAME = re.compile(r"[\w./-]*[\w-]{2,}\.[A-Za-z]\w{0,9}|README|Makefile|LICENSE", re.I)
 _MAX_GOAL = 20_000
 
 
@@ -82,9 +81,9 @@ def read_intent(goal: str) -> Intent:
     searched = _search(text)
     if searched is not None:
         return searched._replace(also_asks_for_change=changes and not _TODO.search(text))
-    file = _FILE.search(text)
-    if file is not None:
-        return Intent("read", subject=file["path"], also_asks_for_change=changes)
+    file = _asked_file(text)
+    if file:
+        return Intent("read", subject=file, also_asks_for_change=changes)
     if asks and re.search(rf"\b(?:{_PLACE})\b", lowered):
         return Intent("workspace", also_asks_for_change=changes)
     return Intent("unknown", also_asks_for_change=changes)
@@ -93,6 +92,16 @@ def read_intent(goal: str) -> Intent:
 def _without_names(text: str) -> str:
     """Blank out quoted words and paths: `run.py` asks for nothing."""
     return re.sub(r"[`\"'][^`\"']*[`\"']|\S*[./_]\w+\S*", " ", text)
+
+
+def _asked_file(text: str) -> str:
+    """Return the file that the words right behind a verb of showing name, if they do."""
+    verb = _SHOWS.search(text)
+    for word in text[verb.end() :].split()[:8] if verb else []:
+        name = word.strip("`\"'?!,;:()").rstrip(".")
+        if len(name) <= 200 and _FILE_NAME.fullmatch(name):
+            return name
+    return ""
 
 
 def _search(text: str) -> Intent | None:

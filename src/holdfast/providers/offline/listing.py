@@ -10,6 +10,7 @@ import msgspec
 from holdfast.providers.offline.conversation import harmless
 
 _MAX_LINES = 20_000
+_MAX_LINE = 1_000
 _GLYPHS = re.compile(r"^(?P<lead>(?:[\s│|]*)(?:[├└`+][─\-]{1,3}\s?|[-*•]\s)?)(?P<name>.*)$")
 _NOISE = re.compile(
     r"^\(.*\)$|^\.{3}|^…|^\d+ (?:director|file|entr|item)|truncated|^total \d+$", re.I
@@ -35,13 +36,17 @@ def read_listing(output: str) -> Listing:
     is_cut = bool(
         re.search(r"truncated|\bmore (?:files|entries|results)\b|^…|^\.\.\.", text, re.I | re.M)
     )
-    entries = [_entry(line) for line in lines if line.strip() and not _NOISE.search(line.strip())]
+    entries = [
+        _entry(line)
+        for line in lines
+        if line.strip() and not _NOISE.search(line[:_MAX_LINE].strip())
+    ]
     entries = _without_root([entry for entry in entries if entry[1].strip("/. ")])
     return _assemble(entries, is_cut)
 
 
 def _entry(line: str) -> tuple[int, str]:
-    expanded = line.expandtabs(4).rstrip()
+    expanded = line[:_MAX_LINE].expandtabs(4).rstrip()
     match = _GLYPHS.match(expanded)
     lead, name = (match["lead"], match["name"]) if match else ("", expanded)
     return len(lead), _SIZE.sub("", name.strip()).removeprefix("./") or name.strip()

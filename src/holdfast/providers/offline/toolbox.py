@@ -47,6 +47,7 @@ _OPERATION_WORDS: dict[Operation, tuple[str, ...]] = {
 }
 _OPERATION_FIELDS = ("operation", "operator", "op", "action", "method", "function")
 _EXPRESSION_FIELDS = ("expression", "expr", "formula", "calculation", "equation", "input", "query")
+_MAX_DIGITS = 300
 _CALCULATES = re.compile(r"calc|math|arithmetic|evaluat|comput|expression|formula|sum", re.I)
 
 
@@ -153,7 +154,7 @@ def is_calculator(spec: ToolSpec) -> bool:
 def read_number(output: str) -> str | None:
     """Find the result in a calculator's answer: its last number."""
     found = re.findall(r"(?<![\w.])[-−]?\d+(?:[,_]\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?", output)
-    if not found:
+    if not found or len(found[-1]) > _MAX_DIGITS:
         return None
     number = str(found[-1]).replace(",", "").replace("_", "").replace("−", "-")
     if re.fullmatch(r"-?\d+\.0+", number):
@@ -173,7 +174,7 @@ def _operation_arguments(
             return None
         lists = [name for name, schema in known.items() if "array" in types_of(schema)]
         if len(numbers) < 2 and len(lists) == 1:
-            return {lists[0]: [_as_number(left), _as_number(right)]}
+            return {lists[0]: [as_number(left), as_number(right)]}
     else:
         numbers = [name for name in numbers if name != selector]
     if len(numbers) < 2:
@@ -182,7 +183,7 @@ def _operation_arguments(
             return None
         arguments: JsonObject = {texts[0]: left, texts[1]: right}
     else:
-        arguments = {numbers[0]: _as_number(left), numbers[1]: _as_number(right)}
+        arguments = {numbers[0]: as_number(left), numbers[1]: as_number(right)}
     if selector is not None:
         chosen = _operation_word(spec, known[selector], operation)
         if chosen is None:
@@ -223,8 +224,12 @@ def _takes_number(schema: JsonObject) -> bool:
     )
 
 
-def _as_number(text: str) -> int | float:
-    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+def as_number(text: str) -> int | float | None:
+    """Return a number that JSON carries as it is; None when it is too large."""
+    if len(text) > _MAX_DIGITS:
+        return None
+    number = int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+    return number if abs(number) < 2**63 else None
 
 
 def _bare(name: str) -> str:
