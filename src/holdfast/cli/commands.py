@@ -13,4 +13,5 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
     "config": ("holdfast.cli.config", "Show or check the settings."),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
+    "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import NamedTuple
 
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import LLMBadRequest, LLMProtocolError, LLMToolCallMissing
+from holdfast.errors import LLMProtocolError, LLMToolCallMissing
 from holdfast.ids import new_id
 from holdfast.messages import Message, Part, TextPart, TokenUsage, ToolPart, ToolSpec
 from holdfast.providers.json_schema import problems
@@ -19,12 +19,14 @@ from holdfast.providers.model import (
     Model,
     ModelInfo,
     ModelRequest,
+    Restarted,
     TextDelta,
     ToolCallDelta,
     ToolMode,
 )
 from holdfast.providers.rescue import RescuedCall, looks_like_call, parse_value, rescue_calls
 from holdfast.providers.tool_prompt import allowed_tools, must_call, rewrite
+from holdfast.providers.wrapper import ModelWrapper, opened
 
 MAX_CORRECTIONS = 2
 
@@ -37,7 +39,7 @@ class _Reading(NamedTuple):
     is_rescued: bool = False
 
 
-class ToolModeModel:
+class ToolModeModel(ModelWrapper):
     """Another model, asked for tool calls in the way that it can answer.
 
     `native` passes tools through; `json_schema` makes the answer's schema demand a call;
@@ -53,60 +55,50 @@ class ToolModeModel:
         self, model: Model, mode: ToolMode, *, max_corrections: int = MAX_CORRECTIONS
     ) -> None:
         """Wrap a model; it is closed together with this one."""
-        self._model = model
+        super().__init__(model)
         self._mode: ToolMode = mode
         self._max_corrections = max_corrections
 
     @property
     def info(self) -> ModelInfo:
         """What is known about the wrapped model, with this tool mode."""
-        return msgspec.structs.replace(self._model.info, tool_mode=self._mode)
+        return msgspec.structs.replace(self.inner.info, tool_mode=self._mode)
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Count what will really be sent: instructions and texts instead of tools."""
-        return self._model.count_tokens(self._prepared(request))
-
-    async def close(self) -> None:
-        """Close the wrapped model."""
-        await self._model.close()
+        return self.inner.count_tokens(self._prepared(request))
 
     async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask, read the calls out of the answer, and correct the model where needed."""
+        prepared = self._prepared(request)
         if not request.tools and (self._mode == "native" or request.output_schema is None):
-            async with aclosing(_opened(self._model, self._prepared(request), deltas)) as plain:
+            async with opened(self.inner, prepared, deltas) as plain:
                 async for delta in plain:
                     yield delta
             return
         is_strict = must_call(request)
         spent = TokenUsage()
         complaint = ""
-        prepared = self._prepared(request)
         for attempt in range(1 + self._max_corrections):
             # What may be taken back is not shown: neither demanded calls nor corrections.
             is_shown = deltas and attempt == 0 and not is_strict and self._mode != "json_schema"
-            gate = _Gate()
-            finished: Finished | None = None
-            async with aclosing(_opened(self._model, prepared, is_shown)) as answer:
-                async for delta in answer:
-                    if isinstance(delta, Finished):
-                        finished = delta
-                    elif isinstance(delta, TextDelta):
-                        for text in gate.pass_on(delta.text):
-                            yield TextDelta(text)
-                    else:
-                        gate.is_open = gate.is_open or isinstance(delta, ToolCallDelta)
-                        yield delta
+            gate = _Gate(is_shown=is_shown)
+            async with aclosing(self._ask(prepared, gate)) as shown:
+                async for delta in shown:
+                    yield delta
+            finished = gate.finished
             if finished is None:
                 raise LLMProtocolError(provider=self.info.provider, detail="no end of the answer")
             reading = self._read(request, finished.message)
             spent = spent + (finished.message.usage or TokenUsage())
             complaint = reading.complaint
-            is_last = attempt == self._max_corrections
-            if not complaint or (is_last and not is_strict):
+            if gate.has_shown and (complaint or reading.is_rescued):
+                # The listener saw a text that is not the answer.
+                yield Restarted(LLMToolCallMissing.code, self.info.provider, self.info.model)
+            if not complaint or (attempt == self._max_corrections and not is_strict):
                 message = msgspec.structs.replace(reading.message, usage=spent)
-                if deltas:
-                    for late in _late_deltas(message, gate, is_shown, reading.is_rescued):
-                        yield late
+                for late in _late_deltas(message, gate, reading) if deltas else ():
+                    yield late
                 yield Finished(message, finished.request_id)
                 return
             prepared = _corrected(prepared, finished.message, complaint)
@@ -117,13 +109,30 @@ class ToolModeModel:
             detail=complaint,
         )
 
+    async def _ask(self, request: ModelRequest, gate: _Gate) -> AsyncGenerator[Delta, None]:
+        """Ask once; yield what may be shown, and leave the end of the answer in the gate."""
+        async with opened(self.inner, request, gate.is_shown) as answer:
+            async for delta in answer:
+                if isinstance(delta, Finished):
+                    gate.finished = delta
+                elif isinstance(delta, TextDelta):
+                    text = gate.pass_on(delta.text)
+                    if text:
+                        yield TextDelta(text)
+                else:
+                    if isinstance(delta, Restarted):
+                        gate.restart()
+                    yield delta
+
     def _prepared(self, request: ModelRequest) -> ModelRequest:
         return request if self._mode == "native" else rewrite(request, self._mode)
 
     def _read(self, request: ModelRequest, message: Message) -> _Reading:
         tools = allowed_tools(request)
         if message.tool_calls:
-            return _Reading(message, _complaint_about(message.tool_calls, tools))
+            # A free call that does not fit is told to the model by the tool itself.
+            wrong = _complaint_about(message.tool_calls, tools) if must_call(request) else ""
+            return _Reading(message, wrong)
         text = message.text
         only = tools[0].name if must_call(request) and len(tools) == 1 else ""
         is_whole = self._mode == "native" and not must_call(request)
@@ -140,22 +149,26 @@ class ToolModeModel:
 class _Gate:
     """Holds text back while it may still turn out to be a tool call."""
 
-    def __init__(self) -> None:
-        self.held = ""
-        self.is_open = False
+    def __init__(self, *, is_shown: bool) -> None:
+        self.is_shown = is_shown
+        self.has_shown = False
+        self.finished: Finished | None = None
+        self._held = ""
 
-    def pass_on(self, text: str) -> list[str]:
-        if self.is_open:
-            return [text]
-        self.held += text
-        if looks_like_call(self.held):
-            return []
-        self.is_open = True
-        return [self.held]
+    def pass_on(self, text: str) -> str:
+        """Return what may be shown now."""
+        if self.has_shown:
+            return text
+        self._held += text
+        if looks_like_call(self._held):
+            return ""
+        self.has_shown = True
+        return self._held
 
-
-def _opened(model: Model, request: ModelRequest, deltas: bool) -> AsyncIterator[Delta]:
-    return model.stream(request, deltas=deltas)
+    def restart(self) -> None:
+        """The answer begins anew."""
+        self.has_shown = False
+        self._held = ""
 
 
 def _with_calls(message: Message, calls: list[RescuedCall]) -> Message:
@@ -232,13 +245,12 @@ def _corrected(request: ModelRequest, answer: Message, complaint: str) -> ModelR
     return msgspec.structs.replace(request, messages=(*request.messages, wrote, correction))
 
 
-def _late_deltas(message: Message, gate: _Gate, is_shown: bool, is_rescued: bool) -> list[Delta]:
+def _late_deltas(message: Message, gate: _Gate, reading: _Reading) -> list[Delta]:
     """What the listener has not seen yet: held text, or calls that were found in it."""
     found: list[Delta] = []
-    if not is_shown or not gate.is_open:
-        if message.text:
-            found.append(TextDelta(message.text))
-    if is_rescued or not is_shown:
+    if message.text and (not gate.has_shown or reading.is_rescued):
+        found.append(TextDelta(message.text))
+    if reading.is_rescued or not gate.is_shown:
         for index, call in enumerate(message.tool_calls):
             found.append(ToolCallDelta(index, call.call_id, call.tool, _json(call.input)))
     return found
@@ -246,70 +258,3 @@ def _late_deltas(message: Message, gate: _Gate, is_shown: bool, is_rescued: bool
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
-
-
-PROBE_TOOL = ToolSpec(
-    name="report_number",
-    description="Report a whole number.",
-    parameters={
-        "type": "object",
-        "properties": {"value": {"type": "integer"}},
-        "required": ["value"],
-        "additionalProperties": False,
-    },
-)
-
-
-class ToolModeProbe(NamedTuple):
-    """What a probe found: the first mode that gave a correct call, and what failed before."""
-
-    mode: ToolMode
-    is_working: bool
-    failures: tuple[str, ...] = ()
-
-
-async def probe_tool_mode(model: Model) -> ToolModeProbe:
-    """Find out with up to three tiny calls how a model can call tools.
-
-    The first mode in which the model calls the one offered tool with the asked number
-    wins. When none does, `prompted` is returned with `is_working` false: remember nothing.
-
-    Raises:
-        LLMError: the model cannot be reached or refuses the key; nothing was found out.
-    """
-    failures: list[str] = []
-    modes: tuple[ToolMode, ...] = ("native", "json_schema", "prompted")
-    for mode in modes:
-        wrapped = ToolModeModel(model, mode, max_corrections=0)
-        try:
-            calls = await _probe_once(wrapped, mode)
-        except (LLMBadRequest, LLMProtocolError, LLMToolCallMissing) as error:
-            failures.append(f"{mode}: {error.code}")
-            continue
-        if any(call.tool == PROBE_TOOL.name and call.input == {"value": 7} for call in calls):
-            return ToolModeProbe(mode, True, tuple(failures))
-        failures.append(f"{mode}: no correct call")
-    return ToolModeProbe("prompted", False, tuple(failures))
-
-
-async def _probe_once(wrapped: ToolModeModel, mode: ToolMode) -> tuple[ToolPart, ...]:
-    asked = Message(
-        id=new_id("msg"),
-        session_id="",
-        role="user",
-        parts=(TextPart(text="Call the tool report_number with the value 7."),),
-    )
-    request = ModelRequest(
-        messages=(asked,),
-        tools=(PROBE_TOOL,),
-        # Some servers refuse `required` although their models can call tools.
-        tool_choice="auto" if mode == "native" else "required",
-        temperature=0.0,
-        max_output_tokens=200,
-    )
-    message: Message | None = None
-    async with aclosing(_opened(wrapped, request, False)) as answer:
-        async for delta in answer:
-            if isinstance(delta, Finished):
-                message = delta.message
-    return message.tool_calls if message is not None else ()
