@@ -145,6 +145,7 @@ def _serve(path: Path, window: int, key: str) -> Any:  # noqa: ANN401 - a class 
     library = require_xllamacpp()
     params = library.CommonParams()
     params.model.path = str(path)
+    params.model_alias = {path.name}
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [key]
@@ -157,7 +158,8 @@ def _serve(path: Path, window: int, key: str) -> Any:  # noqa: ANN401 - a class 
     params.endpoint_slots = False
     params.endpoint_props = False
     params.endpoint_metrics = False
-    params.cpuparams.n_threads = max(1, len(os.sched_getaffinity(0)))
+    # Its threads spin while they wait: on a busy machine more of them are slower.
+    params.cpuparams.n_threads = max(1, len(os.sched_getaffinity(0)) // 2)
     try:
         return library.Server(params)
     except Exception as error:

@@ -78,7 +78,7 @@ async def _probe_once(wrapped: ToolModeModel, mode: ToolMode) -> tuple[ToolPart,
         tools=(PROBE_TOOL,),
         # Some servers refuse `required` although their models can call tools.
         tool_choice="auto" if mode == "native" else "required",
-        max_output_tokens=400,
+        max_output_tokens=120,
     )
     message: Message | None = None
     async with opened(wrapped, request, False) as answer:

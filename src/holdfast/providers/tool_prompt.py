@@ -39,7 +39,7 @@ def rewrite(request: ModelRequest, mode: ToolMode) -> ModelRequest:
     system = request.system
     schema = request.output_schema
     if tools:
-        told = instructions(tools, needs_call=needs_call, output_schema=schema)
+        told = instructions(tools, mode, needs_call=needs_call, output_schema=schema)
         system = f"{system}\n\n{told}" if system else told
     elif schema is not None and mode == "prompted":
         told = f"Answer with one JSON object of this schema and nothing else:\n{_json(schema)}"
@@ -60,17 +60,28 @@ def rewrite(request: ModelRequest, mode: ToolMode) -> ModelRequest:
 
 
 def instructions(
-    tools: Sequence[ToolSpec], *, needs_call: bool, output_schema: JsonObject | None = None
+    tools: Sequence[ToolSpec],
+    mode: ToolMode,
+    *,
+    needs_call: bool,
+    output_schema: JsonObject | None = None,
 ) -> str:
-    """Tell a model which tools there are and how to write a call, with an example."""
+    """Tell a model which tools there are and how to write a call.
+
+    Without a schema that enforces the form, an example shows it. With one there is none:
+    small models copy its values.
+    """
     lines = ["You can call these tools:"]
     for tool in tools:
         lines.append(f"- {tool.name}: {' '.join(tool.description.split())[:500]}")
         lines.append(f"  arguments schema: {_json(tool.parameters)}")
     first = tools[0]
-    example = {"tool": first.name, "arguments": example_for(first.parameters)}
-    lines.append("To call a tool, answer with one JSON object and nothing else, like this:")
-    lines.append(_json(example))
+    if mode == "prompted":
+        example = {"tool": first.name, "arguments": example_for(first.parameters)}
+        lines.append("To call a tool, answer with one JSON object and nothing else, like this:")
+        lines.append(_json(example))
+    else:
+        lines.append("To call a tool, answer with its name and its arguments as JSON.")
     if needs_call:
         lines.append("You must call a tool now.")
     elif output_schema is not None:
