@@ -16,6 +16,7 @@ from holdfast import clock
 from holdfast.errors import LLMError, MissingExtra, NotFound, UsageError
 from holdfast.ids import random_token
 from holdfast.providers.model import Delta, ModelInfo, ModelRequest
+from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire import Endpoint, HttpTransport, Secret, Timeouts, WireModel
 from holdfast.providers.wrapper import opened
 
@@ -87,6 +88,7 @@ class GgufModel:
         self._info = ModelInfo(
             provider="gguf", model=path.name, context_window=self._window, max_output_tokens=2_048
         )
+        self._counter = TokenCounter("gguf", path.name)
         self._lock: asyncio.Lock | None = None
         self._server: Any = None
         self._wire: WireModel | None = None
@@ -99,8 +101,7 @@ class GgufModel:
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Estimate: the vocabulary is inside the file."""
-        blank = Endpoint(provider="gguf", base_url="http://127.0.0.1:1/v1")
-        return WireModel(blank, self._path.name, self._transport).count_tokens(request)
+        return self._counter.request(request).tokens
 
     async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask the loaded model over loopback."""
@@ -146,7 +147,11 @@ def _serve(path: Path, window: int, key: str) -> Any:  # noqa: ANN401 - a class 
     params = library.CommonParams()
     params.model.path = str(path)
     params.model_alias = {path.name}
-    params.hostnames = ["127.0.0.1"]
+    # The host is named in two ways, by age of the library; one of them must be there.
+    if hasattr(params, "hostnames"):
+        params.hostnames = ["127.0.0.1"]
+    else:
+        params.hostname = "127.0.0.1"
     params.port = 0
     params.api_keys = [key]
     params.n_ctx = window
@@ -154,10 +159,9 @@ def _serve(path: Path, window: int, key: str) -> Any:  # noqa: ANN401 - a class 
     params.verbosity = -1
     params.warmup = False
     params.offline = True
-    params.ui = False
-    params.endpoint_slots = False
-    params.endpoint_props = False
-    params.endpoint_metrics = False
+    for unneeded in ("ui", "webui", "endpoint_slots", "endpoint_props", "endpoint_metrics"):
+        if hasattr(params, unneeded):
+            setattr(params, unneeded, False)
     # Its threads spin while they wait: on a busy machine more of them are slower.
     params.cpuparams.n_threads = max(1, len(os.sched_getaffinity(0)) // 2)
     try:

@@ -32,7 +32,8 @@ from holdfast.errors import (
 from holdfast.ids import new_id
 from holdfast.messages import Message
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
-from holdfast.providers.wire import Endpoint, HttpTransport, KeySource, Secret, Timeouts, WireModel
+from holdfast.providers.tokens import TokenCounter
+from holdfast.providers.wire import Endpoint, KeySource, Secret, Timeouts
 from holdfast.providers.wire.chat import ChatCodec
 from holdfast.providers.wire.codec import Answer
 
@@ -81,7 +82,6 @@ class LiteLLMModel:
     def __init__(
         self,
         model: str,
-        transport: HttpTransport,
         *,
         key: KeySource | None = None,
         timeouts: Timeouts | None = None,
@@ -107,7 +107,7 @@ class LiteLLMModel:
             provider="litellm", base_url="http://127.0.0.1:1/v1", key=self._key
         )
         self._codec = ChatCodec(self._endpoint, self._info)
-        self._counter = WireModel(self._endpoint, model, transport)
+        self._counter = TokenCounter("litellm", model)
 
     @property
     def info(self) -> ModelInfo:
@@ -116,7 +116,7 @@ class LiteLLMModel:
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Estimate; the vocabulary depends on the vendor."""
-        return self._counter.count_tokens(request)
+        return self._counter.request(request).tokens
 
     async def close(self) -> None:
         """Nothing of ours is open."""

@@ -26,7 +26,7 @@ from holdfast.providers.endpoint_memory import FILE_NAME as MEMORY_FILE
 from holdfast.providers.endpoint_memory import EndpointMemory
 from holdfast.providers.gguf import GgufModel, check_gguf, require_xllamacpp
 from holdfast.providers.litellm import LiteLLMModel, require_litellm
-from holdfast.providers.model import Model, ModelInfo
+from holdfast.providers.model import Model, ModelInfo, ModelRequest
 from holdfast.providers.offline import OfflineModel
 from holdfast.providers.presets import presets
 from holdfast.providers.private_file import locked, read_private, write_private
@@ -36,6 +36,7 @@ from holdfast.providers.provider_check import (
     failed_check,
     list_models,
 )
+from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.tool_modes import ToolModeModel
 from holdfast.providers.tool_probe import ProbedToolModel
 from holdfast.providers.wire import Api, Endpoint, HttpTransport, ResponsesOrChat, WireModel
@@ -280,7 +281,6 @@ class ProviderRegistry:
         if config.api == "litellm":
             return LiteLLMModel(
                 name,
-                self.transport,
                 key=_Key(config.key_env, self._keys),
                 timeouts=config.timeouts.for_wire(),
                 time=self._clock,
@@ -295,6 +295,11 @@ class ProviderRegistry:
         info = ModelInfo(provider=config.name, model=name)
         if config.context_window is not None:
             info = msgspec.structs.replace(info, context_window=config.context_window)
+        counter = TokenCounter(config.name, name)
+
+        def count_tokens(request: ModelRequest) -> int:
+            return counter.request(request).tokens
+
         if config.api == "auto":
             return ResponsesOrChat(
                 endpoint,
@@ -304,10 +309,18 @@ class ProviderRegistry:
                 force_chat=self._force_chat,
                 info=info,
                 clock=self._clock,
+                count_tokens=count_tokens,
             )
         if config.api == "responses" and self._force_chat:
             endpoint = msgspec.structs.replace(endpoint, api="chat")
-        return WireModel(endpoint, name, self.transport, info=info, clock=self._clock)
+        return WireModel(
+            endpoint,
+            name,
+            self.transport,
+            info=info,
+            clock=self._clock,
+            count_tokens=count_tokens,
+        )
 
     def _require_key(self, config: ProviderConfig) -> None:
         if config.is_key_required and not self.has_key(config):

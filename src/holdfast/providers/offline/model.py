@@ -21,6 +21,7 @@ from holdfast.providers.model import (
 from holdfast.providers.offline.conversation import read_conversation
 from holdfast.providers.offline.decide import decide
 from holdfast.providers.offline.instance import NOTE
+from holdfast.providers.tokens import TokenCounter
 
 _INFO = ModelInfo(
     provider="offline", model="offline", context_window=1_000_000, tool_mode="native", is_llm=False
@@ -37,6 +38,7 @@ class OfflineModel:
     def __init__(self, *, time: clock.Clock = clock.SYSTEM) -> None:
         """Take the clock for the time of its messages."""
         self._clock = time
+        self._counter = TokenCounter(_INFO.provider, _INFO.model)
 
     @property
     def info(self) -> ModelInfo:
@@ -52,8 +54,8 @@ class OfflineModel:
         yield Finished(message)
 
     def count_tokens(self, request: ModelRequest) -> int:
-        """Estimate what a language model would count: about four bytes a token."""
-        return -(-len(msgspec.json.encode((request.system, request.messages, request.tools))) // 4)
+        """Estimate what a language model would count."""
+        return self._counter.request(request).tokens
 
     async def close(self) -> None:
         """Nothing is open."""
