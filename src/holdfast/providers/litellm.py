@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,6 +18,7 @@ import msgspec
 from holdfast import clock
 from holdfast.canonical import JsonObject
 from holdfast.errors import (
+    HoldfastError,
     LLMAuthError,
     LLMBadRequest,
     LLMConnectionError,
@@ -173,8 +175,11 @@ class LiteLLMModel:
             usage=answer.usage,
         )
 
-    def _translated(self, error: Exception) -> LLMError:
+    def _translated(self, error: Exception) -> HoldfastError:
         """Return our error for one of LiteLLM's; no chain, as theirs holds the request."""
+        lacking = re.search(r"No module named '([\w.]+)'", str(error))
+        if lacking is not None:
+            return MissingExtra(what="LiteLLM", package=lacking[1], extra="litellm")
         names = [cls.__name__ for cls in type(error).__mro__]
         cls = next((_BY_NAME[name] for name in names if name in _BY_NAME), LLMError)
         detail = self._endpoint.scrub(str(error))[:500]
