@@ -34,6 +34,7 @@ One branch per reader::
             LLMNotFound            the provider knows no such model or no such API
           LLMQuotaExhausted      no money or quota left; waiting does not help
           LLMProtocolError       the answer is not what its API promises
+          LLMToolCallMissing     the demanded tool call did not come, or never fitted
           LLMContentFiltered     the provider withheld the answer
           LLMCircuitOpen         the provider failed too often just now
         ToolError              a tool failed; its children say how
@@ -384,6 +385,14 @@ class LLMProtocolError(LLMError):
     code = "llm.protocol"
     is_retryable = True
     message = "{provider} sent an answer that cannot be read: {detail}"
+
+
+class LLMToolCallMissing(LLMError):
+    """The demanded tool call did not come, also after corrections; nothing was called."""
+
+    code = "llm.tool_call_missing"
+    message = "{model} gave no valid tool call in {attempts} attempts: {detail}"
+    next_step = "Try another tool mode for this model (json_schema or prompted), or a larger model."
 
 
 class LLMContentFiltered(LLMError):

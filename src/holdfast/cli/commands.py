@@ -14,6 +14,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
     "config": ("holdfast.cli.config", "Show or check the settings."),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
+    "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),
     "sessions": ("holdfast.cli.sessions", "List, show, export, fork or remove sessions."),
     "storage": ("holdfast.cli.storage", "Look after the files in which everything is kept."),
+    "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }

@@ -78,6 +78,10 @@ class ClientBase:
         """Return the open journal, for what the client does not cover."""
         return (await self._ready()).journal
 
+    async def session_manager(self) -> SessionManager:
+        """Return the sessions of the open journal, for what the client does not cover."""
+        return await self._ready()
+
     async def turns(self) -> TurnQueue:
         """Return the turn queue of the open journal."""
         await self._ready()

@@ -1,0 +1,184 @@
+"""`holdfast run`: give an agent a goal and watch it work."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+import msgspec
+
+from holdfast.agents import Agent, AgentResult, AgentRuntime, builtin_agents
+from holdfast.cli.approve import AskInTerminal
+from holdfast.cli.exits import ExitCode
+from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.output import emit, paint, printable, say
+from holdfast.client import AsyncClient
+from holdfast.errors import NotFound, error_from_dict
+from holdfast.messages import ToolPart
+from holdfast.providers.model import Delta, Finished, TextDelta
+from holdfast.providers.resolve import Resolution, registry_from, resolve_model
+from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
+
+_TITLE = 60
+_SHOWN = 100
+
+
+@click.command("run", cls=Command)
+@click.argument("goal", nargs=-1, required=True)
+@click.option("--agent", default="build", show_default=True, help="Agent that does the work.")
+@click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
+@click.option("--session", default="", metavar="ID", help="Go on in this session.")
+@click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
+@click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
+@pass_invocation
+def command(
+    invocation: Invocation,
+    goal: tuple[str, ...],
+    agent: str,
+    model: str,
+    session: str,
+    run_id: str,
+    auto_confirm: bool,
+) -> None:
+    """Give an agent a goal and watch it work.
+
+    Every step is kept: kill it at any moment and the same --run-id goes on. Without a key
+    and without a model server, the built-in offline model answers; it can look around a
+    workspace and use a calculator, and says so.
+    """
+    job = _Job(invocation, agent, model, session, run_id, auto_confirm)
+    result = asyncio.run(job.run(" ".join(goal)))
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(result))
+    _end(result)
+
+
+class _Job:
+    """One call of `holdfast run`."""
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        agent: str,
+        model: str,
+        session: str,
+        run_id: str,
+        auto_confirm: bool,
+    ) -> None:
+        self._invocation = invocation
+        self._agent = agent
+        self._model = model
+        self._session = session
+        self._run_id = run_id
+        self._auto_confirm = auto_confirm
+        self._is_line_open = False
+
+    async def run(self, goal: str) -> AgentResult:
+        """Run the agent on the goal."""
+        agent = _find_agent(self._agent)
+        resolution = await self._resolve()
+        say(paint(printable(resolution.notice), "yellow", self._invocation), err=True)
+        try:
+            async with AsyncClient(settings=self._invocation.settings) as client:
+                return await self._execute(client, agent, goal, resolution)
+        finally:
+            await resolution.model.close()
+
+    async def _resolve(self) -> Resolution:
+        loaded = self._invocation.loaded
+        wanted = self._model or loaded.settings.model.name or ""
+        return await resolve_model(registry_from(loaded), wanted)
+
+    async def _execute(
+        self, client: AsyncClient, agent: Agent, goal: str, resolution: Resolution
+    ) -> AgentResult:
+        if self._session:
+            session = await client.get_session(self._session)
+        else:
+            session = await client.create_session(goal[:_TITLE])
+        runtime = AgentRuntime(
+            await client.session_manager(),
+            await client.turns(),
+            model=resolution.model,
+            approver=self._approver(),
+        )
+        result = await runtime.execute_agent(
+            agent,
+            session,
+            goal,
+            builtin_tools(),
+            run_id=self._run_id,
+            listener=self._hear,
+        )
+        self._close_line()
+        self._say_how_it_went(result)
+        return result
+
+    def _approver(self) -> Approver:
+        if self._auto_confirm:
+            return AutoConfirm()
+        if sys.stdin.isatty() and self._invocation.is_text:
+            return AskInTerminal()
+        return NobodyApproves()
+
+    def _hear(self, heard: Delta | ToolPart) -> None:
+        """Show the pieces of the answer as they arrive, and each call in one line."""
+        if self._invocation.output == "stream-json":
+            kind = type(heard).__name__
+            click.echo(msgspec.json.encode({"type": kind, "data": msgspec.to_builtins(heard)}))
+        if not self._invocation.is_text:
+            return
+        if isinstance(heard, TextDelta):
+            click.echo(printable(heard.text), nl=False)
+            self._is_line_open = not heard.text.endswith("\n")
+        elif isinstance(heard, ToolPart):
+            self._close_line()
+            mark, colour = ("✓", "green") if heard.state == "completed" else ("✗", "red")
+            told = heard.title or _arguments(heard)
+            line = f"{mark} {heard.tool} {told}" + (f": {heard.error}" if heard.error else "")
+            say(paint(printable(line[:_SHOWN]), colour, self._invocation), err=True)
+        elif isinstance(heard, Finished):
+            self._close_line()
+
+    def _close_line(self) -> None:
+        if self._is_line_open:
+            click.echo()
+            self._is_line_open = False
+
+    def _say_how_it_went(self, result: AgentResult) -> None:
+        used = result.tokens_used
+        cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
+        say(
+            paint(
+                f"{result.status} in {result.duration:.1f} s, {used.total} tokens{cost}. "
+                f"Session {result.session_id}, run {result.run_id}.",
+                "bright_black",
+                self._invocation,
+            ),
+            err=True,
+        )
+
+
+def _find_agent(name: str) -> Agent:
+    agents = builtin_agents()
+    found = agents.get(name.lower())
+    if found is None:
+        raise NotFound(kind="agent", value=name)
+    return found
+
+
+def _arguments(part: ToolPart) -> str:
+    return ", ".join(f"{key}={value}" for key, value in part.input.items())
+
+
+def _end(result: AgentResult) -> None:
+    """End with the exit code that fits."""
+    if result.status == "failed":
+        raise error_from_dict(result.metadata.get("error", {}))
+    if result.status == "parked":
+        say(f"Waiting for a person: {result.metadata.get('reason', '')}.", err=True)
+        sys.exit(ExitCode.WAITING)
+    if result.status == "cancelled":
+        sys.exit(ExitCode.FAILED)

@@ -1,0 +1,119 @@
+"""What was found out about endpoints, kept between processes: which API, which tool mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.errors import StorageError
+from holdfast.providers.model import ToolMode
+from holdfast.providers.private_file import locked, read_private, write_private
+from holdfast.providers.wire import OpenAIApi
+
+FILE_NAME = "endpoints.json"
+_VERSION = 1
+_MAX_ENTRIES = 2_000
+
+
+class _Entry(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=False):
+    """One endpoint and model; empty means not found out."""
+
+    base_url: str
+    model: str
+    api: str = ""
+    tool_mode: str = ""
+
+
+class _File(msgspec.Struct):
+    version: int
+    endpoints: list[_Entry]
+
+
+_Known: TypeAlias = dict[tuple[str, str], _Entry]
+
+
+class EndpointMemory:
+    """Remembers per address and model whether Responses works and how tools are called.
+
+    It is only a shortcut: a file that is missing, damaged, from a newer Holdfast or not
+    writable means that things are found out again, never an error. Addresses are kept
+    without user, password and query values.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """Read from and write to `path`; None keeps everything in this process."""
+        self._path = path
+        self._known: _Known | None = None
+
+    def get(self, base_url: str, model: str) -> OpenAIApi | None:
+        """Return which API was found to work, or None."""
+        entry = self._entries().get((base_url, model))
+        if entry is None:
+            return None
+        return "chat" if entry.api == "chat" else "responses" if entry.api == "responses" else None
+
+    def set(self, base_url: str, model: str, api: OpenAIApi) -> None:
+        """Remember which API works."""
+        self._update(base_url, model, api=api)
+
+    def tool_mode(self, base_url: str, model: str) -> ToolMode | None:
+        """Return how the model was found to call tools, or None."""
+        entry = self._entries().get((base_url, model))
+        for mode in ("native", "json_schema", "prompted"):
+            if entry is not None and entry.tool_mode == mode:
+                return mode
+        return None
+
+    def set_tool_mode(self, base_url: str, model: str, mode: ToolMode) -> None:
+        """Remember how the model calls tools."""
+        self._update(base_url, model, tool_mode=mode)
+
+    def forget(self, base_url: str) -> None:
+        """Forget everything about one address."""
+        self._change(lambda known: [known.pop(key) for key in list(known) if key[0] == base_url])
+
+    def _update(self, base_url: str, model: str, *, api: str = "", tool_mode: str = "") -> None:
+        def change(known: _Known) -> None:
+            old = known.pop((base_url, model), _Entry(base_url=base_url, model=model))
+            known[base_url, model] = msgspec.structs.replace(
+                old, api=api or old.api, tool_mode=tool_mode or old.tool_mode
+            )
+
+        self._change(change)
+
+    def _change(self, change: Callable[[_Known], object]) -> None:
+        change(self._entries())
+        if self._path is None:
+            return
+        try:
+            with locked(self._path):
+                # Another process may have learnt something meanwhile.
+                merged = self._read()
+                change(merged)
+                kept = list(merged.values())[-_MAX_ENTRIES:]
+                data = msgspec.json.encode(_File(version=_VERSION, endpoints=kept))
+                write_private(self._path, msgspec.json.format(data, indent=1))
+                self._known = {(entry.base_url, entry.model): entry for entry in kept}
+        except StorageError:
+            # Known in this process all the same; the next one finds out again.
+            return
+
+    def _entries(self) -> _Known:
+        if self._known is None:
+            self._known = self._read()
+        return self._known
+
+    def _read(self) -> _Known:
+        if self._path is None:
+            return {}
+        try:
+            data = read_private(self._path)
+            file = msgspec.json.decode(data, type=_File) if data else None
+        except (StorageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return {}
+        if file is None or file.version != _VERSION:
+            return {}
+        return {(entry.base_url, entry.model): entry for entry in file.endpoints}

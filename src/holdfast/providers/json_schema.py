@@ -1,0 +1,255 @@
+"""Check a JSON value against the JSON Schema of a tool or of an answer.
+
+The part of JSON Schema that tools really use: types, objects, arrays, enumerations,
+bounds, combinations and local references. A keyword that is not known is not checked,
+so a value that passes here may still be refused by the tool itself; a value that fails
+here is wrong for sure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.canonical import JsonObject, canonical_json
+
+MAX_PROBLEMS = 20
+_MAX_DEPTH = 64
+
+_TYPES: dict[str, Callable[[object], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "integer": lambda value: (
+        not isinstance(value, bool)
+        and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+    ),
+}
+
+
+def problems(value: object, schema: object) -> list[str]:
+    """List what is wrong with a value, each with its place; empty means it fits.
+
+    At most 20 problems are listed. A schema nested too deeply to be checked counts as
+    a problem of its own.
+    """
+    found: list[str] = []
+    _check(value, schema, _Place(schema), found)
+    return found[:MAX_PROBLEMS]
+
+
+def fits(value: object, schema: object) -> bool:
+    """Say whether a value fits a schema."""
+    return not problems(value, schema)
+
+
+def resolve(schema: object, root: object) -> JsonObject:
+    """Follow local references until a schema stands there by itself.
+
+    A reference that leads nowhere, or round in a circle, gives the empty schema, which
+    everything fits.
+    """
+    for _ in range(_MAX_DEPTH):
+        if not isinstance(schema, dict):
+            return {}
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        rest = {key: item for key, item in schema.items() if key != "$ref"}
+        target = _lookup(reference, root)
+        schema = {**target, **rest} if isinstance(target, dict) else rest
+    return {}
+
+
+def types_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the types that a schema names; empty means any."""
+    named = schema.get("type")
+    if isinstance(named, str):
+        return (named,)
+    if isinstance(named, list):
+        return tuple(item for item in named if isinstance(item, str))
+    return ()
+
+
+class _Place:
+    """Where the check stands: root schema for references, path for messages."""
+
+    __slots__ = ("depth", "path", "root")
+
+    def __init__(self, root: object, path: str = "", depth: int = 0) -> None:
+        self.root = root
+        self.path = path
+        self.depth = depth
+
+    def at(self, step: str) -> _Place:
+        return _Place(self.root, f"{self.path}{step}", self.depth + 1)
+
+    def deeper(self) -> _Place:
+        return _Place(self.root, self.path, self.depth + 1)
+
+    def name(self) -> str:
+        return self.path.lstrip(".") or "the value"
+
+
+def _lookup(reference: str, root: object) -> object:
+    if not reference.startswith("#"):
+        return None
+    at: object = root
+    for step in reference[1:].strip("/").split("/"):
+        if not step:
+            continue
+        name = step.replace("~1", "/").replace("~0", "~")
+        at = at.get(name) if isinstance(at, dict) else None
+    return at
+
+
+def _check(value: object, schema: object, place: _Place, found: list[str]) -> None:
+    if len(found) >= MAX_PROBLEMS:
+        return
+    if place.depth > _MAX_DEPTH:
+        found.append(f"{place.name()}: nested too deeply")
+        return
+    if schema is False:
+        found.append(f"{place.name()}: not allowed here")
+        return
+    if not isinstance(schema, dict):
+        return
+    schema = resolve(schema, place.root)
+    named = types_of(schema)
+    if named and not any(_TYPES[name](value) for name in named if name in _TYPES):
+        found.append(f"{place.name()}: must be {' or '.join(named)}")
+        return
+    _check_choice(value, schema, place, found)
+    _check_combined(value, schema, place, found)
+    if isinstance(value, dict):
+        _check_object(value, schema, place, found)
+    elif isinstance(value, list):
+        _check_array(value, schema, place, found)
+    elif isinstance(value, str):
+        _check_text(value, schema, place, found)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        _check_number(value, schema, place, found)
+
+
+def _same(left: object, right: object) -> bool:
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    return left == right
+
+
+def _check_choice(value: object, schema: JsonObject, place: _Place, found: list[str]) -> None:
+    choices = schema.get("enum")
+    if isinstance(choices, list) and not any(_same(value, choice) for choice in choices):
+        shown = ", ".join(repr(choice) for choice in choices[:20])
+        found.append(f"{place.name()}: must be one of {shown}")
+    if "const" in schema and not _same(value, schema["const"]):
+        found.append(f"{place.name()}: must be {schema['const']!r}")
+
+
+def _check_combined(value: object, schema: JsonObject, place: _Place, found: list[str]) -> None:
+    for part in _list(schema.get("allOf")):
+        _check(value, part, place.deeper(), found)
+    for keyword in ("anyOf", "oneOf"):
+        branches = _list(schema.get(keyword))
+        if not branches:
+            continue
+        tries = [_branch(value, branch, place) for branch in branches]
+        fitting = sum(not attempt for attempt in tries)
+        if fitting == 0:
+            found.extend(min(tries, key=len)[:2] or [f"{place.name()}: fits no alternative"])
+        elif keyword == "oneOf" and fitting > 1:
+            found.append(f"{place.name()}: fits more than one alternative")
+    if "not" in schema and not _branch(value, schema["not"], place):
+        found.append(f"{place.name()}: must not have this form")
+
+
+def _branch(value: object, schema: object, place: _Place) -> list[str]:
+    found: list[str] = []
+    _check(value, schema, place.deeper(), found)
+    return found
+
+
+def _check_object(
+    value: dict[str, Any], schema: JsonObject, place: _Place, found: list[str]
+) -> None:
+    known = schema.get("properties")
+    known = known if isinstance(known, dict) else {}
+    for name in _list(schema.get("required")):
+        if name not in value:
+            found.append(f"{place.at(f'.{name}').name()}: is missing")
+    for name, item in value.items():
+        if name in known:
+            _check(item, known[name], place.at(f".{name}"), found)
+        elif "additionalProperties" in schema:
+            rest = schema["additionalProperties"]
+            if rest is False:
+                found.append(f"{place.at(f'.{name}').name()}: is not a known field")
+            else:
+                _check(item, rest, place.at(f".{name}"), found)
+    if len(value) < _number(schema, "minProperties", 0):
+        found.append(f"{place.name()}: has too few fields")
+    if len(value) > _number(schema, "maxProperties", float("inf")):
+        found.append(f"{place.name()}: has too many fields")
+
+
+def _check_array(value: list[Any], schema: JsonObject, place: _Place, found: list[str]) -> None:
+    first = _list(schema.get("prefixItems"))
+    for index, item in enumerate(value):
+        if len(found) >= MAX_PROBLEMS:
+            return
+        if index < len(first):
+            _check(item, first[index], place.at(f"[{index}]"), found)
+        elif "items" in schema:
+            _check(item, schema["items"], place.at(f"[{index}]"), found)
+    if len(value) < _number(schema, "minItems", 0):
+        found.append(f"{place.name()}: has too few items")
+    if len(value) > _number(schema, "maxItems", float("inf")):
+        found.append(f"{place.name()}: has too many items")
+    if schema.get("uniqueItems") is True:
+        seen = {canonical_json(item) for item in value}
+        if len(seen) != len(value):
+            found.append(f"{place.name()}: has equal items")
+
+
+def _check_text(value: str, schema: JsonObject, place: _Place, found: list[str]) -> None:
+    if len(value) < _number(schema, "minLength", 0):
+        found.append(f"{place.name()}: is too short")
+    if len(value) > _number(schema, "maxLength", float("inf")):
+        found.append(f"{place.name()}: is too long")
+    pattern = schema.get("pattern")
+    # A model may be talked into a text that makes a bad pattern run forever.
+    if isinstance(pattern, str) and len(pattern) <= 500 and len(value) <= 1000:
+        try:
+            is_match = re.search(pattern, value) is not None
+        except re.error:
+            return
+        if not is_match:
+            found.append(f"{place.name()}: must match {pattern}")
+
+
+def _check_number(value: float, schema: JsonObject, place: _Place, found: list[str]) -> None:
+    low, high = _number(schema, "minimum", float("-inf")), _number(schema, "maximum", float("inf"))
+    above = _number(schema, "exclusiveMinimum", float("-inf"))
+    below = _number(schema, "exclusiveMaximum", float("inf"))
+    if value < low or value <= above:
+        found.append(f"{place.name()}: is too small")
+    if value > high or value >= below:
+        found.append(f"{place.name()}: is too large")
+    step = _number(schema, "multipleOf", 0)
+    if step > 0 and abs(value / step - round(value / step)) > 1e-9:
+        found.append(f"{place.name()}: must be a multiple of {step:g}")
+
+
+def _number(schema: JsonObject, key: str, default: float) -> float:
+    found = schema.get(key)
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return found
+    return default
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,100 @@
+"""The conversation as the offline model sees it: the goal, and what tools have answered."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from holdfast.canonical import JsonObject
+from holdfast.messages import Message, TextPart, ToolPart
+from holdfast.providers.model import ModelRequest
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+class Step(NamedTuple):
+    """One tool call since the goal, with its answer as far as there is one."""
+
+    tool: str
+    input: JsonObject
+    output: str
+    error: str
+    is_answered: bool
+
+    @property
+    def failure(self) -> str:
+        """Why the call gave nothing; empty when it gave something."""
+        if not self.is_answered:
+            return "no answer came back"
+        return self.error
+
+
+class Conversation(NamedTuple):
+    """What a request holds, read once."""
+
+    goal: str
+    goal_id: str
+    session_id: str
+    steps: tuple[Step, ...]
+    rounds: int
+    """How often the model has called tools since the goal."""
+    calls_before: int
+    """Tool calls in the whole conversation, for ids that never meet."""
+
+
+def read_conversation(request: ModelRequest) -> Conversation:
+    """Find the goal and the steps since.
+
+    Only what a person wrote counts as a goal: nothing inside a tool's answer, a system
+    text or a synthetic part can become one, whatever it says.
+    """
+    at, goal = _find_goal(request.messages)
+    after = request.messages[at + 1 :]
+    calls = [
+        part for message in after if message.role == "assistant" for part in message.tool_calls
+    ]
+    answers = {
+        part.call_id: part
+        for message in after
+        if message.role == "tool"
+        for part in message.tool_calls
+        if part.state in {"completed", "error"}
+    }
+    rounds = sum(message.role == "assistant" and bool(message.tool_calls) for message in after)
+    return Conversation(
+        goal=goal,
+        goal_id=request.messages[at].id if at >= 0 else "",
+        session_id=request.messages[-1].session_id if request.messages else "",
+        steps=tuple(_step(call, answers.get(call.call_id)) for call in calls),
+        rounds=rounds,
+        calls_before=sum(
+            len(message.tool_calls) for message in request.messages if message.role == "assistant"
+        ),
+    )
+
+
+def harmless(text: str) -> str:
+    """Return foreign text without control characters and marks that reorder it."""
+    return _UNSAFE.sub("", text)
+
+
+def _find_goal(messages: tuple[Message, ...]) -> tuple[int, str]:
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        if message.role != "user":
+            continue
+        texts = [
+            part.text
+            for part in message.parts
+            if isinstance(part, TextPart) and not part.is_synthetic
+        ]
+        if any(text.strip() for text in texts):
+            return at, harmless("\n".join(texts)).strip()
+    return -1, ""
+
+
+def _step(call: ToolPart, answer: ToolPart | None) -> Step:
+    if answer is None:
+        return Step(call.tool, call.input, "", "", False)
+    error = answer.error or ("the tool failed" if answer.state == "error" else "")
+    return Step(call.tool, call.input, answer.output, error, True)

@@ -1,0 +1,278 @@
+"""What the offline model does with a request: a pure function, from request to answer."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.messages import ToolSpec
+from holdfast.providers.model import ModelRequest
+from holdfast.providers.offline.arithmetic import render
+from holdfast.providers.offline.conversation import Conversation, read_conversation
+from holdfast.providers.offline.facts import quoted
+from holdfast.providers.offline.instance import (
+    CannotFill,
+    Known,
+    PlanStep,
+    build,
+    is_plan_schema,
+    is_verdict_schema,
+)
+from holdfast.providers.offline.intent import Intent, read_intent
+from holdfast.providers.offline.sums import next_sum_move
+from holdfast.providers.offline.toolbox import Call, Toolbox, as_number
+from holdfast.providers.offline.workspace import (
+    ENTRY_POINTS,
+    merged_listing,
+    next_move,
+    telling_files,
+)
+
+MAX_ROUNDS = 16
+"""Tool rounds after one goal; whatever happens, the next answer is a text."""
+
+HOW_TO_CONFIGURE = """To use a language model, do one of these and try again:
+
+- set `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`
+- set `OPENAI_BASE_URL` to any OpenAI-compatible server
+- start LM Studio, Ollama or llama.cpp on this machine; it is found by itself
+- name a model: `--model ollama:qwen3`, `--model gguf:/path/to/model.gguf`, or AGENT_MODEL
+- `holdfast providers add` for anything else"""
+
+_ABILITIES = """I am Holdfast's built-in offline model: I follow fixed rules and am no language \
+model. I can describe the workspace, find a text or a definition in it, show a file, and have a \
+calculator tool do a sum, when the tools for that are offered."""
+
+_FAILURE_SIGNS = re.compile(
+    r"\btraceback\b|\bfailed\b|\bfailure\b|\berror\b|exit code:? [1-9]|\bdenied\b|\btimed? ?out\b",
+    re.IGNORECASE,
+)
+_WANTS_PLAN = re.compile(
+    r"\b(?:return|respond|reply|answer|produce|output|write|create|make|give|draft|devise|submit)"
+    r"\b[^.\n]{0,60}\bplan\b|\byou are (?:a|the) planner\b|\bplanning agent\b",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(
+    r"(?:^|_)(?:final|submit|answer|respond|output|finish|complete|result|plan|report)", re.I
+)
+_VERDICT_REASON = (
+    "Decided by a fixed rule of the offline model, from whether the text that it was shown "
+    "reports a failure. The content itself was not judged."
+)
+
+
+class Answer(NamedTuple):
+    """What the model says: calls, or a text."""
+
+    calls: tuple[Call, ...] = ()
+    text: str = ""
+
+
+def decide(request: ModelRequest) -> Answer:
+    """Return the answer to a request; equal requests get equal answers.
+
+    At most `MAX_ROUNDS` rounds of tool calls follow one goal. Only a person's message can
+    be a goal; texts in tool results are quoted at most.
+    """
+    conversation = read_conversation(request)
+    intent = read_intent(conversation.goal)
+    may_call = request.tool_choice != "none" and conversation.rounds < MAX_ROUNDS
+    if request.output_schema is not None and (
+        is_plan_schema(request.output_schema) or is_verdict_schema(request.output_schema)
+    ):
+        if request.tool_choice in {"auto", "none"}:
+            return _structured(request.output_schema, _known(intent, conversation, "", ""))
+    box = Toolbox(request.tools)
+    calls, text, result = _natural(intent, conversation, box, request)
+    if may_call and request.tool_choice != "auto":
+        forced = _forced(request, intent, conversation, box, calls, text)
+        if forced is not None:
+            return Answer(calls=(forced,))
+    elif may_call and calls:
+        return Answer(calls=calls)
+    if calls:
+        text = _stopped(intent, conversation, box)
+    if request.output_schema is not None:
+        return _structured(request.output_schema, _known(intent, conversation, text, result))
+    return Answer(text=text)
+
+
+def _natural(
+    intent: Intent, conversation: Conversation, box: Toolbox, request: ModelRequest
+) -> tuple[tuple[Call, ...], str, str]:
+    """What the model would do if it were free: calls, or a text with its number."""
+    planned = _plan_move(request, intent, conversation)
+    if planned is not None:
+        return planned.calls, planned.text, ""
+    if intent.kind == "sum" and intent.expression is not None:
+        move = next_sum_move(intent.expression, conversation, box)
+        return move.calls, move.text, move.result
+    if intent.kind != "unknown":
+        able = [box.has(role) for role in ("list", "glob", "read", "grep")]
+        if not any(able) and not conversation.steps:
+            return (), _no_tools(intent), ""
+        step = next_move(intent, conversation, box)
+        return (tuple(step), "", "") if isinstance(step, list) else ((), step, "")
+    return (), _cannot(conversation), ""
+
+
+def _plan_move(request: ModelRequest, intent: Intent, conversation: Conversation) -> Answer | None:
+    """A plan, when the system text asks for one and there is a way to hand it over."""
+    if not _WANTS_PLAN.search(request.system[:20_000]) or request.output_schema is not None:
+        return None
+    known = _known(intent, conversation, "", "")._replace(is_plan=True)
+    for spec in request.tools:
+        if is_plan_schema(spec.parameters):
+            if any(step.tool == spec.name for step in conversation.steps):
+                return Answer(text="The plan was handed over with the tool.")
+            try:
+                return Answer(calls=(Call(spec.name, build(spec.parameters, known)),))
+            except CannotFill:
+                continue
+    if request.tools:
+        return None
+    if re.search(r"\bjson\b", request.system, re.I):
+        steps = [
+            {
+                "id": f"step-{at + 1}",
+                "title": step.title,
+                "description": step.detail,
+                "depends_on": [f"step-{at}"] if at else [],
+            }
+            for at, step in enumerate(known.steps)
+        ]
+        plan = {"goal": known.goal, "steps": steps}
+        return Answer(text=msgspec.json.encode(plan).decode())
+    listed = [f"{at + 1}. {step.title}: {step.detail}" for at, step in enumerate(known.steps)]
+    return Answer(text="\n".join(listed))
+
+
+def _known(intent: Intent, conversation: Conversation, text: str, result: str) -> Known:
+    failed = any(step.failure for step in conversation.steps)
+    return Known(
+        goal=conversation.goal,
+        answer=text,
+        number=as_number(result) if result else None,
+        steps=_plan_steps(intent, conversation.goal),
+        is_positive=not failed and not _FAILURE_SIGNS.search(conversation.goal),
+    )
+
+
+def _plan_steps(intent: Intent, goal: str) -> tuple[PlanStep, ...]:
+    if intent.kind == "workspace":
+        return (
+            PlanStep("List the files", "List the files of this workspace.", "list"),
+            PlanStep(
+                "Describe the workspace",
+                "Describe this workspace: read the files that tell about it, search for entry "
+                "points, and summarise.",
+                "read",
+            ),
+        )
+    if intent.kind == "sum" and intent.expression is not None:
+        return (PlanStep("Calculate", f"Calculate {render(intent.expression)}"),)
+    short = quoted(goal, 80) or "No goal was given"
+    return (PlanStep(short, quoted(goal, 2_000) or short),)
+
+
+def _structured(schema: JsonObject, known: Known) -> Answer:
+    if is_plan_schema(schema):
+        known = known._replace(is_plan=True)
+    elif is_verdict_schema(schema):
+        known = known._replace(reason=_VERDICT_REASON)
+    try:
+        return Answer(text=msgspec.json.encode(build(schema, known)).decode())
+    except CannotFill as missing:
+        return Answer(
+            text=f"I cannot give an answer of the asked form: nothing that I know fits "
+            f"`{quoted(missing.path, 200)}`, and I do not make things up.\n\n{_ABILITIES}\n\n"
+            f"{HOW_TO_CONFIGURE}"
+        )
+
+
+def _forced(
+    request: ModelRequest,
+    intent: Intent,
+    conversation: Conversation,
+    box: Toolbox,
+    calls: tuple[Call, ...],
+    text: str,
+) -> Call | None:
+    """A call because one is demanded; None when none can be filled in honestly."""
+    choice = request.tool_choice
+    if choice == "required":
+        if calls:
+            return calls[0]
+        # A tool of unknown effect is not called just because something must be.
+        allowed = [tool for tool in request.tools if _ENDS.search(tool.name)]
+        allowed += [tool for tool in request.tools if box.role_of(tool.name) == "list"]
+    else:
+        allowed = [tool for tool in request.tools if tool.name == choice]
+        for call in calls:
+            if call.tool == choice:
+                return call
+    known = _known(intent, conversation, text, "")
+    for tool in allowed:
+        found = _by_role(tool, intent, conversation, box) or _by_schema(tool, known)
+        if found is not None:
+            return found
+    return None
+
+
+def _by_role(
+    tool: ToolSpec, intent: Intent, conversation: Conversation, box: Toolbox
+) -> Call | None:
+    role = box.role_of(tool.name)
+    if role == "list":
+        return box.list_call()
+    if role == "glob":
+        return box.glob_call("**/*")
+    if role == "grep":
+        return box.grep_call(intent.pattern or ENTRY_POINTS)
+    if role == "read":
+        telling = telling_files(merged_listing(conversation, box)) or ["README.md"]
+        return box.read_call(intent.subject if intent.kind == "read" else telling[0])
+    return None
+
+
+def _by_schema(tool: ToolSpec, known: Known) -> Call | None:
+    try:
+        filled = build(tool.parameters, known._replace(is_plan=is_plan_schema(tool.parameters)))
+    except CannotFill:
+        return None
+    return Call(tool.name, filled) if isinstance(filled, dict) else None
+
+
+def _stopped(intent: Intent, conversation: Conversation, box: Toolbox) -> str:
+    """The answer from what is known so far, when no further call may be made."""
+    del box
+    told = "\n".join(
+        f"- `{step.tool}`: {quoted(step.failure or step.output, 300)}"
+        for step in conversation.steps
+    )
+    start = f"I would go on with a tool call for this ({intent.kind}), but none may be made now."
+    return f"{start}\n\nSo far:\n{told}" if told else start
+
+
+def _no_tools(intent: Intent) -> str:
+    needed = {"search": "grep", "read": "read"}.get(intent.kind, "list, read and grep")
+    return (
+        f"I cannot look: this needs the tools {needed}, and none of them is offered.\n\n"
+        f"{HOW_TO_CONFIGURE}"
+    )
+
+
+def _cannot(conversation: Conversation) -> str:
+    asked = quoted(conversation.goal, 200)
+    start = f"I cannot do this: {asked}" if asked else "No goal was given."
+    failed = [
+        f"- `{step.tool}` failed: {quoted(step.failure, 200)}"
+        for step in conversation.steps
+        if step.failure
+    ]
+    return "\n\n".join(
+        [start, _ABILITIES, *(["\n".join(failed)] if failed else []), HOW_TO_CONFIGURE]
+    )

@@ -1,0 +1,203 @@
+"""Take facts out of files that describe a project; foreign text is data here, nothing more."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.providers.offline.conversation import harmless
+
+_NUMBERED = re.compile(r"^\s*\d+(?:[\t→]|(?:\||:|│) ?)")
+_MAX_QUOTE = 600
+_MAX_FOREIGN = 20_000
+
+
+class Facts(NamedTuple):
+    """What one file says about the project."""
+
+    name: str = ""
+    about: str = ""
+    """One sentence or paragraph, as the file has it."""
+    commands: tuple[tuple[str, str], ...] = ()
+    """How to build, test or run: (what for, command)."""
+    parts: tuple[str, ...] = ()
+    """Sections of a README, dependencies, and the like: (label: …)."""
+
+
+def plain_lines(output: str) -> str:
+    """Return a file's text without the line numbers that a tool put before each line."""
+    text = harmless(output)
+    lines = text.splitlines()
+    numbered = [line for line in lines if line.strip()]
+    if numbered and sum(bool(_NUMBERED.match(line)) for line in numbered) >= 0.8 * len(numbered):
+        lines = [_NUMBERED.sub("", line) for line in lines]
+    return "\n".join(lines)
+
+
+def quoted(text: str, limit: int = _MAX_QUOTE) -> str:
+    """Return foreign text as plain words: no links, pictures, HTML or line breaks."""
+    text = text[:_MAX_FOREIGN]
+    text = re.sub(r"!\[([^\]]{0,300})\]\([^)]{0,500}\)", r"\1", text)
+    text = re.sub(r"\[([^\]]{0,300})\]\([^)]{0,500}\)", r"\1", text)
+    text = re.sub(r"<[^>]{0,500}>", "", text).replace("<", "‹").replace("![", "[")
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def read_facts(path: str, output: str) -> Facts:
+    """Return what a file says, by its name; a file that cannot be read gives nothing."""
+    text = plain_lines(output)
+    name = path.rsplit("/", 1)[-1].lower()
+    if name.startswith("readme"):
+        return _from_readme(text)
+    if name == "pyproject.toml":
+        return _from_pyproject(text)
+    if name == "package.json":
+        return _from_package_json(text)
+    if name == "cargo.toml":
+        return _from_cargo(text)
+    if name in {"makefile", "justfile"}:
+        return _from_makefile(text, "make" if name == "makefile" else "just")
+    if name == "go.mod":
+        module = re.search(r"^module\s+(\S+)", text, re.M)
+        run = (("build", "go build ./..."), ("test", "go test ./..."))
+        return Facts(name=quoted(module[1], 100) if module else "", commands=run)
+    if name == "cmakelists.txt":
+        return Facts(commands=(("build", "cmake -B build && cmake --build build"),))
+    if name == "pom.xml":
+        return Facts(commands=(("build", "mvn package"), ("test", "mvn test")))
+    if name.startswith("build.gradle"):
+        return Facts(commands=(("build", "gradle build"), ("test", "gradle test")))
+    if name in {"tox.ini", "noxfile.py"}:
+        return Facts(commands=(("test", "tox" if name == "tox.ini" else "nox"),))
+    return Facts()
+
+
+def _from_readme(text: str) -> Facts:
+    title = ""
+    paragraph: list[str] = []
+    sections: list[str] = []
+    in_code = False
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith(("```", "~~~")):
+            in_code = not in_code
+            if paragraph:
+                continue
+        if in_code:
+            continue
+        heading = re.match(r"#{1,3}\s+(.*)", stripped)
+        if heading:
+            if not title:
+                title = quoted(heading[1].strip("# "), 100)
+            else:
+                sections.append(quoted(heading[1].strip("# "), 60))
+            continue
+        is_prose = bool(re.match(r"[A-Za-z0-9*_`\"'(]", stripped)) and not _is_decoration(stripped)
+        if is_prose and (not sections or paragraph) and len(" ".join(paragraph)) < _MAX_QUOTE:
+            if not paragraph or not paragraph[-1] == "":
+                paragraph.append(stripped)
+        elif paragraph and not stripped:
+            paragraph.append("")
+    about = quoted(" ".join(part for part in _first_paragraph(paragraph)))
+    listed = tuple(f"README section: {section}" for section in sections[:12] if section)
+    return Facts(name=title, about=about, parts=listed)
+
+
+def _first_paragraph(lines: list[str]) -> list[str]:
+    return lines[: lines.index("")] if "" in lines else lines
+
+
+def _is_decoration(line: str) -> bool:
+    return set(line) <= set("=-*_ ") or line.startswith("[!")
+
+
+def _from_pyproject(text: str) -> Facts:
+    data = _toml(text)
+    project = _table(data.get("project")) or _table(_table(data.get("tool")).get("poetry"))
+    tools = _table(data.get("tool"))
+    commands: list[tuple[str, str]] = [("install", "pip install -e .")] if project else []
+    if "pytest" in tools or "pytest" in text:
+        commands.append(("test", "pytest"))
+    if "ruff" in tools or re.search(r'"ruff\b', text):
+        commands.append(("lint", "ruff check"))
+    if "mypy" in tools:
+        commands.append(("types", "mypy"))
+    commands += [
+        ("run", quoted(str(script), 60)) for script in list(_table(project.get("scripts")))[:5]
+    ]
+    parts: list[str] = []
+    if isinstance(project.get("requires-python"), str):
+        parts.append(f"Python {quoted(project['requires-python'], 40)}")
+    needed = project.get("dependencies")
+    if isinstance(needed, list) and needed:
+        names = [re.split(r"[\s<>=!~;\[]", str(item), maxsplit=1)[0] for item in needed]
+        parts.append("depends on " + quoted(", ".join(names[:20]), 300))
+    return Facts(
+        name=quoted(_text(project.get("name")), 100),
+        about=quoted(_text(project.get("description"))),
+        commands=tuple(commands),
+        parts=tuple(parts),
+    )
+
+
+def _from_package_json(text: str) -> Facts:
+    try:
+        decoded: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return Facts()
+    data = _table(decoded)
+    commands = [("install", "npm install")]
+    for script in list(_table(data.get("scripts")))[:12]:
+        word = quoted(str(script), 40)
+        commands.append((word, "npm test" if word == "test" else f"npm run {word}"))
+    needed = [quoted(str(name), 40) for name in list(_table(data.get("dependencies")))[:20]]
+    return Facts(
+        name=quoted(_text(data.get("name")), 100),
+        about=quoted(_text(data.get("description"))),
+        commands=tuple(commands),
+        parts=("depends on " + ", ".join(needed),) if needed else (),
+    )
+
+
+def _from_cargo(text: str) -> Facts:
+    package = _table(_toml(text).get("package"))
+    return Facts(
+        name=quoted(_text(package.get("name")), 100),
+        about=quoted(_text(package.get("description"))),
+        commands=(("build", "cargo build"), ("test", "cargo test")),
+    )
+
+
+def _from_makefile(text: str, program: str) -> Facts:
+    targets = re.findall(r"^([A-Za-z][\w-]{0,40})[ \t]*:(?!=)", text, re.M)
+    return Facts(commands=tuple((name, f"{program} {name}") for name in targets[:12]))
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return _cut_toml(text)
+
+
+def _cut_toml(text: str) -> dict[str, Any]:
+    """Read as much as can be read of a file whose end is missing."""
+    lines = text.splitlines()
+    for end in range(len(lines) - 1, max(0, len(lines) - 40), -1):
+        try:
+            return tomllib.loads("\n".join(lines[:end]))
+        except (tomllib.TOMLDecodeError, RecursionError):
+            continue
+    return {}
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

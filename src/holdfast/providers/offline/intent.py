@@ -1,0 +1,125 @@
+"""What a goal asks for, as far as fixed rules can tell."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple, TypeAlias
+
+from holdfast.providers.offline.arithmetic import Expression, find_expression
+
+Kind: TypeAlias = Literal["sum", "search", "read", "workspace", "unknown"]
+
+_PLACE = (
+    r"work ?space|project|repo(?:sitory)?|folder|director(?:y|ies)|code ?base|files|source tree"
+    r"|package|code|library|here"
+)
+_ASKS = (
+    r"describe|description|summar(?:y|i[sz]e)|explain|overview|list|show|what|which|tell|explore|"
+    r"inspect|look|analy[sz]e|understand|examine|survey|read|about|give|scan|map"
+)
+_CHANGES = re.compile(
+    r"\b(?:delete|remove|fix|refactor|deploy|implement|rename|install|commit|push|edit|modify|"
+    r"change|update|upgrade|rewrite|migrate|run|execute|create|write|add|build|generate|translate|"
+    r"test)\b"
+)
+_MAKES_TEXT = re.compile(
+    r"\b(?:write|create|give|make|produce|generate|build)\b[\w\s]{0,30}?"
+    r"\b(?:summary|overview|description|report|list)\b"
+)
+_WORD = r"[`\"']?(?P<{name}>[A-Za-z_][\w.:-]{{0,80}})[`\"']?(?:\(\))?"
+_KINDS = r"(?:function |class |method |type |variable |constant )?"
+_DEFINED = re.compile(
+    rf"\bwhere(?:'s| is| are)? (?:the )?{_KINDS}{_WORD.format(name='word')} "
+    r"(?:defined|declared|implemented)|"
+    r"\b(?:find|locate|show)(?: me)? the (?:definition|declaration|implementation) of "
+    rf"{_WORD.format(name='word2')}",
+    re.I,
+)
+_TODO = re.compile(r"\b(?:todo|fixme|xxx|hack)s?\b", re.I)
+_LOOKS_FOR = re.compile(
+    r"\b(?:search|grep|look)(?: (?:the )?(?:workspace|project|repo(?:sitory)?|code(?:base)?))? for "
+    r"(?:the (?:word|text|string) )?(?P<quote>[`\"'])?(?P<what>.{1,80}?)"
+    r"(?(quote)(?P=quote)|[?.!]?$)|"
+    r"\b(?:where is|who (?:uses|calls)|find (?:all )?(?:uses|usages|occurrences|mentions) of|find) "
+    r"[`\"'](?P<word>[^`\"']{1,80})[`\"']",
+    re.I,
+)
+_SHOWS = re.compile(
+    r"\b(?:read|show|print|display|open|summari[sz]e|describe|explain|cat|what(?:'s| is) in)\b",
+    re.I,
+)
+_FILE_NAME = re.compile(r"[\w./-]*[\w-]{2,}\.[A-Za-z]\w{0,9}|README|Makefile|LICENSE", re.I)
+_MAX_GOAL = 20_000
+
+
+class Intent(NamedTuple):
+    """The kind of goal, with what belongs to the kind."""
+
+    kind: Kind
+    expression: Expression | None = None
+    pattern: str = ""
+    """What to search for, as a regular expression."""
+    fallback: str = ""
+    """A wider search for when the first finds nothing."""
+    subject: str = ""
+    """The asked word, or the asked file."""
+    also_asks_for_change: bool = False
+
+
+def read_intent(goal: str) -> Intent:
+    """Say what a goal asks for; `unknown` when no rule knows it."""
+    text = goal[:_MAX_GOAL].strip()
+    lowered = text.lower()
+    expression = find_expression(text)
+    if expression is not None:
+        return Intent("sum", expression=expression)
+    changes = bool(_CHANGES.search(_MAKES_TEXT.sub(" ", _without_names(lowered))))
+    asks = bool(re.search(rf"\b(?:{_ASKS})\b", lowered)) or bool(_MAKES_TEXT.search(lowered))
+    starts_with_change = bool(_CHANGES.match(_MAKES_TEXT.sub("", lowered.removeprefix("please "))))
+    if starts_with_change and not _MAKES_TEXT.match(lowered.removeprefix("please ")):
+        return Intent("unknown", also_asks_for_change=True)
+    searched = _search(text)
+    if searched is not None:
+        return searched._replace(also_asks_for_change=changes and not _TODO.search(text))
+    file = _asked_file(text)
+    if file:
+        return Intent("read", subject=file, also_asks_for_change=changes)
+    if asks and re.search(rf"\b(?:{_PLACE})\b", lowered):
+        return Intent("workspace", also_asks_for_change=changes)
+    return Intent("unknown", also_asks_for_change=changes)
+
+
+def _without_names(text: str) -> str:
+    """Blank out quoted words and paths: `run.py` asks for nothing."""
+    return re.sub(r"[`\"'][^`\"']*[`\"']|\S*[./_]\w+\S*", " ", text)
+
+
+def _asked_file(text: str) -> str:
+    """Return the file that the words right behind a verb of showing name, if they do."""
+    verb = _SHOWS.search(text)
+    for word in text[verb.end() :].split()[:8] if verb else []:
+        name = word.strip("`\"'?!,;:()").rstrip(".")
+        if len(name) <= 200 and _FILE_NAME.fullmatch(name):
+            return name
+    return ""
+
+
+def _search(text: str) -> Intent | None:
+    defined = _DEFINED.search(text)
+    if defined is not None:
+        word = (defined["word"] or defined["word2"]).rstrip(".:-")
+        escaped = re.escape(word.rpartition(".")[2] or word)
+        keywords = "def|class|function|fn|func|struct|enum|interface|trait|type|const|let|var"
+        definition = rf"\b({keywords})\s+{escaped}\b|^\s*{escaped}\s*(:[^=]+)?="
+        return Intent("search", pattern=definition, fallback=rf"\b{escaped}\b", subject=word)
+    looked = _LOOKS_FOR.search(text)
+    if looked is not None:
+        what = (looked["what"] or looked["word"]).strip()
+        if what and not _TODO.fullmatch(what):
+            return Intent("search", pattern=re.escape(what), subject=what)
+    todo = _TODO.search(text)
+    if todo is not None and re.search(
+        r"\b(?:find|list|show|search|where|which|any|what|are)\b", text, re.I
+    ):
+        return Intent("search", pattern=r"\b(TODO|FIXME|XXX|HACK)\b", subject="TODO")
+    return None

@@ -1,0 +1,91 @@
+"""Work through a sum, one tool call at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.canonical import canonical_json
+from holdfast.providers.offline.arithmetic import Binary, Expression, Number, operations, render
+from holdfast.providers.offline.conversation import Conversation, Step
+from holdfast.providers.offline.facts import quoted
+from holdfast.providers.offline.toolbox import (
+    Call,
+    Toolbox,
+    expression_call,
+    operation_call,
+    read_number,
+)
+
+
+class SumMove(NamedTuple):
+    """The next call, or the answer; `result` is the number when a tool gave it."""
+
+    calls: tuple[Call, ...] = ()
+    text: str = ""
+    result: str = ""
+
+
+def next_sum_move(expression: Expression, conversation: Conversation, box: Toolbox) -> SumMove:
+    """Return the next call for a sum, or the answer as the tools gave it.
+
+    Nothing is computed here. The number of calls is at most the number of operations.
+    """
+    written = render(expression)
+    whole = expression_call(box.tools, expression)
+    if whole is not None:
+        made = _find(conversation, whole)
+        if made is None:
+            return SumMove(calls=(whole,))
+        return _answer(written, made)
+    if not isinstance(expression, Binary):
+        return SumMove(text=written, result=written)
+    results: dict[int, Number] = {}
+    last: Step | None = None
+    for operation in operations(expression):
+        step = Binary(
+            operation.operation,
+            results.get(id(operation.left), operation.left),
+            results.get(id(operation.right), operation.right),
+        )
+        call = operation_call(box.tools, step)
+        if call is None:
+            return SumMove(text=_no_tool(written, step))
+        last = _find(conversation, call)
+        if last is None:
+            return SumMove(calls=(call,))
+        number = None if last.failure else read_number(last.output)
+        if number is None:
+            return _answer(written, last)
+        results[id(operation)] = Number(number)
+    return _answer(written, last) if last is not None else SumMove(text=written)
+
+
+def _answer(written: str, step: Step) -> SumMove:
+    if step.failure:
+        return SumMove(
+            text=f"I could not compute {written}: the tool `{step.tool}` failed: "
+            f"{quoted(step.failure, 300)}"
+        )
+    number = read_number(step.output)
+    if number is None:
+        return SumMove(
+            text=f"I asked `{step.tool}` for {written}; it answered without a number: "
+            f"{quoted(step.output, 300)}"
+        )
+    return SumMove(text=f"{written} = {number}", result=number)
+
+
+def _no_tool(written: str, step: Binary) -> str:
+    return (
+        f"I cannot compute {written}: I do no sums myself, and no offered tool can "
+        f"{step.operation} two numbers. A tool with the fields `operation`, `a` and `b`, or one "
+        "with the field `expression`, would do."
+    )
+
+
+def _find(conversation: Conversation, call: Call) -> Step | None:
+    wanted = canonical_json(call.arguments)
+    for step in conversation.steps:
+        if step.tool == call.tool and canonical_json(step.input) == wanted:
+            return step
+    return None

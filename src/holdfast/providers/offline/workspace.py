@@ -1,0 +1,155 @@
+"""Look around a workspace step by step: list, read what describes it, search, summarise."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+from holdfast.canonical import canonical_json
+from holdfast.providers.offline.conversation import Conversation, Step
+from holdfast.providers.offline.intent import Intent
+from holdfast.providers.offline.listing import Listing, read_listing
+from holdfast.providers.offline.summary import (
+    file_report,
+    search_report,
+    workspace_report,
+)
+from holdfast.providers.offline.toolbox import Call, Role, Toolbox
+
+Move: TypeAlias = list[Call] | str
+"""What to do next: calls to make, or the text of the answer."""
+
+_TELLING = (
+    r"readme(\.\w+)?",
+    r"pyproject\.toml",
+    r"package\.json",
+    r"cargo\.toml",
+    r"go\.mod",
+    r"makefile|justfile",
+    r"cmakelists\.txt|pom\.xml|build\.gradle(\.kts)?",
+    r"tox\.ini|noxfile\.py",
+)
+_MAX_READS = 6
+_READ_LINES = 200
+ENTRY_POINTS = (
+    r"if __name__ == .__main__.|^\s*(async )?def main\(|^func main\(|^(pub )?fn main\(|"
+    r"public static void main"
+)
+
+
+def next_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+    """Return the next calls for a goal about the workspace, or the answer.
+
+    Each kind of call is made in one round at most (a search in two), so that the number
+    of rounds is bounded whatever the tools answer.
+    """
+    if intent.kind == "search":
+        return _search_move(intent, conversation, box)
+    if intent.kind == "read":
+        return _read_move(intent, conversation, box)
+    return _describe_move(intent, conversation, box)
+
+
+def _describe_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+    looks = _steps(conversation, box, "list") or _steps(conversation, box, "glob")
+    if not looks:
+        first = box.list_call() or box.glob_call("**/*")
+        if first is not None:
+            return [first]
+        if not _steps(conversation, box, "read"):
+            guess = box.read_call("README.md", _READ_LINES)
+            if guess is not None:
+                return [guess]
+    elif all(step.failure for step in looks) and not _steps(conversation, box, "glob"):
+        other = box.glob_call("**/*")
+        if other is not None:
+            return [other]
+    listing = merged_listing(conversation, box)
+    if not _steps(conversation, box, "read"):
+        reads = [box.read_call(path, _READ_LINES) for path in telling_files(listing)]
+        calls = [call for call in reads if call is not None]
+        if calls:
+            return calls
+    if listing.files and not _steps(conversation, box, "grep"):
+        search = box.grep_call(ENTRY_POINTS)
+        if search is not None:
+            return [search]
+    return workspace_report(intent, conversation, box, listing)
+
+
+def _search_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+    done = _steps(conversation, box, "grep")
+    if not done:
+        first = box.grep_call(intent.pattern)
+        if first is not None:
+            return [first]
+    elif len(done) == 1 and intent.fallback and _is_empty(done[0]):
+        wider = box.grep_call(intent.fallback)
+        if wider is not None and not _was_made(conversation, wider):
+            return [wider]
+    return search_report(intent, done)
+
+
+def _read_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+    done = _steps(conversation, box, "read")
+    if not done:
+        first = box.read_call(intent.subject)
+        if first is not None:
+            return [first]
+    elif len(done) == 1 and done[0].failure and "/" not in intent.subject:
+        # The name alone may stand for a file further down.
+        found = _steps(conversation, box, "glob")
+        look = box.glob_call(f"**/{intent.subject}")
+        if not found and look is not None:
+            return [look]
+        paths = [path for step in found for path in read_listing(step.output).files]
+        again = box.read_call(paths[0]) if paths else None
+        if again is not None and not _was_made(conversation, again):
+            return [again]
+    return file_report(intent, done)
+
+
+def merged_listing(conversation: Conversation, box: Toolbox) -> Listing:
+    """Return everything that listings since the goal have named."""
+    files: dict[str, None] = {}
+    directories: dict[str, None] = {}
+    is_cut = False
+    looks = [*_steps(conversation, box, "list"), *_steps(conversation, box, "glob")]
+    for step in looks:
+        if not step.failure:
+            found = read_listing(step.output)
+            files.update(dict.fromkeys(found.files))
+            directories.update(dict.fromkeys(found.directories))
+            is_cut = is_cut or found.is_cut
+    return Listing(tuple(files), tuple(directories), is_cut)
+
+
+def telling_files(listing: Listing) -> list[str]:
+    """Choose the files that say most about a project: the shallowest of each kind."""
+    chosen: list[str] = []
+    for pattern in _TELLING:
+        fitting = [
+            path
+            for path in listing.files
+            if re.fullmatch(pattern, path.rsplit("/", 1)[-1], re.IGNORECASE)
+        ]
+        fitting.sort(key=lambda path: (path.count("/"), path))
+        if fitting and fitting[0].count("/") <= 2:
+            chosen.append(fitting[0])
+    return chosen[:_MAX_READS]
+
+
+def _steps(conversation: Conversation, box: Toolbox, role: Role) -> list[Step]:
+    return [step for step in conversation.steps if box.role_of(step.tool) == role]
+
+
+def _was_made(conversation: Conversation, call: Call) -> bool:
+    wanted = canonical_json(call.arguments)
+    return any(
+        step.tool == call.tool and canonical_json(step.input) == wanted
+        for step in conversation.steps
+    )
+
+
+def _is_empty(step: Step) -> bool:
+    return bool(step.failure) or not step.output.strip() or "no match" in step.output.lower()[:200]

@@ -1,0 +1,128 @@
+"""Look for model servers on this machine: short, all at once, and sure of what they found."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+
+from holdfast.providers.presets import LOCAL_SERVERS, presets
+
+PROBE_TIMEOUT_S = 0.3
+_MAX_BODY = 2 * 1024 * 1024
+_NOT_CHAT = ("embed", "rerank", "whisper", "tts", "clip", "bge-", "nomic-")
+
+
+class LocalServer(NamedTuple):
+    """A server that was found, and the models that can chat, the first one first."""
+
+    provider: str
+    base_url: str
+    models: tuple[str, ...]
+
+
+class Candidate(NamedTuple):
+    """Where to look for which kind of server."""
+
+    provider: str
+    base_url: str
+
+
+def default_candidates() -> tuple[Candidate, ...]:
+    """Return the places where LM Studio, Ollama and llama.cpp listen by default."""
+    known = presets()
+    return tuple(Candidate(name, known[name].base_url) for name in LOCAL_SERVERS)
+
+
+async def find_local_servers(
+    candidates: tuple[Candidate, ...] | None = None, *, timeout_s: float = PROBE_TIMEOUT_S
+) -> list[LocalServer]:
+    """Return the servers that answer as their kind does, in the order of `candidates`.
+
+    All are asked at once, each within `timeout_s`. Something else that happens to listen
+    on the same port is not taken for a model server. Nothing is kept: the next call
+    looks again.
+    """
+    places = default_candidates() if candidates is None else candidates
+    # Proxies are for the outside: a probe of this machine must not leave it.
+    async with aiohttp.ClientSession(trust_env=False) as session:
+        found = await asyncio.gather(*(_bounded(session, place, timeout_s) for place in places))
+    return [server for server in found if server is not None]
+
+
+def chat_models(names: list[str]) -> tuple[str, ...]:
+    """Return the names without models that cannot chat, in order."""
+    return tuple(
+        name for name in names if name and not any(word in name.lower() for word in _NOT_CHAT)
+    )
+
+
+def listed_models(body: object) -> list[str] | None:
+    """Return the ids in an OpenAI list of models, or None if it is no such list."""
+    if not isinstance(body, dict) or not isinstance(body.get("data"), list):
+        return None
+    entries = body["data"]
+    if not all(isinstance(entry, dict) and isinstance(entry.get("id"), str) for entry in entries):
+        return None
+    return [entry["id"] for entry in entries]
+
+
+async def _bounded(
+    session: aiohttp.ClientSession, place: Candidate, timeout_s: float
+) -> LocalServer | None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _look(session, place)
+    except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
+        return None
+
+
+async def _look(session: aiohttp.ClientSession, place: Candidate) -> LocalServer | None:
+    root = place.base_url.rstrip("/").removesuffix("/v1")
+    (body, server), is_sure = await asyncio.gather(
+        _get(session, f"{root}/v1/models"), _is_its_kind(session, place.provider, root)
+    )
+    names = listed_models(body)
+    if names is None:
+        return None
+    if not is_sure and not _signed(place.provider, body, server):
+        return None
+    models = chat_models(names)
+    return LocalServer(place.provider, place.base_url, models) if models else None
+
+
+async def _is_its_kind(session: aiohttp.ClientSession, provider: str, root: str) -> bool:
+    """Ask for something that only this kind of server has."""
+    if provider == "ollama":
+        body, _ = await _get(session, f"{root}/api/version")
+        return isinstance(body, dict) and isinstance(body.get("version"), str)
+    if provider == "lmstudio":
+        body, _ = await _get(session, f"{root}/api/v0/models")
+        return listed_models(body) is not None
+    return False
+
+
+def _signed(provider: str, body: object, server: str) -> bool:
+    """Say whether the list of models itself shows the kind of server."""
+    entries: list[Any] = body["data"] if isinstance(body, dict) else []
+    owners = {str(entry.get("owned_by", "")) for entry in entries}
+    if provider == "llamacpp":
+        return "llamacpp" in owners or server.lower().startswith("llama.cpp")
+    return provider == "lmstudio" and "organization_owner" in owners
+
+
+async def _get(session: aiohttp.ClientSession, url: str) -> tuple[object, str]:
+    """Return the JSON body (None if it is none) and the server's name for itself."""
+    async with session.get(url, allow_redirects=False) as response:
+        server = response.headers.get("Server", "")
+        if response.status != 200:
+            return None, server
+        data = await response.content.read(_MAX_BODY)
+        while not response.content.at_eof() and len(data) < _MAX_BODY:
+            data += await response.content.read(_MAX_BODY - len(data))
+        try:
+            return msgspec.json.decode(data), server
+        except (msgspec.DecodeError, RecursionError):
+            return None, server

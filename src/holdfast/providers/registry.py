@@ -1,0 +1,395 @@
+"""Which providers there are: the built-in ones, and those that a person added."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import structlog
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import (
+    AlreadyExists,
+    ConfigError,
+    HoldfastError,
+    LLMAuthError,
+    NotFound,
+    SchemaTooNew,
+    StorageDamaged,
+    UsageError,
+)
+from holdfast.providers.config import ProviderConfig, looks_like_secret, make_config
+from holdfast.providers.endpoint_memory import FILE_NAME as MEMORY_FILE
+from holdfast.providers.endpoint_memory import EndpointMemory
+from holdfast.providers.gguf import GgufModel, check_gguf, require_xllamacpp
+from holdfast.providers.litellm import LiteLLMModel, require_litellm
+from holdfast.providers.model import Model, ModelInfo, ModelRequest
+from holdfast.providers.offline import OfflineModel
+from holdfast.providers.presets import presets
+from holdfast.providers.private_file import locked, read_private, write_private
+from holdfast.providers.provider_check import (
+    ProviderCheck,
+    check_endpoint,
+    failed_check,
+    list_models,
+)
+from holdfast.providers.tokens import TokenCounter
+from holdfast.providers.tool_modes import ToolModeModel
+from holdfast.providers.tool_probe import ProbedToolModel
+from holdfast.providers.wire import Api, Endpoint, HttpTransport, ResponsesOrChat, WireModel
+
+FILE_NAME = "providers.json"
+_VERSION = 1
+_log = structlog.get_logger("holdfast.providers")
+
+KeyLookup: TypeAlias = Callable[[str], str]
+"""Gives the key that a variable holds, in the environment or the secrets file; else ''."""
+
+
+class _File(msgspec.Struct, omit_defaults=True):
+    version: int
+    default: str = ""
+    providers: list[dict[str, Any]] = []
+
+
+class _Key:
+    """A key that is looked up each time it is needed, and kept nowhere."""
+
+    __slots__ = ("_lookup", "_name")
+
+    def __init__(self, name: str, lookup: KeyLookup) -> None:
+        self._name = name
+        self._lookup = lookup
+
+    def reveal(self) -> str:
+        return self._lookup(self._name) if self._name else ""
+
+    def __repr__(self) -> str:
+        return f"_Key({self._name!r})"
+
+
+class ProviderRegistry:
+    """Built-in and added providers, and the models behind them.
+
+    Added providers are kept in the state directory, in a file for its owner only, and
+    without any key: a configuration holds the name of a variable, and the key itself is
+    looked up when a request is sent. Built-in providers can be neither replaced nor
+    removed.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path | None,
+        keys: KeyLookup,
+        *,
+        overrides: dict[str, str] | None = None,
+        default: str = "",
+        force_chat: bool = False,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Keep added providers under `state_dir`; None keeps them in this process only.
+
+        `overrides` are other addresses of built-in providers (`OPENAI_BASE_URL`),
+        `default` is the provider that the settings name.
+        """
+        self._path = state_dir / FILE_NAME if state_dir is not None else None
+        self._keys = keys
+        self._overrides = overrides or {}
+        self._default = default
+        self._force_chat = force_chat
+        self._clock = clock
+        self._added = _File(version=_VERSION)
+        self.memory = EndpointMemory(state_dir / MEMORY_FILE if state_dir is not None else None)
+        self.transport = HttpTransport()
+
+    async def list_providers(self) -> list[ProviderConfig]:
+        """Return all providers, added ones first, each group in alphabetical order."""
+        added = [make_config(**fields) for fields in self._load().providers]
+        built_in = [self._effective(config) for config in presets().values()]
+        by_name = sorted(added, key=lambda config: config.name)
+        return by_name + sorted(built_in, key=lambda config: config.name)
+
+    async def get_provider(self, name: str) -> ProviderConfig:
+        """Return one provider.
+
+        Raises:
+            NotFound: there is none of this name; the hint names the nearest.
+        """
+        found = await self.find_provider(name)
+        if found is None:
+            known = [config.name for config in await self.list_providers()]
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            raise NotFound(kind="provider", value=name, nearest=near[0] if near else "")
+        return found
+
+    async def find_provider(self, name: str) -> ProviderConfig | None:
+        """Return one provider, or None."""
+        for config in await self.list_providers():
+            if config.name == name:
+                return config
+        return None
+
+    async def get_default_provider(self) -> ProviderConfig:
+        """Return the provider that a bare model name means.
+
+        The one that the settings or `providers add --default` name; else OpenAI or
+        Anthropic when their key or address is set; else the offline model.
+        """
+        chosen = self._default or self._load().default
+        if chosen:
+            return await self.get_provider(chosen)
+        if self._keys("OPENAI_API_KEY") or "openai" in self._overrides:
+            return await self.get_provider("openai")
+        if self._keys("ANTHROPIC_API_KEY"):
+            return await self.get_provider("anthropic")
+        return await self.get_provider("offline")
+
+    @property
+    def chosen_default(self) -> str:
+        """The default provider that a person chose, if any."""
+        return self._default or self._load().default
+
+    async def validate_provider(self, config: ProviderConfig) -> bool:
+        """Say whether a call to the provider would go through, by really trying."""
+        return (await self.check_provider(config)).is_ok
+
+    async def check_provider(self, config: ProviderConfig, *, model: str = "") -> ProviderCheck:
+        """Try a provider and say what is wrong with it, if anything."""
+        try:
+            if not config.is_http:
+                return _check_in_process(config, model or config.default_model)
+            self._require_key(config)
+            wanted = model or config.default_model
+            ask = self._http_model(config, wanted) if wanted else None
+        except HoldfastError as error:
+            return failed_check(config, error)
+        return await check_endpoint(
+            config, self.endpoint(config), self.transport, ask=ask, clock=self._clock
+        )
+
+    async def list_models(self, config: ProviderConfig) -> tuple[str, ...]:
+        """Return the models that a provider lists; raises LLMError if it cannot be asked."""
+        return await list_models(self.endpoint(config), self.transport, clock=self._clock)
+
+    async def add_provider(self, config: ProviderConfig, *, default: bool = False) -> None:
+        """Add a provider, for this process and all later ones.
+
+        Raises:
+            AlreadyExists: the name is taken, by a built-in provider or an added one.
+            ConfigError: a key stands in the configuration; nothing was stored.
+        """
+        if config.name in presets():
+            raise AlreadyExists(kind="provider", value=config.name)
+
+        def change(file: _File) -> None:
+            if any(fields.get("name") == config.name for fields in file.providers):
+                raise AlreadyExists(kind="provider", value=config.name)
+            file.providers.append(config.model_dump(mode="json", exclude_defaults=True))
+            if default:
+                file.default = config.name
+
+        self._change(change)
+
+    async def remove_provider(self, name: str) -> None:
+        """Remove an added provider.
+
+        Raises:
+            UsageError: it is built in.
+            NotFound: there is none of this name.
+        """
+        if name in presets():
+            raise UsageError(detail=f"The provider {name!r} is built in and cannot be removed.")
+
+        def change(file: _File) -> None:
+            kept = [fields for fields in file.providers if fields.get("name") != name]
+            if len(kept) == len(file.providers):
+                raise NotFound(kind="provider", value=name)
+            file.providers[:] = kept
+            if file.default == name:
+                file.default = ""
+
+        self._change(change)
+
+    async def set_default_provider(self, name: str) -> None:
+        """Make a provider the one that bare model names mean; '' takes the choice back."""
+        if name:
+            await self.get_provider(name)
+
+        def change(file: _File) -> None:
+            file.default = name
+
+        self._change(change)
+
+    def has_key(self, config: ProviderConfig) -> bool:
+        """Say whether the variable that holds the provider's key is set."""
+        return bool(config.key_env) and bool(self._keys(config.key_env))
+
+    def open_model(self, config: ProviderConfig, model: str) -> Model:
+        """Return one model of a provider; nothing is sent yet.
+
+        Raises:
+            UsageError: no model is named and the provider has no default.
+            LLMAuthError: the provider needs a key and its variable is not set.
+            MissingExtra: the provider needs a package that is not installed.
+        """
+        name = model or config.default_model
+        if not name:
+            raise UsageError(
+                detail=f"Name a model of {config.name}, as in {config.name}:<model>; "
+                f"`holdfast providers test {config.name}` lists them."
+            )
+        opened = self._open(config, name)
+        mode = config.tool_mode_for(name)
+        if mode is not None:
+            return opened if mode == "native" else ToolModeModel(opened, mode)
+        if config.is_http and config.is_local:
+            return ProbedToolModel(opened, self.memory, self.endpoint(config).shown_url)
+        return opened
+
+    async def close(self) -> None:
+        """Close the connections of all models of this registry."""
+        await self.transport.close()
+
+    def endpoint(self, config: ProviderConfig) -> Endpoint:
+        """Return the provider's address for the wire, with a key that is looked up late."""
+        apis: dict[str, Api] = {"responses": "responses", "anthropic": "anthropic"}
+        return Endpoint(
+            provider=config.name,
+            base_url=config.base_url,
+            api=apis.get(config.api, "chat"),
+            key=_Key(config.key_env, self._keys),
+            key_env=config.key_env,
+            headers=config.headers,
+            timeouts=config.timeouts.for_wire(),
+            reasoning_back=config.reasoning_back,
+            max_tokens_field=config.max_tokens_field,
+        )
+
+    def _open(self, config: ProviderConfig, name: str) -> Model:
+        if config.api == "offline":
+            return OfflineModel(time=self._clock)
+        if config.api == "gguf":
+            return GgufModel(
+                Path(name).expanduser(),
+                self.transport,
+                context_window=config.context_window,
+                time=self._clock,
+            )
+        if config.api == "litellm":
+            return LiteLLMModel(
+                name,
+                key=_Key(config.key_env, self._keys),
+                timeouts=config.timeouts.for_wire(),
+                time=self._clock,
+            )
+        self._require_key(config)
+        for caution in config.cautions(has_key=self.has_key(config)):
+            _log.warning("provider.unencrypted", provider=config.name, detail=caution)
+        return self._http_model(config, name)
+
+    def _http_model(self, config: ProviderConfig, name: str) -> Model:
+        endpoint = self.endpoint(config)
+        info = ModelInfo(provider=config.name, model=name)
+        if config.context_window is not None:
+            info = msgspec.structs.replace(info, context_window=config.context_window)
+        counter = TokenCounter(config.name, name)
+
+        def count_tokens(request: ModelRequest) -> int:
+            return counter.request(request).tokens
+
+        if config.api == "auto":
+            return ResponsesOrChat(
+                endpoint,
+                name,
+                self.transport,
+                memory=self.memory,
+                force_chat=self._force_chat,
+                info=info,
+                clock=self._clock,
+                count_tokens=count_tokens,
+            )
+        if config.api == "responses" and self._force_chat:
+            endpoint = msgspec.structs.replace(endpoint, api="chat")
+        return WireModel(
+            endpoint,
+            name,
+            self.transport,
+            info=info,
+            clock=self._clock,
+            count_tokens=count_tokens,
+        )
+
+    def _require_key(self, config: ProviderConfig) -> None:
+        if config.is_key_required and not self.has_key(config):
+            raise LLMAuthError(
+                provider=config.name, detail="there is none", key_env=config.key_env or "its key"
+            )
+
+    def _effective(self, config: ProviderConfig) -> ProviderConfig:
+        """A built-in provider at the address that the settings give it."""
+        url = self._overrides.get(config.name)
+        if not url or url.rstrip("/") == config.base_url:
+            return config
+        fields = config.model_dump(exclude={"base_url", "is_key_required", "default_model"})
+        # Another server has other models, and may want no key.
+        return make_config(**fields, base_url=url)
+
+    def _load(self) -> _File:
+        if self._path is None:
+            return self._added
+        data = read_private(self._path)
+        if data is None:
+            return _File(version=_VERSION)
+        try:
+            file = msgspec.json.decode(data, type=_File)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise StorageDamaged(
+                path=str(self._path), detail="it is no list of providers"
+            ) from error
+        if file.version > _VERSION:
+            raise SchemaTooNew(what=str(self._path), found=file.version, known=_VERSION)
+        for fields in file.providers:
+            _check_stored(self._path, fields)
+        return file
+
+    def _change(self, change: Callable[[_File], None]) -> None:
+        if self._path is None:
+            change(self._added)
+            return
+        with locked(self._path):
+            file = self._load()
+            change(file)
+            data = msgspec.json.format(msgspec.json.encode(file), indent=2)
+            self._refuse_keys(file, data)
+            write_private(self._path, data)
+
+    def _refuse_keys(self, file: _File, data: bytes) -> None:
+        """The last look before anything is stored: no key of any provider may be in it."""
+        names = {str(fields.get("key_env", "")) for fields in file.providers}
+        names |= {config.key_env for config in presets().values()}
+        text = data.decode()
+        held = [key for key in map(self._keys, filter(None, names)) if len(key) >= 8]
+        if any(key in text for key in held) or looks_like_secret(text):
+            raise ConfigError(detail="  - a key stands in the configuration; nothing was stored")
+
+
+def _check_in_process(config: ProviderConfig, model: str) -> ProviderCheck:
+    """Try what needs no server: the packages and the file must be there."""
+    if config.api == "gguf":
+        require_xllamacpp()
+        if model:
+            check_gguf(Path(model).expanduser())
+    elif config.api == "litellm":
+        require_litellm()
+    names = ("offline",) if config.api == "offline" else ()
+    return ProviderCheck(provider=config.name, is_ok=True, models=names)
+
+
+def _check_stored(path: Path, fields: dict[str, Any]) -> None:
+    try:
+        make_config(**fields)
+    except ConfigError as error:
+        raise StorageDamaged(path=str(path), detail="a provider in it is not valid") from error

@@ -1,0 +1,198 @@
+"""Which model answers when nobody said so: a fixed order, told in one sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import UsageError
+from holdfast.providers.config import ProviderConfig
+from holdfast.providers.model import Model
+from holdfast.providers.offline import HOW_TO_CONFIGURE
+from holdfast.providers.presets import OFFLINE
+from holdfast.providers.probe import Candidate, LocalServer, chat_models, find_local_servers
+from holdfast.providers.registry import ProviderRegistry
+from holdfast.settings import load_settings
+
+if TYPE_CHECKING:
+    from holdfast.settings import LoadedSettings
+
+Source: TypeAlias = Literal["config", "openai", "anthropic", "local", "offline"]
+"""Which step of the order decided."""
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """The model that will answer, and why it is this one."""
+
+    model: Model
+    provider: ProviderConfig
+    name: str
+    """The model's full name, `provider:model`."""
+    source: Source
+    notice: str
+    """What was chosen, why, and how to change it; for the terminal, once per run."""
+
+
+def registry_from(loaded: LoadedSettings, *, clock: Clock = SYSTEM) -> ProviderRegistry:
+    """Return the registry that the settings describe; keys are looked up when needed."""
+    given = loaded.settings.model
+    overrides: dict[str, str] = {}
+    if given.openai_base_url:
+        overrides["openai"] = str(given.openai_base_url)
+    if given.anthropic_base_url:
+        overrides["anthropic"] = str(given.anthropic_base_url)
+
+    def look_up(variable: str) -> str:
+        secret = loaded.secret(variable)
+        return secret.get_secret_value() if secret is not None else ""
+
+    return ProviderRegistry(
+        loaded.settings.storage.state_dir,
+        look_up,
+        overrides=overrides,
+        default=given.provider or "",
+        force_chat=given.force_chat_completions,
+        clock=clock,
+    )
+
+
+async def create_model(reference: str, *, registry: ProviderRegistry | None = None) -> Model:
+    """Return the model that `provider:model` names; a bare name means the default provider.
+
+    Nothing is sent to the provider, except that a server without a default model is asked
+    which models it has.
+
+    Raises:
+        NotFound: there is no such provider; the hint names the nearest.
+        LLMAuthError: the provider's key is not set; the hint names its variable.
+        MissingExtra: the provider needs a package that is not installed.
+        UsageError: no model is named, and none can be chosen.
+    """
+    if registry is None:
+        registry = registry_from(load_settings())
+    return (await resolve_model(registry, reference)).model
+
+
+async def resolve_model(
+    registry: ProviderRegistry,
+    reference: str = "",
+    *,
+    candidates: tuple[Candidate, ...] | None = None,
+) -> Resolution:
+    """Choose the model: what was asked for, else what is there.
+
+    The order: `reference` or a chosen default provider; OpenAI (or `OPENAI_BASE_URL`);
+    Anthropic; a server on this machine; the offline model. A model that was asked for by
+    name is never replaced by the offline model.
+
+    Raises:
+        NotFound, LLMAuthError, MissingExtra, UsageError: see `create_model`.
+        LLMError: the chosen server had to be asked for its models and cannot be reached.
+    """
+    provider, name = await _named(registry, reference.strip())
+    if provider is not None:
+        why = f"{reference.strip() or provider.name} was asked for"
+        return await _chosen(registry, provider, name, "config", why)
+    found = await registry.get_default_provider()
+    if found.name == "openai":
+        why = "OPENAI_BASE_URL is set" if not found.is_key_required else "OPENAI_API_KEY is set"
+        return await _chosen(registry, found, name, "openai", why)
+    if found.name == "anthropic":
+        return await _chosen(registry, found, name, "anthropic", "ANTHROPIC_API_KEY is set")
+    servers = await find_local_servers(candidates)
+    if servers:
+        return await _local(registry, servers, name)
+    if name:
+        raise UsageError(
+            detail=f"No provider is configured that could serve {name!r}. Name one, as in "
+            f"openai:{name}, or set OPENAI_API_KEY, ANTHROPIC_API_KEY or OPENAI_BASE_URL, or "
+            "start LM Studio, Ollama or llama.cpp."
+        )
+    return _offline(registry, found)
+
+
+async def _named(registry: ProviderRegistry, reference: str) -> tuple[ProviderConfig | None, str]:
+    """Split a reference; no provider means that the order decides."""
+    prefix, colon, rest = reference.partition(":")
+    if reference == OFFLINE:
+        return await registry.get_provider(OFFLINE), ""
+    if colon:
+        known = await registry.find_provider(prefix)
+        if known is not None:
+            return known, rest
+    chosen = registry.chosen_default
+    if chosen:
+        return await registry.get_provider(chosen), reference
+    if colon:
+        # Model names may hold a colon themselves (`qwen3:8b`), but only local ones do.
+        default = await registry.get_default_provider()
+        if not default.is_local and default.is_key_required:
+            await registry.get_provider(prefix)
+    return None, reference
+
+
+async def _chosen(
+    registry: ProviderRegistry, provider: ProviderConfig, name: str, source: Source, why: str
+) -> Resolution:
+    if provider.api == OFFLINE:
+        return _asked_offline(registry, provider)
+    model = name or provider.default_model
+    note = ""
+    if not model and provider.is_http:
+        listed = chat_models(list(await registry.list_models(provider)))
+        if not listed:
+            raise UsageError(
+                detail=f"{provider.name} lists no model; name one, as in {provider.name}:<model>."
+            )
+        model, note = listed[0], f" It is the first of {len(listed)} that the server lists."
+    opened = registry.open_model(provider, model)
+    full = f"{provider.name}:{model}"
+    cautions = provider.cautions(has_key=registry.has_key(provider))
+    notice = " ".join([f"Using {full}, because {why}.{note}", *cautions, _CHANGE])
+    return Resolution(model=opened, provider=provider, name=full, source=source, notice=notice)
+
+
+_CHANGE = "Choose another with --model or AGENT_MODEL."
+
+
+async def _local(registry: ProviderRegistry, servers: list[LocalServer], name: str) -> Resolution:
+    having = [server for server in servers if name in server.models]
+    server = having[0] if having else servers[0]
+    preset = await registry.get_provider(server.provider)
+    provider = preset.model_copy(update={"base_url": server.base_url})
+    model = name or server.models[0]
+    opened = registry.open_model(provider, model)
+    full = f"{server.provider}:{model}"
+    missing = f" The server does not list {name!r}." if name and not having else ""
+    return Resolution(
+        model=opened,
+        provider=provider,
+        name=full,
+        source="local",
+        notice=f"Using {full}, because no key is set and {server.provider} answers on "
+        f"{server.base_url}.{missing} {_CHANGE}",
+    )
+
+
+def _offline(registry: ProviderRegistry, provider: ProviderConfig) -> Resolution:
+    return Resolution(
+        model=registry.open_model(provider, OFFLINE),
+        provider=provider,
+        name=OFFLINE,
+        source="offline",
+        notice="Using the built-in offline model, which follows fixed rules and is NOT a language "
+        f"model: no key is set and no model server answers on this machine.\n{HOW_TO_CONFIGURE}",
+    )
+
+
+def _asked_offline(registry: ProviderRegistry, provider: ProviderConfig) -> Resolution:
+    return Resolution(
+        model=registry.open_model(provider, OFFLINE),
+        provider=provider,
+        name=OFFLINE,
+        source="config",
+        notice="Using the built-in offline model, as asked for. It follows fixed rules and is NOT "
+        f"a language model. {_CHANGE}",
+    )

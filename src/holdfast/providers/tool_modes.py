@@ -1,0 +1,260 @@
+"""Tool calling for weak models: by native tools, by a schema, or by words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import LLMProtocolError, LLMToolCallMissing
+from holdfast.ids import new_id
+from holdfast.messages import Message, Part, TextPart, TokenUsage, ToolPart, ToolSpec
+from holdfast.providers.json_schema import problems
+from holdfast.providers.model import (
+    Delta,
+    Finished,
+    Model,
+    ModelInfo,
+    ModelRequest,
+    Restarted,
+    TextDelta,
+    ToolCallDelta,
+    ToolMode,
+)
+from holdfast.providers.rescue import RescuedCall, looks_like_call, parse_value, rescue_calls
+from holdfast.providers.tool_prompt import allowed_tools, must_call, rewrite
+from holdfast.providers.wrapper import ModelWrapper, opened
+
+MAX_CORRECTIONS = 2
+
+
+class _Reading(NamedTuple):
+    """What an answer turned out to be; `complaint` says why it cannot be taken."""
+
+    message: Message
+    complaint: str = ""
+    is_rescued: bool = False
+
+
+class ToolModeModel(ModelWrapper):
+    """Another model, asked for tool calls in the way that it can answer.
+
+    `native` passes tools through; `json_schema` makes the answer's schema demand a call;
+    `prompted` asks in words, with an example. In every mode a call that came as text is
+    rescued, its name and arguments are checked, and a call that was demanded but did not
+    come is asked for again, with what was wrong, at most `max_corrections` times.
+
+    Raises:
+        LLMToolCallMissing: (from `stream`) the demanded call never came.
+    """
+
+    def __init__(
+        self, model: Model, mode: ToolMode, *, max_corrections: int = MAX_CORRECTIONS
+    ) -> None:
+        """Wrap a model; it is closed together with this one."""
+        super().__init__(model)
+        self._mode: ToolMode = mode
+        self._max_corrections = max_corrections
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is known about the wrapped model, with this tool mode."""
+        return msgspec.structs.replace(self.inner.info, tool_mode=self._mode)
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        """Count what will really be sent: instructions and texts instead of tools."""
+        return self.inner.count_tokens(self._prepared(request))
+
+    async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
+        """Ask, read the calls out of the answer, and correct the model where needed."""
+        prepared = self._prepared(request)
+        if not request.tools and (self._mode == "native" or request.output_schema is None):
+            async with opened(self.inner, prepared, deltas) as plain:
+                async for delta in plain:
+                    yield delta
+            return
+        is_strict = must_call(request)
+        spent = TokenUsage()
+        complaint = ""
+        for attempt in range(1 + self._max_corrections):
+            # What may be taken back is not shown: neither demanded calls nor corrections.
+            is_shown = deltas and attempt == 0 and not is_strict and self._mode != "json_schema"
+            gate = _Gate(is_shown=is_shown)
+            async with aclosing(self._ask(prepared, gate)) as shown:
+                async for delta in shown:
+                    yield delta
+            finished = gate.finished
+            if finished is None:
+                raise LLMProtocolError(provider=self.info.provider, detail="no end of the answer")
+            reading = self._read(request, finished.message)
+            spent = spent + (finished.message.usage or TokenUsage())
+            complaint = reading.complaint
+            if gate.has_shown and (complaint or reading.is_rescued):
+                # The listener saw a text that is not the answer.
+                yield Restarted(LLMToolCallMissing.code, self.info.provider, self.info.model)
+            if not complaint or (attempt == self._max_corrections and not is_strict):
+                message = msgspec.structs.replace(reading.message, usage=spent)
+                for late in _late_deltas(message, gate, reading) if deltas else ():
+                    yield late
+                yield Finished(message, finished.request_id)
+                return
+            prepared = _corrected(prepared, finished.message, complaint)
+        raise LLMToolCallMissing(
+            provider=self.info.provider,
+            model=self.info.model,
+            attempts=1 + self._max_corrections,
+            detail=complaint,
+        )
+
+    async def _ask(self, request: ModelRequest, gate: _Gate) -> AsyncGenerator[Delta, None]:
+        """Ask once; yield what may be shown, and leave the end of the answer in the gate."""
+        async with opened(self.inner, request, gate.is_shown) as answer:
+            async for delta in answer:
+                if isinstance(delta, Finished):
+                    gate.finished = delta
+                elif isinstance(delta, TextDelta):
+                    text = gate.pass_on(delta.text)
+                    if text:
+                        yield TextDelta(text)
+                else:
+                    if isinstance(delta, Restarted):
+                        gate.restart()
+                    yield delta
+
+    def _prepared(self, request: ModelRequest) -> ModelRequest:
+        return request if self._mode == "native" else rewrite(request, self._mode)
+
+    def _read(self, request: ModelRequest, message: Message) -> _Reading:
+        tools = allowed_tools(request)
+        if message.tool_calls:
+            # A free call that does not fit is told to the model by the tool itself.
+            wrong = _complaint_about(message.tool_calls, tools) if must_call(request) else ""
+            return _Reading(message, wrong)
+        text = message.text
+        only = tools[0].name if must_call(request) and len(tools) == 1 else ""
+        is_whole = self._mode == "native" and not must_call(request)
+        calls = rescue_calls(text, tools, only=only, whole=is_whole)
+        if calls:
+            return _Reading(_with_calls(message, calls), _problems_of(calls), is_rescued=True)
+        if must_call(request):
+            return _Reading(message, "no tool was called, but one must be called now")
+        if self._mode == "native":
+            return _Reading(message)
+        return _with_answer(message, request.output_schema, has_tools=bool(tools))
+
+
+class _Gate:
+    """Holds text back while it may still turn out to be a tool call."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self.is_shown = is_shown
+        self.has_shown = False
+        self.finished: Finished | None = None
+        self._held = ""
+
+    def pass_on(self, text: str) -> str:
+        """Return what may be shown now."""
+        if self.has_shown:
+            return text
+        self._held += text
+        if looks_like_call(self._held):
+            return ""
+        self.has_shown = True
+        return self._held
+
+    def restart(self) -> None:
+        """The answer begins anew."""
+        self.has_shown = False
+        self._held = ""
+
+
+def _with_calls(message: Message, calls: list[RescuedCall]) -> Message:
+    parts: list[Part] = [part for part in message.parts if not isinstance(part, TextPart)]
+    parts += [
+        ToolPart(call_id=new_id("call"), tool=call.tool, input=call.arguments) for call in calls
+    ]
+    return msgspec.structs.replace(
+        message,
+        parts=tuple(parts),
+        stop_reason="tool_calls",
+        metadata={**message.metadata, "tool_call_rescued": True},
+    )
+
+
+def _with_answer(message: Message, schema: JsonObject | None, *, has_tools: bool) -> _Reading:
+    """Unwrap `{"answer": …}`; check it where a schema was asked for."""
+    try:
+        value: object = parse_value(_unfenced(message.text))
+    except ValueError:
+        return _Reading(message, "the answer is no JSON" if schema is not None else "")
+    if has_tools and isinstance(value, dict) and set(value) == {"answer"}:
+        value = value["answer"]
+    elif schema is None:
+        return _Reading(message)
+    if schema is not None:
+        wrong = problems(value, schema)
+        if wrong:
+            return _Reading(message, "the answer does not fit its schema: " + "; ".join(wrong[:5]))
+    text = value if isinstance(value, str) and schema is None else _json(value)
+    kept: list[Part] = [part for part in message.parts if not isinstance(part, TextPart)]
+    return _Reading(msgspec.structs.replace(message, parts=(*kept, TextPart(text=text))))
+
+
+def _unfenced(text: str) -> str:
+    stripped = text.strip()
+    if stripped.startswith("```") and "\n" in stripped:
+        return stripped.partition("\n")[2].removesuffix("```").strip()
+    return stripped
+
+
+def _problems_of(calls: list[RescuedCall]) -> str:
+    told = [f"{call.tool}: {'; '.join(call.problems[:5])}" for call in calls if call.problems]
+    return "the arguments do not fit: " + " / ".join(told) if told else ""
+
+
+def _complaint_about(calls: tuple[ToolPart, ...], tools: tuple[ToolSpec, ...]) -> str:
+    offered = {tool.name: tool for tool in tools}
+    for call in calls:
+        if call.tool not in offered:
+            return f"there is no tool {call.tool[:80]!r}; there are: {', '.join(offered) or 'none'}"
+        if call.raw_input:
+            return f"the arguments of {call.tool} are no JSON object"
+        wrong = problems(call.input, offered[call.tool].parameters)
+        if wrong:
+            return f"the arguments of {call.tool} do not fit: {'; '.join(wrong[:5])}"
+    return ""
+
+
+def _corrected(request: ModelRequest, answer: Message, complaint: str) -> ModelRequest:
+    """Add what the model wrote and what was wrong with it; calls go back as text."""
+    told = answer.text or " ".join(
+        _json({"tool": call.tool, "arguments": call.input}) for call in answer.tool_calls
+    )
+    wrote = msgspec.structs.replace(
+        answer, parts=(TextPart(text=told or "(nothing)"),), stop_reason="stop"
+    )
+    correction = Message(
+        id=new_id("msg"),
+        session_id=answer.session_id,
+        role="user",
+        parts=(TextPart(text=f"That cannot be used: {complaint}. Try again.", is_synthetic=True),),
+    )
+    return msgspec.structs.replace(request, messages=(*request.messages, wrote, correction))
+
+
+def _late_deltas(message: Message, gate: _Gate, reading: _Reading) -> list[Delta]:
+    """What the listener has not seen yet: held text, or calls that were found in it."""
+    found: list[Delta] = []
+    if message.text and (not gate.has_shown or reading.is_rescued):
+        found.append(TextDelta(message.text))
+    if reading.is_rescued or not gate.is_shown:
+        for index, call in enumerate(message.tool_calls):
+            found.append(ToolCallDelta(index, call.call_id, call.tool, _json(call.input)))
+    return found
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

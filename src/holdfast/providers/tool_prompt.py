@@ -1,0 +1,202 @@
+"""Say in words, or in a schema, what a weak model cannot be told by native tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.messages import Message, Part, TextPart, ToolPart, ToolSpec
+from holdfast.providers.json_schema import resolve, types_of
+from holdfast.providers.model import ModelRequest, ToolMode
+
+_MAX_EXAMPLE_DEPTH = 3
+
+
+def allowed_tools(request: ModelRequest) -> tuple[ToolSpec, ...]:
+    """Return the tools that this request lets the model call."""
+    if request.tool_choice == "none":
+        return ()
+    if request.tool_choice in {"auto", "required"}:
+        return request.tools
+    return tuple(tool for tool in request.tools if tool.name == request.tool_choice)
+
+
+def must_call(request: ModelRequest) -> bool:
+    """Say whether an answer without a tool call is refused."""
+    return bool(request.tools) and request.tool_choice not in {"auto", "none"}
+
+
+def rewrite(request: ModelRequest, mode: ToolMode) -> ModelRequest:
+    """Return a request without native tools that means the same.
+
+    Tools become instructions (and, for `json_schema`, the schema of the answer); earlier
+    calls and results become text.
+    """
+    tools = allowed_tools(request)
+    needs_call = must_call(request)
+    system = request.system
+    schema = request.output_schema
+    if tools:
+        told = instructions(tools, mode, needs_call=needs_call, output_schema=schema)
+        system = f"{system}\n\n{told}" if system else told
+    elif schema is not None and mode == "prompted":
+        told = f"Answer with one JSON object of this schema and nothing else:\n{_json(schema)}"
+        system = f"{system}\n\n{told}" if system else told
+    if mode == "prompted":
+        output = None
+    else:
+        output = call_schema(tools, needs_call=needs_call, answer=schema) if tools else schema
+    return msgspec.structs.replace(
+        request,
+        system=system,
+        messages=tuple(as_text(message) for message in request.messages),
+        tools=(),
+        tool_choice="auto",
+        output_schema=output,
+        output_name="tool_call" if tools else request.output_name,
+    )
+
+
+def instructions(
+    tools: Sequence[ToolSpec],
+    mode: ToolMode,
+    *,
+    needs_call: bool,
+    output_schema: JsonObject | None = None,
+) -> str:
+    """Tell a model which tools there are and how to write a call.
+
+    Without a schema that enforces the form, an example shows it. With one there is none:
+    small models copy its values.
+    """
+    lines = ["You can call these tools:"]
+    for tool in tools:
+        lines.append(f"- {tool.name}: {' '.join(tool.description.split())[:500]}")
+        lines.append(f"  arguments schema: {_json(tool.parameters)}")
+    first = tools[0]
+    if mode == "prompted":
+        example = {"tool": first.name, "arguments": example_for(first.parameters)}
+        lines.append("To call a tool, answer with one JSON object and nothing else, like this:")
+        lines.append(_json(example))
+    else:
+        lines.append("To call a tool, answer with its name and its arguments as JSON.")
+    if needs_call:
+        lines.append("You must call a tool now.")
+    elif output_schema is not None:
+        lines.append('When no tool is needed, answer with {"answer": …}, where … fits this schema:')
+        lines.append(_json(output_schema))
+    else:
+        lines.append('When no tool is needed, answer with {"answer": "your text"}.')
+    lines.append("A result of a tool comes back to you as a message; use it in your answer.")
+    return "\n".join(lines)
+
+
+def call_schema(
+    tools: Sequence[ToolSpec], *, needs_call: bool, answer: JsonObject | None = None
+) -> JsonObject:
+    """Return a schema that only a call of one of the tools fits, or an answer if allowed."""
+    definitions: JsonObject = {}
+    branches: list[JsonObject] = []
+    for number, tool in enumerate(tools):
+        branches.append(
+            {
+                "type": "object",
+                "properties": {
+                    "tool": {"const": tool.name},
+                    "arguments": _moved(tool.parameters, f"t{number}_", definitions),
+                },
+                "required": ["tool", "arguments"],
+                "additionalProperties": False,
+            }
+        )
+    if not needs_call:
+        wanted = {"type": "string"} if answer is None else _moved(answer, "a_", definitions)
+        branches.append(
+            {
+                "type": "object",
+                "properties": {"answer": wanted},
+                "required": ["answer"],
+                "additionalProperties": False,
+            }
+        )
+    schema = branches[0] if len(branches) == 1 else {"anyOf": branches}
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def as_text(message: Message) -> Message:
+    """Return a message whose tool calls and results are texts; others stay as they are."""
+    if not message.tool_calls:
+        return message
+    parts: list[Part] = []
+    for part in message.parts:
+        if not isinstance(part, ToolPart):
+            parts.append(part)
+        elif message.role == "tool":
+            told = f"failed: {part.error}" if part.state == "error" else f"gave: {part.output}"
+            parts.append(TextPart(text=f"The tool {part.tool} {told}", is_synthetic=True))
+        else:
+            call = {"tool": part.tool, "arguments": part.input}
+            parts.append(TextPart(text=_json(call)))
+    role = "user" if message.role == "tool" else message.role
+    return msgspec.structs.replace(message, role=role, parts=tuple(parts))
+
+
+def example_for(schema: object, root: object = None, depth: int = 0) -> object:
+    """Return a value of the right shape, to show a model what arguments look like."""
+    root = schema if root is None else root
+    part = resolve(schema, root)
+    if "const" in part:
+        return part["const"]
+    for key in ("enum", "examples"):
+        if isinstance(part.get(key), list) and part[key]:
+            return part[key][0]
+    if "default" in part:
+        return part["default"]
+    for key in ("anyOf", "oneOf"):
+        if isinstance(part.get(key), list) and part[key]:
+            return example_for(part[key][0], root, depth + 1)
+    kinds = types_of(part)
+    if "object" in kinds or "properties" in part:
+        named = part.get("properties")
+        required = part.get("required") or []
+        if not isinstance(named, dict) or depth > _MAX_EXAMPLE_DEPTH:
+            return {}
+        return {
+            name: example_for(inner, root, depth + 1)
+            for name, inner in named.items()
+            if name in required
+        }
+    simple: dict[str, object] = {"array": [], "integer": 1, "number": 1.5, "boolean": True}
+    return next((simple[kind] for kind in kinds if kind in simple), "text")
+
+
+def _moved(schema: JsonObject, prefix: str, definitions: JsonObject) -> JsonObject:
+    """Return a schema whose own definitions have moved to a shared place."""
+    for group in ("$defs", "definitions"):
+        own = schema.get(group)
+        if isinstance(own, dict):
+            for name, part in own.items():
+                definitions[prefix + name] = _rewritten(part, prefix)
+    kept = {key: item for key, item in schema.items() if key not in {"$defs", "definitions"}}
+    moved = _rewritten(kept, prefix)
+    return moved if isinstance(moved, dict) else {}
+
+
+def _rewritten(value: object, prefix: str) -> object:
+    if isinstance(value, dict):
+        done = {key: _rewritten(item, prefix) for key, item in value.items()}
+        reference = value.get("$ref")
+        if isinstance(reference, str):
+            for start in ("#/$defs/", "#/definitions/"):
+                if reference.startswith(start):
+                    done["$ref"] = f"#/$defs/{prefix}{reference.removeprefix(start)}"
+        return done
+    if isinstance(value, list):
+        return [_rewritten(item, prefix) for item in value]
+    return value
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.providers.json_schema import MAX_PROBLEMS, fits, problems
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 5, "pattern": "^[a-z]+$"},
+        "age": {"type": "integer", "minimum": 0, "exclusiveMaximum": 150, "multipleOf": 1},
+        "pets": {"type": "array", "items": {"$ref": "#/$defs/pet"}, "maxItems": 2, "minItems": 1,
+                 "uniqueItems": True},
+        "kind": {"enum": ["a", 1, None]},
+        "one": {"const": True},
+        "either": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "only": {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+        "both": {"allOf": [{"type": "string"}, {"minLength": 2}]},
+        "never": False,
+        "unlike": {"not": {"type": "string"}},
+        "pair": {"prefixItems": [{"type": "string"}, {"type": "integer"}]},
+        "map": {"type": "object", "additionalProperties": {"type": "integer"}, "maxProperties": 1},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+    "$defs": {"pet": {"type": "string"}, "self": {"$ref": "#/$defs/self"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"age": 149}, {"age": 3.0}, {"pets": ["x", "y"]}, {"kind": None}, {"one": True},
+     {"either": None}, {"only": 1.5}, {"both": "ab"}, {"unlike": 1}, {"pair": ["a", 1, "z"]},
+     {"map": {"x": 1}}],
+)  # fmt: skip
+def test_what_fits_has_no_problems(change: dict[str, Any]) -> None:
+    assert problems({"name": "ann", **change}, PERSON) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [({"name": ""}, "name"), ({"name": "toolong"}, "name"), ({"name": "A"}, "name"),
+     ({"name": 3}, "name"), ({"age": True}, "age"), ({"age": -1}, "age"), ({"age": 150}, "age"),
+     ({"age": 1.5}, "age"), ({"pets": []}, "pets"), ({"pets": ["x", 3]}, "pets[1]"),
+     ({"pets": ["x", "x"]}, "pets"), ({"pets": ["x", "y", "z"]}, "pets"), ({"kind": True}, "kind"),
+     ({"one": 1}, "one"), ({"either": 3}, "either"), ({"only": 1}, "only"), ({"both": "a"}, "both"),
+     ({"never": 1}, "never"), ({"unlike": "x"}, "unlike"), ({"pair": [1]}, "pair[0]"),
+     ({"map": {"x": "y"}}, "map.x"), ({"map": {"x": 1, "y": 2}}, "map"), ({"other": 1}, "other")],
+)  # fmt: skip
+def test_what_does_not_fit_is_told_with_its_place(change: dict[str, Any], place: str) -> None:
+    found = problems({"name": "ann", **change}, PERSON)
+    assert found
+    assert found[0].startswith(f"{place}:")
+
+
+def test_a_missing_field_and_a_wrong_whole_are_told() -> None:
+    assert problems({}, PERSON) == ["name: is missing"]
+    assert problems([], PERSON) == ["the value: must be object"]
+
+
+def test_circles_and_broken_references_end() -> None:
+    assert fits(1, {"$ref": "#/$defs/self", "$defs": {"self": {"$ref": "#/$defs/self"}}})
+    assert fits(1, {"$ref": "https://example.invalid/schema"})
+    deep: Any = []
+    for _ in range(100):
+        deep = [deep]
+    nested = {"$defs": {"n": {"items": {"$ref": "#/$defs/n"}}}, "$ref": "#/$defs/n"}
+    assert "nested too deeply" in problems(deep, nested)[0]
+
+
+def test_the_list_of_problems_is_bounded() -> None:
+    schema = {"type": "array", "items": {"type": "string"}}
+    assert len(problems(list(range(1000)), schema)) == MAX_PROBLEMS
+
+
+def test_a_broken_pattern_checks_nothing() -> None:
+    assert fits("x", {"type": "string", "pattern": "("})

@@ -1,0 +1,90 @@
+"""Against LiteLLM itself, with its own offline answers and against our fake server."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from holdfast.errors import LLMContextTooLong, LLMError, LLMOverloaded, LLMRateLimited, MissingExtra
+from holdfast.messages import Message, TextPart, ToolSpec
+from holdfast.providers.litellm import LiteLLMModel
+from holdfast.providers.model import Delta, Finished, ModelRequest, TextDelta, ToolCallDelta
+from holdfast.providers.wire import Secret
+from holdfast.testing.fake_server import FakeServer, Reply, ScriptedCall
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+GOAL = Message(id="m", session_id="s", role="user", parts=(TextPart(text="Hi"),))
+ADD = ToolSpec(
+    name="add",
+    description="Add",
+    parameters={"type": "object", "properties": {"a": {"type": "integer"}}},
+)
+
+
+def model(**options: Any) -> LiteLLMModel:
+    return LiteLLMModel("openai/gpt-4o-mini", key=Secret("test-key"), options=options)
+
+
+async def collect(asked: LiteLLMModel, *, deltas: bool = True, **fields: Any) -> list[Delta]:
+    request = ModelRequest(messages=(GOAL,), **fields)
+    return [delta async for delta in asked.stream(request, deltas=deltas)]
+
+
+@pytest.mark.parametrize("deltas", [True, False])
+async def test_a_text_comes_through(deltas: bool) -> None:
+    found = await collect(model(mock_response="hello there"), deltas=deltas)
+    assert isinstance(found[-1], Finished)
+    message = found[-1].message
+    assert (message.text, message.stop_reason, message.provider) == (
+        "hello there",
+        "stop",
+        "litellm",
+    )
+    assert message.usage is not None
+    assert message.usage.total > 0
+    shown = "".join(delta.text for delta in found if isinstance(delta, TextDelta))
+    assert shown == ("hello there" if deltas else "")
+
+
+@pytest.mark.parametrize("deltas", [True, False])
+async def test_tools_and_calls_come_through(deltas: bool) -> None:
+    call = ScriptedCall(name="add", arguments='{"a": 1}')
+    async with FakeServer([Reply(calls=(call,))], key="test-key") as server:
+        found = await collect(model(api_base=server.base_url), deltas=deltas, tools=(ADD,))
+        sent = server.requests[0].json
+    assert isinstance(found[-1], Finished)
+    assert [(c.tool, c.input) for c in found[-1].message.tool_calls] == [("add", {"a": 1})]
+    assert found[-1].message.stop_reason == "tool_calls"
+    assert sent["tools"][0]["function"]["name"] == "add"
+    assert any(isinstance(delta, ToolCallDelta) for delta in found) is deltas
+
+
+@pytest.mark.parametrize(
+    ("mock", "wanted"),
+    [
+        ("litellm.RateLimitError", LLMRateLimited),
+        ("litellm.ContextWindowExceededError", LLMContextTooLong),
+        ("litellm.InternalServerError", LLMOverloaded),
+    ],
+)
+async def test_errors_become_ours(mock: str, wanted: type[LLMError]) -> None:
+    with pytest.raises(wanted) as raised:
+        await collect(model(mock_response=mock))
+    assert raised.value.__cause__ is None
+    assert "test-key" not in f"{raised.value.to_dict()}"
+
+
+async def test_a_package_that_litellm_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = model(mock_response=Exception("No module named 'mcp'"))
+    with pytest.raises(MissingExtra) as raised:
+        await collect(asked)
+    assert raised.value.context["package"] == "mcp"
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    with pytest.raises(MissingExtra) as raised:
+        model()
+    assert "holdfast[litellm]" in raised.value.hint

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.errors import LLMAuthError, LLMBadRequest, LLMToolCallMissing
+from holdfast.messages import Message, TextPart, TokenUsage, ToolPart, ToolSpec
+from holdfast.providers.endpoint_memory import EndpointMemory
+from holdfast.providers.json_schema import fits
+from holdfast.providers.model import (
+    Delta,
+    Finished,
+    Model,
+    ModelRequest,
+    Restarted,
+    TextDelta,
+    ToolCallDelta,
+    ToolMode,
+)
+from holdfast.providers.tool_modes import ToolModeModel
+from holdfast.providers.tool_probe import ProbedToolModel, probe_tool_mode
+from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
+
+ADD = ToolSpec(
+    name="add",
+    description="Add two numbers",
+    parameters={
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/n"}, "b": {"$ref": "#/$defs/n"}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+        "$defs": {"n": {"type": "integer"}},
+    },
+)
+SAY = ToolSpec(name="say", description="Say", parameters={"type": "object", "properties": {}})
+CALL = '{"tool": "add", "arguments": {"a": 1, "b": 2}}'
+GOAL = Message(id="m", session_id="s", role="user", parts=(TextPart(text="Add 1 and 2"),))
+
+
+def request(**fields: Any) -> ModelRequest:
+    return ModelRequest(
+        **{"messages": (GOAL,), "tools": (ADD, SAY), "system": "Be kind.", **fields}
+    )
+
+
+async def collect(model: Model, asked: ModelRequest, *, deltas: bool = True) -> list[Delta]:
+    return [delta async for delta in model.stream(asked, deltas=deltas)]
+
+
+async def answer(model: Model, asked: ModelRequest) -> Message:
+    last = (await collect(model, asked))[-1]
+    assert isinstance(last, Finished)
+    return last.message
+
+
+def calls_of(message: Message) -> list[tuple[str, dict[str, Any]]]:
+    return [(call.tool, call.input) for call in message.tool_calls]
+
+
+async def test_json_schema_mode_lets_only_calls_and_answers_through() -> None:
+    inner = ScriptedModel(CALL)
+    model = ToolModeModel(inner, "json_schema")
+    message = await answer(model, request())
+    assert calls_of(message) == [("add", {"a": 1, "b": 2})]
+    assert message.stop_reason == "tool_calls"
+    asked = inner.requests[0]
+    assert asked.tools == ()
+    assert asked.system.startswith("Be kind.")
+    assert "add" in asked.system
+    schema = asked.output_schema
+    assert schema is not None
+    assert fits(msgspec.json.decode(CALL), schema)
+    assert fits({"answer": "yes"}, schema)
+    assert not fits({"tool": "add", "arguments": {"a": "x", "b": 2}}, schema)
+    assert not fits({"tool": "other", "arguments": {}}, schema)
+    assert model.info.tool_mode == "json_schema"
+
+
+async def test_a_demanded_call_leaves_no_way_to_answer() -> None:
+    inner = ScriptedModel(CALL)
+    await answer(ToolModeModel(inner, "json_schema"), request(tool_choice="add"))
+    schema = inner.requests[0].output_schema
+    assert not fits({"answer": "yes"}, schema)
+    assert not fits({"tool": "say", "arguments": {}}, schema)
+
+
+@pytest.mark.parametrize("mode", ["json_schema", "prompted"])
+async def test_an_answer_is_unwrapped(mode: ToolMode) -> None:
+    inner = ScriptedModel('{"answer": "It is 3."}')
+    deltas = await collect(ToolModeModel(inner, mode), request())
+    assert [d.text for d in deltas if isinstance(d, TextDelta)] == ["It is 3."]
+    assert isinstance(deltas[-1], Finished)
+    assert deltas[-1].message.text == "It is 3."
+
+
+async def test_prompted_mode_shows_an_example_and_takes_plain_words_as_answer() -> None:
+    inner = ScriptedModel("It is simply 3.")
+    deltas = await collect(ToolModeModel(inner, "prompted"), request())
+    assert inner.requests[0].output_schema is None
+    assert '{"tool":"add","arguments":{"a":1,"b":1}}' in inner.requests[0].system
+    shown = "".join(d.text for d in deltas if isinstance(d, TextDelta))
+    assert shown == "It is simply 3."
+
+
+async def test_a_call_inside_shown_words_takes_them_back() -> None:
+    inner = ScriptedModel(f"I will add: {CALL}")
+    deltas = await collect(ToolModeModel(inner, "prompted"), request())
+    kinds = [type(delta) for delta in deltas]
+    assert kinds.index(Restarted) < kinds.index(ToolCallDelta)
+    assert isinstance(deltas[-1], Finished)
+    assert calls_of(deltas[-1].message) == [("add", {"a": 1, "b": 2})]
+
+
+async def test_a_call_written_as_text_is_never_shown_as_text() -> None:
+    deltas = await collect(
+        ToolModeModel(ScriptedModel(f"```json\n{CALL}\n```"), "native"), request()
+    )
+    assert not [d for d in deltas if isinstance(d, TextDelta | Restarted)]
+    assert isinstance(deltas[-1], Finished)
+    assert calls_of(deltas[-1].message) == [("add", {"a": 1, "b": 2})]
+    assert deltas[-1].message.metadata["tool_call_rescued"] is True
+
+
+async def test_native_calls_and_json_in_prose_pass_unchanged() -> None:
+    native = ScriptedModel(tool_call("add", a=1, b=2), f"For example {CALL} would do.")
+    model = ToolModeModel(native, "native")
+    assert calls_of(await answer(model, request())) == [("add", {"a": 1, "b": 2})]
+    told = await answer(model, request())
+    assert told.tool_calls == ()
+    assert native.requests[0].tools == (ADD, SAY)
+
+
+async def test_a_demanded_call_is_asked_for_again_with_what_was_wrong() -> None:
+    wrong = '{"tool": "add", "arguments": {"a": 1}}'
+    inner = ScriptedModel("I would rather not.", wrong, CALL)
+    model = ToolModeModel(inner, "prompted")
+    deltas = await collect(model, request(tool_choice="required"))
+    assert isinstance(deltas[-1], Finished)
+    message = deltas[-1].message
+    assert calls_of(message) == [("add", {"a": 1, "b": 2})]
+    assert not [d for d in deltas if isinstance(d, TextDelta)]
+    assert "must be called" in inner.requests[1].messages[-1].text
+    assert "b: is missing" in inner.requests[2].messages[-1].text
+    used = [request.messages for request in inner.requests]
+    assert [len(messages) for messages in used] == [1, 3, 5]
+    assert message.usage is not None
+    assert message.usage.input > TokenUsage(input=1).input
+
+
+@pytest.mark.parametrize("mode", ["native", "json_schema", "prompted"])
+async def test_a_call_that_never_comes_is_an_error_after_three_attempts(mode: ToolMode) -> None:
+    inner = FunctionModel(lambda asked: "no")
+    with pytest.raises(LLMToolCallMissing) as raised:
+        await answer(ToolModeModel(inner, mode), request(tool_choice="required"))
+    assert raised.value.code == "llm.tool_call_missing"
+    assert raised.value.is_retryable is False
+    assert len(inner.requests) == 3
+
+
+async def test_a_native_call_of_an_unknown_tool_is_corrected_when_demanded() -> None:
+    inner = ScriptedModel(tool_call("sub", a=1), tool_call("add", a=1, b=2))
+    message = await answer(ToolModeModel(inner, "native"), request(tool_choice="required"))
+    assert calls_of(message) == [("add", {"a": 1, "b": 2})]
+    assert "there is no tool 'sub'" in inner.requests[1].messages[-1].text
+
+
+async def test_earlier_calls_and_results_become_text() -> None:
+    call = ToolPart(call_id="c1", tool="add", input={"a": 1, "b": 2})
+    done = ToolPart(call_id="c1", tool="add", state="completed", output="3")
+    messages = (
+        GOAL,
+        Message(id="a", session_id="s", role="assistant", parts=(call,)),
+        Message(id="t", session_id="s", role="tool", parts=(done,)),
+    )
+    inner = ScriptedModel('{"answer": "3"}')
+    await answer(ToolModeModel(inner, "json_schema"), request(messages=messages))
+    sent = inner.requests[0].messages
+    assert [message.role for message in sent] == ["user", "assistant", "user"]
+    assert msgspec.json.decode(sent[1].text) == {"tool": "add", "arguments": {"a": 1, "b": 2}}
+    assert sent[2].text == "The tool add gave: 3"
+
+
+async def test_an_answer_of_a_schema_is_checked_and_corrected() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    inner = ScriptedModel('```json\n{"n": "many"}\n```', '{"n": 3}')
+    message = await answer(
+        ToolModeModel(inner, "prompted"), request(tools=(), output_schema=schema)
+    )
+    assert message.text == '{"n":3}'
+    assert len(inner.requests) == 2
+
+
+async def test_closing_the_stream_closes_the_inner_one() -> None:
+    hold = asyncio.Event()
+    inner = ScriptedModel(Reply(text="Hello there", hold=hold))
+    stream = ToolModeModel(inner, "native").stream(request())
+    assert isinstance(await anext(stream), TextDelta)
+    assert inner.open_streams == 1
+    await stream.aclose()  # type: ignore[attr-defined]
+    assert inner.open_streams == 0
+
+
+def pretend(can: ToolMode | None) -> FunctionModel:
+    """A model that can call tools in one way only."""
+
+    def react(asked: ModelRequest) -> Any:
+        seven = '{"tool": "report_number", "arguments": {"value": 7}}'
+        if asked.tools:
+            if can == "native":
+                return tool_call("report_number", value=7)
+            return LLMBadRequest(provider="x", detail="no tools") if can else "Hm."
+        if asked.output_schema is not None:
+            return seven if can == "json_schema" else "Hm."
+        return f"Well: {seven}" if can == "prompted" else "Hm."
+
+    return FunctionModel(react)
+
+
+@pytest.mark.parametrize("mode", ["native", "json_schema", "prompted"])
+async def test_a_probe_finds_the_mode_that_works(mode: ToolMode) -> None:
+    found = await probe_tool_mode(pretend(mode))
+    assert (found.mode, found.is_working) == (mode, True)
+
+
+async def test_a_probe_of_a_model_that_cannot_says_so() -> None:
+    found = await probe_tool_mode(pretend(None))
+    assert (found.mode, found.is_working, len(found.failures)) == ("prompted", False, 3)
+
+
+async def test_a_probe_that_cannot_reach_the_model_finds_nothing_out() -> None:
+    failing = FunctionModel(lambda asked: LLMAuthError(provider="x", detail="no", key_env="X"))
+    with pytest.raises(LLMAuthError):
+        await probe_tool_mode(failing)
+
+
+async def test_the_mode_is_found_out_once_and_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints.json"
+    inner = pretend("json_schema")
+    model = ProbedToolModel(inner, EndpointMemory(path), "http://127.0.0.1:1/v1")
+    await collect(model, request(tools=()))
+    assert len(inner.requests) == 1
+    await asyncio.gather(*(collect(model, request(tool_choice="none")) for _ in range(3)))
+    assert len(inner.requests) == 1 + 2 + 3
+    assert model.info.tool_mode == "json_schema"
+    again = pretend("json_schema")
+    fresh = ProbedToolModel(again, EndpointMemory(path), "http://127.0.0.1:1/v1")
+    await collect(fresh, request(tool_choice="none"))
+    assert len(again.requests) == 1
+
+
+async def test_a_model_that_cannot_is_probed_again_by_the_next_process(tmp_path: Path) -> None:
+    memory = EndpointMemory(tmp_path / "endpoints.json")
+    model = ProbedToolModel(pretend(None), memory, "http://127.0.0.1:1/v1")
+    await collect(model, request(tool_choice="none"))
+    assert model.info.tool_mode == "prompted"
+    assert memory.tool_mode("http://127.0.0.1:1/v1", "scripted") is None
