@@ -11,21 +11,37 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
+    from holdfast.agents import Agent as Agent
+    from holdfast.agents import AgentResult as AgentResult
     from holdfast.client import AsyncClient as AsyncClient
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import TellModel as TellModel
     from holdfast.messages import Message as Message
     from holdfast.sync import Client as Client
+    from holdfast.tools import tool as tool
 
 _HOME = {
+    "Agent": "holdfast.agents",
+    "AgentResult": "holdfast.agents",
     "AsyncClient": "holdfast.client",
     "Client": "holdfast.sync",
     "HoldfastError": "holdfast.errors",
     "Message": "holdfast.messages",
     "TellModel": "holdfast.errors",
+    "tool": "holdfast.tools",
 }
 
-__all__ = ["AsyncClient", "Client", "HoldfastError", "Message", "TellModel", "__version__"]
+__all__ = [
+    "Agent",
+    "AgentResult",
+    "AsyncClient",
+    "Client",
+    "HoldfastError",
+    "Message",
+    "TellModel",
+    "__version__",
+    "tool",
+]
 
 
 def __getattr__(name: str) -> object:

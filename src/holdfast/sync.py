@@ -182,6 +182,16 @@ class Client:
     update_message_part = _forward(AsyncClient.update_message_part)
     delete_message = _forward(AsyncClient.delete_message)
 
+    register_agent = _forward(AsyncClient.register_agent)
+    get_agent = _forward(AsyncClient.get_agent)
+    list_agents = _forward(AsyncClient.list_agents)
+    remove_agent = _forward(AsyncClient.remove_agent)
+    register_tool = _forward(AsyncClient.register_tool)
+    execute_agent = _forward(AsyncClient.execute_agent)
+    stream_agent = _forward_iterator(AsyncClient.stream_agent)
+    cancel_run = _forward(AsyncClient.cancel_run)
+    get_run = _forward(AsyncClient.get_run)
+
     list_events = _forward(AsyncClient.list_events)
     count_events = _forward(AsyncClient.count_events)
     watch = _forward_iterator(AsyncClient.watch)

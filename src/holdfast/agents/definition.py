@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.sessions import PermissionRule
+from holdfast.tools import Tool
 
 Mode: TypeAlias = Literal["primary", "subagent", "all"]
 Rule: TypeAlias = PermissionRule | Mapping[str, str]
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is kept of an agent: everything but code."""
+
+    name: str
+    description: str = ""
+    mode: Mode = "primary"
+    permission: tuple[PermissionRule, ...] = ()
+    native: bool = False
+    hidden: bool = False
+    model: str = ""
+    prompt: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    steps: int = 50
+    options: JsonObject = msgspec.field(default_factory=dict)
+    allowed_tools: tuple[str, ...] = ()
+    denied_tools: tuple[str, ...] = ()
 
 
 class Agent:
     """A definition; `AgentRuntime` is what executes it.
 
     `permission` takes rules as objects or as `{"permission", "pattern", "action"}`; the last
-    one that matches wins.
+    one that matches wins. `tools` are handed over in code: each is thereby allowed, unless it
+    asks by itself or a rule says otherwise. `allowed_tools` and `denied_tools` are short for
+    rules. `output` is the type of the answer: a pydantic model, a dataclass, or any type that
+    pydantic can describe.
     """
 
     def __init__(  # noqa: PLR0913 - the fields of an agent
@@ -29,36 +52,84 @@ class Agent:
         description: str = "",
         mode: Mode = "primary",
         permission: Sequence[Rule] = (),
+        native: bool = False,
+        hidden: bool = False,
         model: str = "",
         prompt: str = "",
         temperature: float | None = None,
         top_p: float | None = None,
         steps: int = 50,
         options: JsonObject | None = None,
-        native: bool = False,
-        hidden: bool = False,
+        allowed_tools: Sequence[str] = (),
+        denied_tools: Sequence[str] = (),
+        tools: Sequence[Tool] = (),
+        output: Any = None,  # noqa: ANN401 - any type
     ) -> None:
-        """Check and keep the fields."""
-        if not name.strip():
-            raise UsageError(detail="An agent needs a name.")
-        if steps < 1:
-            raise UsageError(detail=f"Agent {name!r} needs at least one step.")
+        """Check and keep the fields.
+
+        Raises:
+            UsageError: a field cannot be meant; the message says which.
+        """
         self.name = name
         self.description = description
         self.mode = mode
         self.permission = tuple(_rule(rule, name) for rule in permission)
+        self.native = native
+        self.hidden = hidden
         self.model = model
         self.prompt = prompt
         self.temperature = temperature
         self.top_p = top_p
         self.steps = steps
         self.options = dict(options or {})
-        self.native = native
-        self.hidden = hidden
+        self.allowed_tools = tuple(allowed_tools)
+        self.denied_tools = tuple(denied_tools)
+        self.tools = tuple(tools)
+        self.output = output
+        for fault in self._faults():
+            raise UsageError(detail=f"Agent {name!r} {fault}.")
+
+    @property
+    def rules(self) -> tuple[PermissionRule, ...]:
+        """All rules in order: the written ones, then the short forms."""
+        allowed = [PermissionRule(permission=n, action="allow") for n in self.allowed_tools]
+        denied = [PermissionRule(permission=n, action="deny") for n in self.denied_tools]
+        closed = [PermissionRule(permission="*", action="deny")] if allowed else []
+        return (*self.permission, *closed, *allowed, *denied)
+
+    def names(self, tool: str) -> bool:
+        """Say whether a rule names a tool, rather than covering it by a wildcard."""
+        plain = tool.replace("_", "").casefold()
+        return any(rule.permission.replace("_", "").casefold() == plain for rule in self.rules)
+
+    def to_record(self) -> AgentRecord:
+        """Return what can be kept; tools and the output type are code and stay here."""
+        return AgentRecord(**{name: getattr(self, name) for name in AgentRecord.__struct_fields__})
+
+    @classmethod
+    def from_record(cls, record: AgentRecord) -> Agent:
+        """Make an agent from what was kept."""
+        return cls(**{name: getattr(record, name) for name in AgentRecord.__struct_fields__})
 
     def __repr__(self) -> str:
         """Name and mode."""
         return f"Agent({self.name!r}, mode={self.mode!r})"
+
+    def _faults(self) -> list[str]:
+        faults = []
+        if not self.name.strip() or len(self.name) > 64:
+            faults.append("needs a name of at most 64 characters")
+        if self.mode not in get_args(Mode):
+            faults.append(f"has the mode {self.mode!r}; it is one of {', '.join(get_args(Mode))}")
+        if self.steps < 1:
+            faults.append("needs at least one step")
+        given: tuple[object, ...] = self.tools
+        faults += [
+            f"was given {tool!r}, which is no tool; decorate it with @tool"
+            for tool in given
+            if not isinstance(tool, Tool)
+        ]
+        return faults
 
 
 def _rule(rule: Rule, agent: str) -> PermissionRule:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from holdfast.agents.definition import Agent
+from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.messages import Message, Part, TokenUsage
 from holdfast.sessions import Run, SessionManager
@@ -32,6 +34,8 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
     status: RunOutcome = "completed"
     run_id: str = ""
     session_id: str = ""
+    output: Any = None
+    """The answer as a value of the agent's output type, if it has one."""
 
 
 async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:
@@ -40,9 +44,7 @@ async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:
     return [message for message in await sessions.messages.all(session) if message.run_id == run.id]
 
 
-def summarize(
-    agent_name: str, run: Run, messages: Sequence[Message], duration: float
-) -> AgentResult:
+def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: float) -> AgentResult:
     """Make the result of a run from its messages."""
     answers = [message for message in messages if message.role == "assistant"]
     last = answers[-1] if answers else None
@@ -53,9 +55,13 @@ def summarize(
         metadata["error"] = run.error
     if run.status in ("parked", "cancelled"):
         metadata["reason"] = run.reason
+    is_done = last is not None and run.status == "completed"
+    text = last.text if last is not None and is_done else ""
+    value = OutputType(agent.output).parse(text) if is_done and agent.output is not None else None
     return AgentResult(
-        agent_name=agent_name,
-        response=last.text if last is not None and run.status == "completed" else "",
+        agent_name=agent.name,
+        response=text,
+        output=value,
         parts=last.parts if last is not None else (),
         metadata=metadata,
         tools_used=tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, run_messages, summarize
 from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
+from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.context import ContextBuilder
 from holdfast.errors import UsageError
@@ -48,6 +49,7 @@ class AgentRuntime:
         user_message: str,
         tools: ToolRegistry,
         *,
+        options: JsonObject | None = None,
         run_id: str = "",
         listener: Listener = hear_nothing,
     ) -> AgentResult:
@@ -67,8 +69,10 @@ class AgentRuntime:
         run = await services.turns.submit(session.id, message, agent=agent.name, run_id=run_id)
 
         async def handler(turn: Turn) -> Outcome:
-            return await AgentTurn(services, agent, turn, tools, listener).execute()
+            return await AgentTurn(
+                services, agent, turn, tools, listener=listener, options=options or {}
+            ).execute()
 
         run = await services.turns.run(run.id, handler)
         messages = await run_messages(services.sessions, run)
-        return summarize(agent.name, run, messages, services.clock.monotonic() - began)
+        return summarize(agent, run, messages, services.clock.monotonic() - began)

@@ -18,6 +18,8 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.agents.definition import Agent
+from holdfast.agents.output import OutputType
+from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
 from holdfast.context import ContextBuilder
 from holdfast.errors import BudgetExceeded, LLMProtocolError
@@ -35,6 +37,7 @@ from holdfast.sessions import (
     SessionManager,
     Turn,
     TurnQueue,
+    compose,
 )
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import Tool, ToolContext, ToolRegistry, Workspace
@@ -42,6 +45,8 @@ from holdfast.tools.gate import Approver, Gate, ToolPermissionFilter
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager
 from holdfast.tools.result import Parked as ParkedCall
+
+_MOST_CORRECTIONS = 2
 
 Listener: TypeAlias = Callable[[Delta | ToolPart], None]
 """Hears the pieces of an answer while they arrive, each call, and each result."""
@@ -72,7 +77,9 @@ class AgentTurn:
         agent: Agent,
         turn: Turn,
         tools: ToolRegistry,
+        *,
         listener: Listener,
+        options: JsonObject,
     ) -> None:
         """Made by the runtime, inside the session's lease."""
         self._services = services
@@ -80,8 +87,10 @@ class AgentTurn:
         self._turn = turn
         self._registry = tools
         self._listener = listener
+        self._options = {**agent.options, **options}
         self._messages: list[Message] = []
         self._steps = 0
+        self._output = OutputType(agent.output) if agent.output is not None else None
 
     async def execute(self) -> Outcome:
         """Do the next thing until nothing is left to do, or somebody asks to stop.
@@ -120,7 +129,8 @@ class AgentTurn:
                 if parked is not None:
                     return Parked(reason=parked.reason)
             elif self._is_answer(last):
-                return Completed(result={"message_id": last.id})
+                if await self._fits(last):
+                    return Completed(result={"message_id": last.id})
             elif self._steps >= self._agent.steps:
                 return Failed(error=self._out_of_steps().to_dict())
             else:
@@ -144,20 +154,23 @@ class AgentTurn:
     def _tools(self, session: Session) -> tuple[ToolExecutionManager, dict[str, Tool]]:
         """Return what executes calls, and the tools that the model may see."""
         rights = Rights(
-            agent=RuleSet(rules=self._agent.permission),
+            agent=RuleSet(rules=self._agent.rules),
             session=RuleSet(rules=session.permission),
         )
         gate = Gate(rights=rights, approver=self._services.approver)
-        visible = ToolPermissionFilter(gate).filter_tools(self._registry)
+        registry = self._registry.child(self._agent.tools, scope="agent")
+        visible = [
+            tool
+            for tool in ToolPermissionFilter(gate).filter_tools(registry)
+            if "optional" not in tool.tags or self._agent.names(tool.name)
+        ]
         context = ToolContext(
             workspace=Workspace(session.directory),
             session_id=session.id,
             run_id=self._turn.run.id,
             agent_path=(self._agent.name,),
         )
-        manager = ToolExecutionManager(
-            self._registry, recorder=self._turn, context=context, gate=gate
-        )
+        manager = ToolExecutionManager(registry, recorder=self._turn, context=context, gate=gate)
         return manager, {tool.name: tool for tool in visible}
 
     async def _take_steering(self) -> None:
@@ -177,7 +190,9 @@ class AgentTurn:
             tools=context.tool_specs,
             temperature=self._agent.temperature,
             top_p=self._agent.top_p,
-            options=self._agent.options,
+            options=self._options,
+            output_schema=self._output.schema if self._output else None,
+            output_name=self._output.name if self._output else "answer",
         )
         model = self._services.model
         finished: Finished | None = None
@@ -190,6 +205,34 @@ class AgentTurn:
             detail = "the stream ended without an answer"
             raise LLMProtocolError(provider=model.info.provider, detail=detail)
         await self._add(finished.message)
+
+    async def _fits(self, answer: Message) -> bool:
+        """Say whether an answer has the wanted type; if not, tell the model why, a few times.
+
+        Raises:
+            LLMProtocolError: it did not get it right.
+        """
+        if self._output is None:
+            return True
+        try:
+            self._output.parse(answer.text)
+            return True
+        except ValueError as error:
+            told = sum(
+                bool(message.metadata.get("output_error"))
+                for message in self._messages
+                if message.run_id == self._turn.run.id
+            )
+            if told >= _MOST_CORRECTIONS:
+                detail = f"its answer does not have the wanted form: {error}"
+                raise LLMProtocolError(
+                    provider=self._services.model.info.provider, detail=detail
+                ) from error
+            text = f"The answer does not have the wanted form. Correct it:\n{error}"
+            now = self._services.clock.now()
+            correction = compose(self._turn.session_id, "user", text, now)
+            await self._add(msgspec.structs.replace(correction, metadata={"output_error": True}))
+            return False
 
     async def _execute_calls(
         self, manager: ToolExecutionManager, message: Message, parts: list[ToolPart]

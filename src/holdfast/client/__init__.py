@@ -5,12 +5,13 @@ One file per subject; each room that the client opens adds a class of methods he
 
 from __future__ import annotations
 
+from holdfast.client.agents import AgentMethods
 from holdfast.client.messages import MessageMethods
 from holdfast.client.sessions import SessionMethods
 from holdfast.client.upkeep import UpkeepMethods
 
 
-class AsyncClient(SessionMethods, MessageMethods, UpkeepMethods):
+class AsyncClient(AgentMethods, SessionMethods, MessageMethods, UpkeepMethods):
     """Sessions, messages and everything else of one state directory.
 
     Use it as a context manager, or call `close` when done::

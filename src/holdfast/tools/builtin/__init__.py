@@ -1,7 +1,11 @@
-"""The built-in tools."""
+"""The built-in tools.
+
+Tools tagged `optional` are offered only to agents whose rules name them.
+"""
 
 from __future__ import annotations
 
+from holdfast.tools.builtin.calculator import calculator
 from holdfast.tools.builtin.edit import edit
 from holdfast.tools.builtin.glob import glob
 from holdfast.tools.builtin.grep import grep
@@ -14,4 +18,6 @@ from holdfast.tools.registry import ToolRegistry
 
 def builtin_tools() -> ToolRegistry:
     """Return a fresh registry with every built-in tool."""
-    return ToolRegistry((edit, glob, grep, list_directory, multiedit, read, write), scope="built-in")
+    return ToolRegistry(
+        (calculator, edit, glob, grep, list_directory, multiedit, read, write), scope="built-in"
+    )

@@ -1,0 +1,182 @@
+"""Agents: register, list, execute, stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeAlias
+
+from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
+from holdfast.agents.turn import Listener, hear_nothing
+from holdfast.canonical import JsonObject
+from holdfast.client.base import ClientBase
+from holdfast.messages import ToolPart
+from holdfast.providers.model import Delta, Model
+from holdfast.providers.resolve import registry_from, resolve_model
+from holdfast.sessions import Run
+from holdfast.settings import load_settings
+from holdfast.tools import Tool, ToolRegistry
+from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.gate import Approver
+
+StreamItem: TypeAlias = Delta | ToolPart | AgentResult
+"""A piece of an answer, a finished call, and at the very end the result."""
+
+
+class AgentMethods(ClientBase):
+    """What the client can do with agents."""
+
+    _agents: AgentRegistry | None = None
+    _tools: ToolRegistry | None = None
+    _models: dict[str, Model] | None = None
+    approver: Approver | None = None
+    """Who answers when a call asks; nobody unless set."""
+
+    # --- definitions ------------------------------------------------------------------
+
+    async def register_agent(self, agent: Agent) -> None:
+        """Make an agent known by its name; it is found after a restart too."""
+        await (await self._agent_registry()).register_agent(agent)
+
+    async def get_agent(self, name: str) -> Agent | None:
+        """Return an agent by name, `None` if there is none."""
+        return await (await self._agent_registry()).get_agent(name)
+
+    async def list_agents(self, *, include_hidden: bool = False) -> list[Agent]:
+        """Return all agents: built-in ones first."""
+        registry = await self._agent_registry()
+        return await registry.list_agents(include_hidden=include_hidden)
+
+    async def remove_agent(self, name: str) -> bool:
+        """Forget an agent; returns whether there was one."""
+        return await (await self._agent_registry()).remove_agent(name)
+
+    async def register_tool(self, tool: Tool) -> None:
+        """Offer a tool to every agent of this client; rules decide who may call it."""
+        self._tool_registry().register(tool)
+
+    # --- execution --------------------------------------------------------------------
+
+    async def execute_agent(
+        self,
+        agent_name: str | Agent,
+        session_id: str,
+        user_message: str,
+        options: JsonObject | None = None,
+        *,
+        run_id: str = "",
+        model: str | Model = "",
+    ) -> AgentResult:
+        """Run an agent on a message in a session and return its result.
+
+        `options` are sent to the provider as they are. The same `run_id` again returns the
+        finished result, or resumes what was interrupted.
+
+        Raises:
+            NotFound: there is no such agent or session.
+        """
+        return await self._execute(
+            agent_name, session_id, user_message, options, run_id, model, hear_nothing
+        )
+
+    async def stream_agent(
+        self,
+        agent_name: str | Agent,
+        session_id: str,
+        user_message: str,
+        options: JsonObject | None = None,
+        *,
+        run_id: str = "",
+        model: str | Model = "",
+    ) -> AsyncIterator[StreamItem]:
+        """Run an agent and yield what happens; the last item is the result.
+
+        Leaving the loop early cancels the run.
+        """
+        heard: asyncio.Queue[StreamItem | None] = asyncio.Queue()
+        work = asyncio.create_task(
+            self._execute(
+                agent_name, session_id, user_message, options, run_id, model, heard.put_nowait
+            )
+        )
+        work.add_done_callback(lambda _: heard.put_nowait(None))
+        try:
+            while (item := await heard.get()) is not None:
+                yield item
+            yield await work
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    async def cancel_run(self, run_id: str, *, reason: str = "") -> Run:
+        """Ask for a run to end; works from any process."""
+        return await (await self.turns()).cancel(run_id, reason=reason)
+
+    async def get_run(self, run_id: str) -> Run:
+        """Return a run; raises NotFound."""
+        return await (await self.turns()).get(run_id)
+
+    # --- inside -----------------------------------------------------------------------
+
+    async def _execute(
+        self,
+        agent_name: str | Agent,
+        session_id: str,
+        user_message: str,
+        options: JsonObject | None,
+        run_id: str,
+        model: str | Model,
+        listener: Listener,
+    ) -> AgentResult:
+        sessions = await self._ready()
+        agent = agent_name if isinstance(agent_name, Agent) else await self._find(agent_name)
+        session = await sessions.get_session(session_id)
+        runtime = AgentRuntime(
+            sessions,
+            self._turns,
+            model=await self._model(model or agent.model),
+            approver=self.approver,
+        )
+        return await runtime.execute_agent(
+            agent,
+            session,
+            user_message,
+            self._tool_registry(),
+            options=options or {},
+            run_id=run_id,
+            listener=listener,
+        )
+
+    async def _find(self, name: str) -> Agent:
+        return await (await self._agent_registry()).require(name)
+
+    async def _agent_registry(self) -> AgentRegistry:
+        await self._ready()
+        if self._agents is None:
+            self._agents = AgentRegistry(self._journal)
+        return self._agents
+
+    def _tool_registry(self) -> ToolRegistry:
+        if self._tools is None:
+            self._tools = builtin_tools().child(scope="project")
+        return self._tools
+
+    async def _model(self, wanted: str | Model) -> Model:
+        """Return a model, opened once per client."""
+        if not isinstance(wanted, str):
+            return wanted
+        name = wanted or self.settings.model.name or ""
+        if self._models is None:
+            self._models = {}
+        if name not in self._models:
+            resolution = await resolve_model(registry_from(load_settings()), name)
+            self._models[name] = resolution.model
+        return self._models[name]
+
+    async def close(self) -> None:
+        """Give back connections to models, then close the rest."""
+        for model in (self._models or {}).values():
+            await model.close()
+        self._models = None
+        await super().close()
