@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
-    from holdfast.agents import Agent as Agent
     from holdfast.agents import AgentResult as AgentResult
+    from holdfast.cli.approve import ask_in_terminal as ask_in_terminal
     from holdfast.client import AsyncClient as AsyncClient
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import TellModel as TellModel
+    from holdfast.front import Agent as Agent
     from holdfast.messages import Message as Message
     from holdfast.sync import Client as Client
     from holdfast.tools import tool as tool
 
 _HOME = {
-    "Agent": "holdfast.agents",
+    "Agent": "holdfast.front",
     "AgentResult": "holdfast.agents",
     "AsyncClient": "holdfast.client",
     "Client": "holdfast.sync",
     "HoldfastError": "holdfast.errors",
     "Message": "holdfast.messages",
     "TellModel": "holdfast.errors",
+    "ask_in_terminal": "holdfast.cli.approve",
     "tool": "holdfast.tools",
 }
 
@@ -40,6 +42,7 @@ __all__ = [
     "Message",
     "TellModel",
     "__version__",
+    "ask_in_terminal",
     "tool",
 ]
 

@@ -9,8 +9,10 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
+from holdfast.providers.model import Model
 from holdfast.sessions import PermissionRule
 from holdfast.tools import Tool
+from holdfast.tools.gate import Approver
 
 Mode: TypeAlias = Literal["primary", "subagent", "all"]
 Rule: TypeAlias = PermissionRule | Mapping[str, str]
@@ -42,7 +44,7 @@ class Agent:
     one that matches wins. `tools` are handed over in code: each is thereby allowed, unless it
     asks by itself or a rule says otherwise. `allowed_tools` and `denied_tools` are short for
     rules. `output` is the type of the answer: a pydantic model, a dataclass, or any type that
-    pydantic can describe.
+    pydantic can describe. `approve` answers when one of its calls asks.
     """
 
     def __init__(  # noqa: PLR0913 - the fields of an agent
@@ -54,7 +56,7 @@ class Agent:
         permission: Sequence[Rule] = (),
         native: bool = False,
         hidden: bool = False,
-        model: str = "",
+        model: str | Model = "",
         prompt: str = "",
         temperature: float | None = None,
         top_p: float | None = None,
@@ -64,6 +66,7 @@ class Agent:
         denied_tools: Sequence[str] = (),
         tools: Sequence[Tool] = (),
         output: Any = None,  # noqa: ANN401 - any type
+        approve: Approver | None = None,
     ) -> None:
         """Check and keep the fields.
 
@@ -86,6 +89,7 @@ class Agent:
         self.denied_tools = tuple(denied_tools)
         self.tools = tuple(tools)
         self.output = output
+        self.approve = approve
         for fault in self._faults():
             raise UsageError(detail=f"Agent {name!r} {fault}.")
 
@@ -103,7 +107,7 @@ class Agent:
         return any(rule.permission.replace("_", "").casefold() == plain for rule in self.rules)
 
     def to_record(self) -> AgentRecord:
-        """Return what can be kept; tools and the output type are code and stay here."""
+        """Return what can be kept; tools, output type and approver are code and stay here."""
         return AgentRecord(**{name: getattr(self, name) for name in AgentRecord.__struct_fields__})
 
     @classmethod

@@ -35,3 +35,7 @@ def _ask(request: ApprovalRequest) -> ApprovalAnswer | None:
         return None
     is_yes = answer.strip().lower() in ("y", "yes")
     return ApprovalAnswer(verdict="allow" if is_yes else "deny", by=getpass.getuser())
+
+
+ask_in_terminal = AskInTerminal()
+"""Pass it as `approve=` to have calls that ask put before whoever sits at the terminal."""

@@ -19,6 +19,8 @@ from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.gate import Approver
 
+_TITLE = 60
+
 StreamItem: TypeAlias = Delta | ToolPart | AgentResult
 """A piece of an answer, a finished call, and at the very end the result."""
 
@@ -69,7 +71,8 @@ class AgentMethods(ClientBase):
     ) -> AgentResult:
         """Run an agent on a message in a session and return its result.
 
-        `options` are sent to the provider as they are. The same `run_id` again returns the
+        An empty `session_id` means the session of `run_id` if there is such a run, or else a
+        new one. `options` are sent to the provider as they are. The same `run_id` again returns the
         finished result, or resumes what was interrupted.
 
         Raises:
@@ -131,12 +134,14 @@ class AgentMethods(ClientBase):
     ) -> AgentResult:
         sessions = await self._ready()
         agent = agent_name if isinstance(agent_name, Agent) else await self._find(agent_name)
-        session = await sessions.get_session(session_id)
+        session = await sessions.get_session(
+            session_id or await self._session_for(user_message, run_id)
+        )
         runtime = AgentRuntime(
             sessions,
             self._turns,
             model=await self._model(model or agent.model),
-            approver=self.approver,
+            approver=agent.approve or self.approver,
         )
         return await runtime.execute_agent(
             agent,
@@ -147,6 +152,15 @@ class AgentMethods(ClientBase):
             run_id=run_id,
             listener=listener,
         )
+
+    async def _session_for(self, message: str, run_id: str) -> str:
+        known = await self._turns.find(run_id) if run_id else None
+        if known is not None:
+            return known.session_id
+        sessions = await self._ready()
+        title = " ".join(message.split())[:_TITLE] or "A run without words"
+        session = await sessions.create_session(title, directory=self.settings.workspace)
+        return session.id
 
     async def _find(self, name: str) -> Agent:
         return await (await self._agent_registry()).require(name)

@@ -1,0 +1,71 @@
+"""The first hour: an Agent that runs itself.
+
+The same engine as everything else: each method opens a client, or takes yours, and calls
+`execute_agent`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from holdfast import agents
+from holdfast.agents import AgentResult
+from holdfast.client import AsyncClient
+from holdfast.client.agents import StreamItem
+from holdfast.sync import Client
+
+
+class Agent(agents.Agent):
+    """An agent with `run`, `run_sync` and `stream`::
+
+        agent = Agent("helper", model="openai:gpt-5.2", tools=[my_tool])
+        print(agent.run_sync("Do it", run_id="job-1").response)
+
+    Without a `session` each run begins one; with a `run_id` the same call again returns the
+    finished result, or goes on where a crash left it.
+    """
+
+    async def run(
+        self,
+        message: str,
+        *,
+        session: str = "",
+        run_id: str = "",
+        client: AsyncClient | None = None,
+    ) -> AgentResult:
+        """Run on a message and return the result."""
+        async with _borrowed(client) as opened:
+            return await opened.execute_agent(self, session, message, run_id=run_id)
+
+    def run_sync(
+        self, message: str, *, session: str = "", run_id: str = "", client: Client | None = None
+    ) -> AgentResult:
+        """Do the same as `run`, blocking; works inside a running event loop too."""
+        if client is not None:
+            return client.execute_agent(self, session, message, run_id=run_id)
+        with Client() as opened:
+            return opened.execute_agent(self, session, message, run_id=run_id)
+
+    async def stream(
+        self,
+        message: str,
+        *,
+        session: str = "",
+        run_id: str = "",
+        client: AsyncClient | None = None,
+    ) -> AsyncIterator[StreamItem]:
+        """Run on a message and yield what happens; the last item is the result."""
+        async with _borrowed(client) as opened:
+            async for item in opened.stream_agent(self, session, message, run_id=run_id):
+                yield item
+
+
+@contextlib.asynccontextmanager
+async def _borrowed(client: AsyncClient | None) -> AsyncIterator[AsyncClient]:
+    """Use the caller's client and leave it open, or open one for this call."""
+    if client is not None:
+        yield client
+        return
+    async with AsyncClient() as opened:
+        yield opened
