@@ -7,7 +7,7 @@ The same engine as everything else: each method opens a client, or takes yours, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from holdfast import agents
 from holdfast.agents import AgentResult
@@ -54,11 +54,14 @@ class Agent(agents.Agent):
         session: str = "",
         run_id: str = "",
         client: AsyncClient | None = None,
-    ) -> AsyncIterator[StreamItem]:
+    ) -> AsyncGenerator[StreamItem, None]:
         """Run on a message and yield what happens; the last item is the result."""
         async with _borrowed(client) as opened:
-            async for item in opened.stream_agent(self, session, message, run_id=run_id):
-                yield item
+            items = opened.stream_agent(self, session, message, run_id=run_id)
+            # Leaving early must cancel the run now, not when the garbage is collected.
+            async with contextlib.aclosing(items):
+                async for item in items:
+                    yield item
 
 
 @contextlib.asynccontextmanager

@@ -192,6 +192,10 @@ class Client:
     cancel_run = _forward(AsyncClient.cancel_run)
     get_run = _forward(AsyncClient.get_run)
 
+    open_questions = _forward(AsyncClient.open_questions)
+    decide_outcome = _forward(AsyncClient.decide_outcome)
+    answer_question = _forward(AsyncClient.answer_question)
+
     list_events = _forward(AsyncClient.list_events)
     count_events = _forward(AsyncClient.count_events)
     watch = _forward_iterator(AsyncClient.watch)

@@ -11,7 +11,7 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -197,10 +197,15 @@ class AgentTurn:
         model = self._services.model
         finished: Finished | None = None
         stream = model.stream(request, deltas=self._listener is not hear_nothing)
-        async for delta in stream:
-            if isinstance(delta, Finished):
-                finished = delta
-            self._listener(delta)
+        try:
+            async for delta in stream:
+                if isinstance(delta, Finished):
+                    finished = delta
+                self._listener(delta)
+        finally:
+            # A stream that was left half-way keeps its connection until it is closed.
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
         if finished is None:
             detail = "the stream ended without an answer"
             raise LLMProtocolError(provider=model.info.provider, detail=detail)

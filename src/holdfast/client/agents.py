@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TypeAlias
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
@@ -91,7 +91,7 @@ class AgentMethods(ClientBase):
         *,
         run_id: str = "",
         model: str | Model = "",
-    ) -> AsyncIterator[StreamItem]:
+    ) -> AsyncGenerator[StreamItem, None]:
         """Run an agent and yield what happens; the last item is the result.
 
         Leaving the loop early cancels the run.

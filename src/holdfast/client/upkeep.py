@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
 from holdfast.canonical import JsonObject
@@ -38,14 +39,15 @@ class UpkeepMethods(ClientBase):
         patterns: Sequence[str] = ("*",),
         session_id: str = "",
         until: Callable[[Event], bool] | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Yield events as they are stored, here or in another process, without gaps."""
         await self._ready()
         feed = self._journal.subscribe(
             after=after, patterns=patterns, session_id=session_id, until=until
         )
-        async for event in feed:
-            yield event
+        async with contextlib.aclosing(feed):
+            async for event in feed:
+                yield event
 
     async def verify(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -141,7 +141,7 @@ class Journal:
         patterns: Sequence[str] = ("*",),
         session_id: str = "",
         until: Callable[[Event], bool] | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Yield events as they are stored, here or in another process, in order of `seq`.
 
         Starts after the given `seq` (0: from the beginning; `None`: from now on) and never

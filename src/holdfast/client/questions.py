@@ -1,0 +1,116 @@
+"""What waits for a person: calls whose outcome nobody knows, and questions of agents."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.client.base import ClientBase
+from holdfast.errors import NotFound
+from holdfast.journal import Condition, RowQuery
+from holdfast.sessions import Run
+from holdfast.sessions.projections import RUNS
+from holdfast.tools import ToolResult
+from holdfast.tools.events import ToolAnswered, ToolOutcomeDecided
+from holdfast.tools.ledger import CallRecord, read_records
+
+
+class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that waits for a person; `reason` says for what."""
+
+    session_id: str
+    run_id: str
+    call_id: str
+    tool: str
+    reason: str
+    request: JsonObject
+
+
+class QuestionMethods(ClientBase):
+    """What the client can do about calls that wait for a person."""
+
+    async def open_questions(self) -> list[OpenQuestion]:
+        """Return everything that waits for a person, oldest run first."""
+        await self._ready()
+        query = RowQuery(
+            projection=RUNS,
+            where=(Condition("status", "=", "parked"),),
+            order="time_queued",
+            limit=1000,
+        )
+        found: list[OpenQuestion] = []
+        for keyed in await self._journal.rows(query):
+            run = keyed.row
+            records = await read_records(self._journal, run.session_id, after=run.queued_at)
+            found += [
+                _question(run, call_id, record)
+                for call_id, record in records.items()
+                if record.is_waiting
+            ]
+        return found
+
+    async def decide_outcome(
+        self,
+        session_id: str,
+        call_id: str,
+        verdict: Literal["happened", "not_happened", "abort"],
+        *,
+        by: str,
+        result: str = "",
+    ) -> Run:
+        """Say what became of a call whose outcome a crash left unknown; its run goes on.
+
+        `happened` takes the result to show to the model; `not_happened` lets the call run
+        again; `abort` tells the model that it was given up.
+
+        Raises:
+            NotFound: no such call waits for a verdict.
+        """
+        question = await self._waiting(session_id, call_id, "unknown_outcome")
+        decided = ToolOutcomeDecided(
+            call_id=call_id,
+            verdict=verdict,
+            decided_by=by,
+            result=ToolResult(result) if result else None,
+        )
+        await self._journal.append(session_id, [decided])
+        return await self._turns.wake(question.run_id, cause=f"{by} said: {verdict}")
+
+    async def answer_question(self, session_id: str, call_id: str, answer: str, *, by: str) -> Run:
+        """Answer an agent's question; its run goes on with the answer as the result.
+
+        Raises:
+            NotFound: no such call waits for an answer.
+        """
+        question = await self._waiting(session_id, call_id, "")
+        answered = ToolAnswered(call_id=call_id, answered_by=by, result=ToolResult(answer))
+        await self._journal.append(session_id, [answered])
+        return await self._turns.wake(question.run_id, cause=f"{by} answered")
+
+    async def _waiting(self, session_id: str, call_id: str, reason: str) -> OpenQuestion:
+        for question in await self.open_questions():
+            is_it = (question.session_id, question.call_id) == (session_id, call_id)
+            if is_it and reason in ("", question.reason):
+                return question
+        raise NotFound(kind="open question", value=call_id)
+
+
+def _question(run: Run, call_id: str, record: CallRecord) -> OpenQuestion:
+    if record.parked is not None and record.answered is None:
+        tool, reason, request = record.parked.tool, record.parked.reason, record.parked.request
+    else:
+        assert record.unknown is not None
+        tool, reason = record.unknown.tool, "unknown_outcome"
+        request = {"question": record.unknown.question}
+        if record.started is not None:
+            request["arguments"] = record.started.intent.arguments
+    return OpenQuestion(
+        session_id=run.session_id,
+        run_id=run.id,
+        call_id=call_id,
+        tool=tool,
+        reason=reason,
+        request=request,
+    )

@@ -1,0 +1,146 @@
+"""A run that was interrupted goes on, and no effect happens twice or unseen."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast import Agent, AsyncClient, tool
+from holdfast.providers.model import TextDelta
+from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.tools import Intent, Reconciliation, Tool, ToolContext, ToolResult
+from holdfast.tools.effects import Effect
+
+
+class Shop:
+    """The outside world: charges that happened, by idempotency key."""
+
+    def __init__(self) -> None:
+        self.charges: list[str] = []
+        self.calls = 0
+
+    def tool(self, effect: Effect, *, dies: bool) -> Tool:
+        async def charge(amount: int, context: ToolContext) -> str:
+            """Charge the customer."""
+            self.calls += 1
+            if effect != "idempotent" or context.idempotency_key not in self.charges:
+                self.charges.append(context.idempotency_key)
+            if dies and self.calls == 1:
+                raise _Died
+            return f"charged {amount}"
+
+        async def reconcile(intent: Intent, context: ToolContext) -> Reconciliation:
+            if intent.idempotency_key in self.charges:
+                return Reconciliation(verdict="happened", result=ToolResult("charged before"))
+            return Reconciliation(verdict="not_happened")
+
+        if effect == "reconcile":
+            return tool(effect=effect, reconcile=reconcile)(charge)
+        return tool(effect=effect)(charge)
+
+
+class _Died(BaseException):
+    """Stands for the end of the process: nothing of ours may catch it."""
+
+
+async def _die_during_charge(path: Path, shop: Shop, effect: Effect) -> None:
+    """Run until the charge has happened and its result is not recorded, then vanish."""
+    client = AsyncClient(path)
+    agent = Agent(
+        "seller",
+        model=ScriptedModel(tool_call("charge", amount=5)),
+        tools=[shop.tool(effect, dies=True)],
+    )
+    with pytest.raises(BaseException) as caught:
+        await agent.run("sell", run_id="job", client=client)
+    assert _holds(caught.value, _Died)
+    # What a dead process leaves behind: a lease that nobody renews.
+    journal = await client.journal()
+    for head in await journal.store.heads():
+        await journal.store.release(head.session_id, head.epoch)
+    await client.close()
+
+
+def _holds(error: BaseException, kind: type[BaseException]) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_holds(inner, kind) for inner in error.exceptions)
+    return isinstance(error, kind)
+
+
+@pytest.mark.parametrize(
+    ("effect", "calls", "answer"),
+    [("idempotent", 2, "charged 5"), ("reconcile", 1, "charged before")],
+)
+async def test_interrupted_charge_happens_once(
+    tmp_path: Path, effect: Effect, calls: int, answer: str
+) -> None:
+    shop = Shop()
+    await _die_during_charge(tmp_path, shop, effect)
+    model = ScriptedModel("sold")
+    agent = Agent("seller", model=model, tools=[shop.tool(effect, dies=False)])
+    async with AsyncClient(tmp_path) as client:
+        result = await agent.run("sell", run_id="job", client=client)
+    assert (result.response, len(shop.charges), shop.calls) == ("sold", 1, calls)
+    [part] = model.requests[0].messages[-1].tool_calls
+    assert part.output == answer
+
+
+@pytest.mark.parametrize(
+    ("verdict", "calls", "state"),
+    [("happened", 1, "completed"), ("not_happened", 2, "completed"), ("abort", 1, "error")],
+)
+async def test_unsafe_charge_is_put_before_a_person(
+    tmp_path: Path, verdict: str, calls: int, state: str
+) -> None:
+    shop = Shop()
+    await _die_during_charge(tmp_path, shop, "unsafe")
+    model = ScriptedModel("sold")
+    agent = Agent("seller", model=model, tools=[shop.tool("unsafe", dies=False)])
+    async with AsyncClient(tmp_path) as client:
+        parked = await agent.run("sell", run_id="job", client=client)
+        assert (parked.status, parked.metadata["reason"]) == ("parked", "unknown_outcome")
+        assert shop.calls == 1
+        [question] = await client.open_questions()
+        assert question.tool == "charge"
+        await client.decide_outcome(
+            parked.session_id, question.call_id, verdict, by="tester", result="told by a person"
+        )
+        result = await agent.run("sell", run_id="job", client=client)
+        assert await client.open_questions() == []
+    assert (result.response, shop.calls) == ("sold", calls)
+    [part] = model.requests[0].messages[-1].tool_calls
+    assert part.state == state
+
+
+async def test_completed_model_call_and_tool_are_not_repeated_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    runs = []
+
+    @tool(effect="unsafe")
+    async def note(text: str) -> str:
+        """Note something."""
+        runs.append(text)
+        return "noted"
+
+    first = AsyncClient(tmp_path)
+    model = ScriptedModel(
+        tool_call("note", text="once"), Reply(text="half of", hold=asyncio.Event())
+    )
+    stream = Agent("a", model=model, tools=[note]).stream("go", run_id="job", client=first)
+    async for item in stream:
+        if isinstance(item, TextDelta):
+            break
+    # The process vanishes here: its lease runs out, its task never writes again.
+    journal = await first.journal()
+    for head in await journal.store.heads():
+        await journal.store.release(head.session_id, head.epoch)
+    async with AsyncClient(tmp_path) as second:
+        other = ScriptedModel("done")
+        agent = Agent("a", model=other, tools=[note])
+        result = await agent.run("go", run_id="job", client=second)
+    assert (result.response, runs, len(other.requests)) == ("done", ["once"], 1)
+    await stream.aclose()
+    await first.close()
