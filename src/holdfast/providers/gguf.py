@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import clock
-from holdfast.errors import LLMError, MissingExtra, NotFound, UsageError
+from holdfast.errors import LLMError, MissingExtra, UsageError
 from holdfast.ids import random_token
 from holdfast.providers.model import Delta, ModelInfo, ModelRequest
 from holdfast.providers.tokens import TokenCounter
@@ -43,14 +43,13 @@ def check_gguf(path: Path) -> None:
     """Refuse a file that cannot be a GGUF model, before anything is loaded.
 
     Raises:
-        NotFound: there is no such file.
-        UsageError: it is not a GGUF file, or cannot be read.
+        UsageError: it does not exist, cannot be read, or is not a GGUF file.
     """
     try:
         with path.open("rb") as file:
             start = file.read(len(_MAGIC))
     except FileNotFoundError:
-        raise NotFound(kind="model file", value=str(path)) from None
+        raise UsageError(detail=f"There is no model file {path}.") from None
     except OSError as error:
         raise UsageError(detail=f"{path} cannot be read: {error.strerror}") from error
     if start != _MAGIC:
@@ -76,8 +75,7 @@ class GgufModel:
 
         Raises:
             MissingExtra: the extra `local` is not installed.
-            NotFound: there is no such file.
-            UsageError: the file is not a GGUF model.
+            UsageError: there is no such file, or it is not a GGUF model.
         """
         require_xllamacpp()
         check_gguf(path)

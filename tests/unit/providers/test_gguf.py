@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import LLMError, MissingExtra, NotFound, UsageError
+from holdfast.errors import LLMError, MissingExtra, UsageError
 from holdfast.messages import Message, TextPart
 from holdfast.providers.gguf import GgufModel, check_gguf
 from holdfast.providers.model import ModelRequest
@@ -29,7 +29,7 @@ def test_a_missing_extra_is_named(broken: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_file_that_is_no_model_is_refused_before_loading(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(UsageError):
         check_gguf(tmp_path / "none.gguf")
     with pytest.raises(UsageError):
         check_gguf(tmp_path)

@@ -197,5 +197,5 @@ async def test_a_model_is_made_from_one_line(tmp_path: Path) -> None:
     model = await create_model(f"gguf:{path}", registry=registry())
     assert model.info.tool_mode == "json_schema"
     assert isinstance(model.inner, GgufModel)  # type: ignore[attr-defined]
-    with pytest.raises(NotFound):
+    with pytest.raises(UsageError):
         await create_model(f"gguf:{tmp_path}/none.gguf", registry=registry())

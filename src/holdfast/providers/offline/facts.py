@@ -30,7 +30,7 @@ class Facts(NamedTuple):
 def plain_lines(output: str) -> str:
     """Return a file's text without the line numbers that a tool put before each line."""
     text = harmless(output)
-    lines = text.splitlines()
+    lines = [line for line in text.splitlines() if not line.startswith("(more lines follow")]
     numbered = [line for line in lines if line.strip()]
     if numbered and sum(bool(_NUMBERED.match(line)) for line in numbered) >= 0.8 * len(numbered):
         lines = [_NUMBERED.sub("", line) for line in lines]

@@ -15,6 +15,9 @@ _GLYPHS = re.compile(r"^(?P<lead>(?:[\s│|]*)(?:[├└`+][─\-]{1,3}\s?|[-*�
 _NOISE = re.compile(
     r"^\(.*\)$|^\.{3}|^…|^\d+ (?:director|file|entr|item)|truncated|^total \d+$", re.I
 )
+_CUT = re.compile(
+    r"truncated|\bmore (?:files|entries|results)\b|^\(the first \d+ |^…|^\.\.\.|/…$", re.I | re.M
+)
 _SIZE = re.compile(r"\s+(?:\(?\d[\d.,]*\s?(?:[kMG]i?)?B?(?:ytes)?\)?|\[\d+\])$")
 
 
@@ -33,9 +36,7 @@ def read_listing(output: str) -> Listing:
     if from_json is not None:
         return from_json
     lines = text.splitlines()[:_MAX_LINES]
-    is_cut = bool(
-        re.search(r"truncated|\bmore (?:files|entries|results)\b|^…|^\.\.\.", text, re.I | re.M)
-    )
+    is_cut = bool(_CUT.search(text))
     entries = [
         _entry(line)
         for line in lines
@@ -49,7 +50,9 @@ def _entry(line: str) -> tuple[int, str]:
     expanded = line[:_MAX_LINE].expandtabs(4).rstrip()
     match = _GLYPHS.match(expanded)
     lead, name = (match["lead"], match["name"]) if match else ("", expanded)
-    return len(lead), _SIZE.sub("", name.strip()).removeprefix("./") or name.strip()
+    # Our own tool marks directories that it did not open with /… and links with @.
+    plain = _SIZE.sub("", name.strip()).removesuffix("…").removesuffix("@")
+    return len(lead), plain.removeprefix("./") or plain
 
 
 def _without_root(entries: list[tuple[int, str]]) -> list[tuple[int, str]]:

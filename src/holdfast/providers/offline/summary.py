@@ -48,6 +48,7 @@ _NOTABLE = (
     "license", "licence", "contributing", "changelog", "security", "dockerfile", "compose.y",
     "docker-compose", "agents.md", ".github/workflows", "requirements", "tsconfig", ".env.example",
 )  # fmt: skip
+_NO_HITS = ("found ", "no match", "no line matches", "no files", "no results", "(")
 _MAX_LISTED = 25
 _MAX_HITS = 40
 _MAX_LINE = 200
@@ -134,7 +135,7 @@ def hit_lines(output: str) -> list[str]:
     for line in harmless(output).splitlines():
         stripped = line.strip()
         lowered = stripped.lower()
-        if stripped and not lowered.startswith(("found ", "no match", "no files", "(")):
+        if stripped and not lowered.startswith(_NO_HITS):
             found.append(stripped[:_MAX_LINE])
     return found
 

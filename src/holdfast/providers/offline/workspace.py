@@ -11,6 +11,7 @@ from holdfast.providers.offline.intent import Intent
 from holdfast.providers.offline.listing import Listing, read_listing
 from holdfast.providers.offline.summary import (
     file_report,
+    hit_lines,
     search_report,
     workspace_report,
 )
@@ -152,4 +153,4 @@ def _was_made(conversation: Conversation, call: Call) -> bool:
 
 
 def _is_empty(step: Step) -> bool:
-    return bool(step.failure) or not step.output.strip() or "no match" in step.output.lower()[:200]
+    return bool(step.failure) or not hit_lines(step.output)

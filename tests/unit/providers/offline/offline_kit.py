@@ -120,7 +120,7 @@ def folder_tools(root: Path) -> Callable[[str, JsonObject], str]:
                 ):
                     if re.search(given["pattern"], line):
                         hits.append(f"{path.relative_to(root)}:{number}: {line}")
-            return "\n".join(hits) or "No matches found"
+            return "\n".join(hits) or f"No line matches {given['pattern']!r}."
         raise ValueError(f"{tool} is not for this test")
 
     return run

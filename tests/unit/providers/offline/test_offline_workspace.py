@@ -181,6 +181,7 @@ async def test_foreign_tools_are_used_by_what_they_take(project: Path) -> None:
     [
         "a.py\nsrc/\n  b.py\n  deep/\n    c.md\n",
         "./a.py\n./src/b.py\n./src/deep/c.md",
+        "./\n  src/\n    deep/\n      c.md\n    b.py\n  a.py@",
         "/root/x/\n  a.py\n  src/\n    b.py\n    deep/\n      c.md",
         ".\n├── a.py\n└── src\n    ├── b.py\n    └── deep\n        └── c.md\n\n3 files",
         '["a.py", "src/b.py", "src/deep/c.md"]',
@@ -192,6 +193,14 @@ def test_listings_of_any_form_name_the_same_files(output: str) -> None:
     listing = read_listing(output)
     assert set(listing.files) == {"a.py", "src/b.py", "src/deep/c.md"}
     assert {"src", "src/deep"} <= set(listing.directories) | {"src/deep"}
+
+
+def test_a_listing_that_was_cut_says_so() -> None:
+    cut = read_listing(
+        "./\n  src/…\n  a.py\n(the first 2 entries; list a directory below for more)"
+    )
+    assert (cut.files, cut.directories, cut.is_cut) == (("a.py",), ("src",), True)
+    assert read_listing("./\n  a.py").is_cut is False
 
 
 def test_a_real_tree_is_read_back(tmp_path: Path) -> None:
