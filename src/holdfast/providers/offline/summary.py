@@ -49,6 +49,7 @@ _NOTABLE = (
     "docker-compose", "agents.md", ".github/workflows", "requirements", "tsconfig", ".env.example",
 )  # fmt: skip
 _NO_HITS = ("found ", "no match", "no line matches", "no files", "no results", "(")
+_PROSE = (".md", ".rst", ".txt", ".html", ".json")
 _MAX_LISTED = 25
 _MAX_HITS = 40
 _MAX_LINE = 200
@@ -205,7 +206,9 @@ def _commands(facts: Sequence[tuple[str, Facts]]) -> list[str]:
 
 def _entry_points(conversation: Conversation, box: Toolbox) -> list[str]:
     steps = [step for step in conversation.steps if box.role_of(step.tool) == "grep"]
-    hits = [line for step in steps if not step.failure for line in hit_lines(step.output)]
+    found = [line for step in steps if not step.failure for line in hit_lines(step.output)]
+    # An example in a page of the docs is no entry point.
+    hits = [line for line in found if not line.partition(":")[0].endswith(_PROSE)]
     if not hits:
         return []
     more = [f"- … and {len(hits) - 12} more lines"] if len(hits) > 12 else []
