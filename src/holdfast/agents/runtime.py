@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, run_messages, summarize
-from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
+from holdfast.agents.turn import (
+    AgentTurn,
+    Charge,
+    Listener,
+    Services,
+    hear_nothing,
+    without_cost,
+)
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.context import ContextBuilder
@@ -30,15 +37,20 @@ class AgentRuntime:
         model: Model,
         context_builder: ContextBuilder | None = None,
         approver: Approver | None = None,
+        charge: Charge = without_cost,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Run agents of these sessions with this model; nobody approves unless given."""
+        """Run agents of these sessions with this model; nobody approves unless given.
+
+        `charge` writes into each answer what it cost.
+        """
         self._services = Services(
             sessions=sessions,
             turns=turns,
             model=model,
             context=context_builder or ContextBuilder(sessions),
             approver=approver or NobodyApproves(),
+            charge=charge,
             clock=clock,
         )
 

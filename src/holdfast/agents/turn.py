@@ -11,7 +11,7 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,7 +26,9 @@ from holdfast.errors import BudgetExceeded, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import Message, ToolPart
 from holdfast.policy import Rights, RuleSet
+from holdfast.providers.events import hearing_events
 from holdfast.providers.model import Delta, Finished, Model, ModelRequest
+from holdfast.providers.wrapper import opened
 from holdfast.sessions import (
     Cancelled,
     Completed,
@@ -52,6 +54,15 @@ Listener: TypeAlias = Callable[[Delta | ToolPart], None]
 """Hears the pieces of an answer while they arrive, each call, and each result."""
 
 
+Charge: TypeAlias = Callable[[Message], Message]
+"""Writes into an answer what it cost."""
+
+
+def without_cost(message: Message) -> Message:
+    """Nobody counts."""
+    return message
+
+
 def hear_nothing(_: Delta | ToolPart) -> None:
     """Nobody listens."""
 
@@ -65,6 +76,7 @@ class Services:
     model: Model
     context: ContextBuilder
     approver: Approver
+    charge: Charge
     clock: Clock
 
 
@@ -194,22 +206,24 @@ class AgentTurn:
             output_schema=self._output.schema if self._output else None,
             output_name=self._output.name if self._output else "answer",
         )
+        with hearing_events() as heard:
+            try:
+                answer = await self._answer(request)
+            finally:
+                if heard:
+                    await self._turn.append(*heard, agent_path=self._agent.name)
+        await self._add(self._services.charge(answer))
+
+    async def _answer(self, request: ModelRequest) -> Message:
+        """Return the model's answer, and let the listener hear its pieces."""
         model = self._services.model
-        finished: Finished | None = None
-        stream = model.stream(request, deltas=self._listener is not hear_nothing)
-        try:
+        async with opened(model, request, self._listener is not hear_nothing) as stream:
             async for delta in stream:
-                if isinstance(delta, Finished):
-                    finished = delta
                 self._listener(delta)
-        finally:
-            # A stream that was left half-way keeps its connection until it is closed.
-            if isinstance(stream, AsyncGenerator):
-                await stream.aclose()
-        if finished is None:
-            detail = "the stream ended without an answer"
-            raise LLMProtocolError(provider=model.info.provider, detail=detail)
-        await self._add(finished.message)
+                if isinstance(delta, Finished):
+                    return delta.message
+        detail = "the stream ended without an answer"
+        raise LLMProtocolError(provider=model.info.provider, detail=detail)
 
     async def _fits(self, answer: Message) -> bool:
         """Say whether an answer has the wanted type; if not, tell the model why, a few times.

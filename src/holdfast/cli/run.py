@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 
 import click
 import msgspec
 
-from holdfast.agents import Agent, AgentResult, AgentRuntime, builtin_agents
+from holdfast.agents import AgentResult
 from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Command, Invocation, pass_invocation
 from holdfast.cli.output import emit, paint, printable, say
 from holdfast.client import AsyncClient
-from holdfast.errors import NotFound, error_from_dict
+from holdfast.errors import error_from_dict
 from holdfast.messages import ToolPart
 from holdfast.providers.model import Delta, Finished, TextDelta
-from holdfast.providers.resolve import Resolution, registry_from, resolve_model
-from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
 
-_TITLE = 60
 _SHOWN = 100
 
 
@@ -77,44 +75,21 @@ class _Job:
 
     async def run(self, goal: str) -> AgentResult:
         """Run the agent on the goal."""
-        agent = _find_agent(self._agent)
-        resolution = await self._resolve()
-        say(paint(printable(resolution.notice), "yellow", self._invocation), err=True)
-        try:
-            async with AsyncClient(settings=self._invocation.settings) as client:
-                return await self._execute(client, agent, goal, resolution)
-        finally:
-            await resolution.model.close()
-
-    async def _resolve(self) -> Resolution:
-        loaded = self._invocation.loaded
-        wanted = self._model or loaded.settings.model.name or ""
-        return await resolve_model(registry_from(loaded), wanted)
-
-    async def _execute(
-        self, client: AsyncClient, agent: Agent, goal: str, resolution: Resolution
-    ) -> AgentResult:
-        if self._session:
-            session = await client.get_session(self._session)
-        else:
-            session = await client.create_session(goal[:_TITLE])
-        runtime = AgentRuntime(
-            await client.session_manager(),
-            await client.turns(),
-            model=resolution.model,
-            approver=self._approver(),
-        )
-        result = await runtime.execute_agent(
-            agent,
-            session,
-            goal,
-            builtin_tools(),
-            run_id=self._run_id,
-            listener=self._hear,
-        )
-        self._close_line()
-        self._say_how_it_went(result)
-        return result
+        async with AsyncClient(settings=self._invocation.settings) as client:
+            ready = await client.ready_model(self._model)
+            say(paint(printable(ready.notice), "yellow", self._invocation), err=True)
+            client.approver = self._approver()
+            items = client.stream_agent(
+                self._agent, self._session, goal, run_id=self._run_id, model=self._model
+            )
+            async with contextlib.aclosing(items):
+                async for item in items:
+                    if isinstance(item, AgentResult):
+                        self._close_line()
+                        self._say_how_it_went(item)
+                        return item
+                    self._hear(item)
+        raise AssertionError("a stream ends with a result")
 
     def _approver(self) -> Approver:
         if self._auto_confirm:
@@ -159,14 +134,6 @@ class _Job:
             ),
             err=True,
         )
-
-
-def _find_agent(name: str) -> Agent:
-    agents = builtin_agents()
-    found = agents.get(name.lower())
-    if found is None:
-        raise NotFound(kind="agent", value=name)
-    return found
 
 
 def _arguments(part: ToolPart) -> str:

@@ -9,12 +9,10 @@ from typing import TypeAlias
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
-from holdfast.client.base import ClientBase
+from holdfast.client.models import ModelMethods
 from holdfast.messages import ToolPart
 from holdfast.providers.model import Delta, Model
-from holdfast.providers.resolve import registry_from, resolve_model
 from holdfast.sessions import Run
-from holdfast.settings import load_settings
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.gate import Approver
@@ -25,12 +23,11 @@ StreamItem: TypeAlias = Delta | ToolPart | AgentResult
 """A piece of an answer, a finished call, and at the very end the result."""
 
 
-class AgentMethods(ClientBase):
+class AgentMethods(ModelMethods):
     """What the client can do with agents."""
 
     _agents: AgentRegistry | None = None
     _tools: ToolRegistry | None = None
-    _models: dict[str, Model] | None = None
     approver: Approver | None = None
     """Who answers when a call asks; nobody unless set."""
 
@@ -137,10 +134,12 @@ class AgentMethods(ClientBase):
         session = await sessions.get_session(
             session_id or await self._session_for(user_message, run_id)
         )
+        ready = await self.ready_model(model or agent.model)
         runtime = AgentRuntime(
             sessions,
             self._turns,
-            model=await self._model(model or agent.model),
+            model=ready.model,
+            charge=ready.charge,
             approver=agent.approve or self.approver,
         )
         return await runtime.execute_agent(
@@ -175,22 +174,3 @@ class AgentMethods(ClientBase):
         if self._tools is None:
             self._tools = builtin_tools().child(scope="project")
         return self._tools
-
-    async def _model(self, wanted: str | Model) -> Model:
-        """Return a model, opened once per client."""
-        if not isinstance(wanted, str):
-            return wanted
-        name = wanted or self.settings.model.name or ""
-        if self._models is None:
-            self._models = {}
-        if name not in self._models:
-            resolution = await resolve_model(registry_from(load_settings()), name)
-            self._models[name] = resolution.model
-        return self._models[name]
-
-    async def close(self) -> None:
-        """Give back connections to models, then close the rest."""
-        for model in (self._models or {}).values():
-            await model.close()
-        self._models = None
-        await super().close()

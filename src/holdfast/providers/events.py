@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeAlias
 
-import msgspec
+from holdfast.journal import Payload, payload
 
 
-class ModelRetried(msgspec.Struct, frozen=True, kw_only=True):
+@payload("model.retried")
+class ModelRetried(Payload, frozen=True, kw_only=True):
     """A model call failed and is tried again after `wait_s`; `attempt` is the coming one."""
 
     provider: str
@@ -19,7 +22,8 @@ class ModelRetried(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class ModelFellBack(msgspec.Struct, frozen=True, kw_only=True):
+@payload("model.fallback")
+class ModelFellBack(Payload, frozen=True, kw_only=True):
     """A model was given up for this call; the next one of the list is asked instead."""
 
     from_provider: str
@@ -30,7 +34,8 @@ class ModelFellBack(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class ProviderRateLimited(msgspec.Struct, frozen=True, kw_only=True):
+@payload("provider.rate_limited")
+class ProviderRateLimited(Payload, frozen=True, kw_only=True):
     """A call was slowed down or refused.
 
     `rule` names our own rule; it is empty when the provider itself said so.
@@ -44,7 +49,7 @@ class ProviderRateLimited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ProviderEvent: TypeAlias = ModelRetried | ModelFellBack | ProviderRateLimited
-PROVIDER_EVENTS: tuple[type[msgspec.Struct], ...] = (
+PROVIDER_EVENTS: tuple[type[Payload], ...] = (
     ModelRetried,
     ModelFellBack,
     ProviderRateLimited,
@@ -56,3 +61,24 @@ EventObserver: TypeAlias = Callable[[ProviderEvent], None]
 
 def ignore_event(event: ProviderEvent) -> None:
     """The observer of nobody."""
+
+
+_heard: ContextVar[list[ProviderEvent] | None] = ContextVar("heard_provider_events", default=None)
+
+
+def note_event(event: ProviderEvent) -> None:
+    """The observer of shared models: hands an event to whoever made the call."""
+    heard = _heard.get()
+    if heard is not None:
+        heard.append(event)
+
+
+@contextmanager
+def hearing_events() -> Iterator[list[ProviderEvent]]:
+    """Collect what happens around the model calls made in this block."""
+    heard: list[ProviderEvent] = []
+    token = _heard.set(heard)
+    try:
+        yield heard
+    finally:
+        _heard.reset(token)

@@ -1,0 +1,111 @@
+"""Models: which one answers, made resilient, and what its answers cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.client.base import ClientBase
+from holdfast.messages import Message
+from holdfast.providers.accounting import Accountant
+from holdfast.providers.breaker import BreakerModel, CircuitBreakers
+from holdfast.providers.events import note_event
+from holdfast.providers.model import Model
+from holdfast.providers.registry import ProviderRegistry
+from holdfast.providers.resolve import Resolution, registry_from, resolve_model
+from holdfast.providers.retry import RetryingModel
+from holdfast.settings import load_settings
+
+Charge: TypeAlias = Callable[[Message], Message]
+"""Writes what an answer cost into it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadyModel:
+    """A model that can be asked, and the sentence that says why it is this one."""
+
+    model: Model
+    charge: Charge
+    notice: str = ""
+
+
+class ModelMethods(ClientBase):
+    """How the client comes to its models."""
+
+    _providers: ProviderRegistry | None = None
+    _ready_models: dict[str, ReadyModel] | None = None
+    _accountant: Accountant | None = None
+    _breakers: CircuitBreakers | None = None
+
+    async def ready_model(self, wanted: str | Model = "") -> ReadyModel:
+        """Return the model of that name, or the one that the settings and this machine give.
+
+        A model is opened once per client, retried when it fails in passing, and left alone
+        for a while when its endpoint fails too often. A model object is used as it is.
+
+        Raises:
+            NotFound, LLMAuthError, MissingExtra, UsageError: see `providers.create_model`.
+        """
+        if not isinstance(wanted, str):
+            return ReadyModel(model=wanted, charge=_free)
+        name = wanted or self.settings.model.name or ""
+        known = self._ready_models = self._ready_models or {}
+        if name not in known:
+            resolution = await resolve_model(self._provider_registry(), name)
+            known[name] = ReadyModel(
+                model=self._resilient(resolution),
+                charge=self._charge_for(resolution),
+                notice=resolution.notice,
+            )
+        return known[name]
+
+    async def close(self) -> None:
+        """Give back connections to models, then close the rest."""
+        for ready in (self._ready_models or {}).values():
+            await ready.model.close()
+        self._ready_models = None
+        if self._providers is not None:
+            await self._providers.close()
+            self._providers = None
+        await super().close()
+
+    def _provider_registry(self) -> ProviderRegistry:
+        if self._providers is None:
+            self._providers = registry_from(load_settings(overrides=self._overrides()))
+        return self._providers
+
+    def _overrides(self) -> dict[str, object]:
+        return {"storage.state_dir": str(self.base_dir)}
+
+    def _resilient(self, resolution: Resolution) -> Model:
+        if not resolution.model.info.is_llm:
+            return resolution.model
+        if self._breakers is None:
+            self._breakers = CircuitBreakers()
+        place = str(resolution.provider.base_url or resolution.provider.name)
+        guarded = BreakerModel(resolution.model, self._breakers.of(place))
+        return RetryingModel(guarded, on_event=note_event)
+
+    def _charge_for(self, resolution: Resolution) -> Charge:
+        if resolution.provider.is_local or not resolution.model.info.is_llm:
+            return _free
+        if self._accountant is None:
+            self._accountant = Accountant()
+        accountant, api_url = self._accountant, str(resolution.provider.base_url or "")
+
+        def charge(message: Message) -> Message:
+            found = accountant.charge(message, api_url=api_url)
+            cost = found.cost_usd
+            if cost is None:
+                metadata = {**message.metadata, "cost": "unknown"}
+                return msgspec.structs.replace(message, metadata=metadata)
+            return msgspec.structs.replace(message, cost_usd=float(cost))
+
+        return charge
+
+
+def _free(message: Message) -> Message:
+    return message
