@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import random
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
 import stamina
+import stamina.instrumentation
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import LLMCircuitOpen, LLMError, LLMRateLimited, UsageError
@@ -119,6 +122,7 @@ class RetryingModel(ModelWrapper):
             if is_finished or not is_transient(error):
                 raise
             failure = error
+        _keep_stamina_quiet()
         pace = _Pace(self, begun)
         async for attempt in stamina.retry_context(
             on=pace.decide,
@@ -177,6 +181,22 @@ class RetryingModel(ModelWrapper):
         if self._clock.monotonic() - begun + wait_s > policy.total_s:
             return None
         return wait_s
+
+
+@functools.cache
+def _keep_stamina_quiet() -> None:
+    """Let stamina log the retries of others only; ours are events, not lines on stdout."""
+    hooks = stamina.instrumentation.get_on_retry_hooks()
+    stamina.instrumentation.set_on_retry_hooks([_for_others(hook) for hook in hooks])
+
+
+def _for_others(hook: stamina.instrumentation.RetryHook) -> stamina.instrumentation.RetryHook:
+    def unless_ours(
+        details: stamina.instrumentation.RetryDetails,
+    ) -> contextlib.AbstractContextManager[None] | None:
+        return None if isinstance(details.caused_by, LLMError) else hook(details)
+
+    return unless_ours
 
 
 class _Pace:

@@ -1,0 +1,83 @@
+"""An agent over real HTTP: tools in every API, retries that are kept, keys that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import stamina
+
+from holdfast import Agent, AsyncClient, tool
+from holdfast.testing.fake_server import Failure, FakeServer, Reply, ScriptedCall
+
+KEY = "sk-test-3f9a8b7c6d5e4f3a2b1c"
+
+
+@tool(effect="read")
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting() -> Iterator[None]:
+    with stamina.set_testing(True, attempts=3):
+        yield
+
+
+@pytest.fixture(params=["openai", "openai-chat", "anthropic"])
+def wire(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return str(request.param)
+
+
+def _point_to(server: FakeServer, wire: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    if wire == "anthropic":
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        monkeypatch.setenv("HOLDFAST_MODEL__ANTHROPIC_BASE_URL", server.base_url)
+        return "anthropic:claude-sonnet-4-5"
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+    monkeypatch.setenv("AGENT_FORCE_CHAT_COMPLETIONS", str(wire == "openai-chat"))
+    return "openai:gpt-4o-mini"
+
+
+async def test_tool_round_trip_with_a_failure_in_between(
+    wire: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    answers = [
+        Reply(calls=(ScriptedCall(name="add", arguments='{"a": 2, "b": 3}'),)),
+        Failure(status=503),
+        Reply(text="It is 5."),
+    ]
+    async with FakeServer(answers, key=KEY) as server:
+        model = _point_to(server, wire, monkeypatch)
+        async with AsyncClient(tmp_path) as client:
+            session = await client.create_session("http")
+            agent = Agent("adder", tools=[add], model=model)
+            result = await agent.run("2 + 3?", session=session.id, client=client)
+            kinds = [event.kind for event in await client.list_events(session.id)]
+    assert (result.response, result.tools_used) == ("It is 5.", ("add",))
+    assert kinds.count("model.retried") == 1
+    assert result.tokens_used.total > 0
+    assert capfd.readouterr().out == ""
+
+
+async def test_key_is_nowhere_in_the_state_directory(
+    wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeServer([Failure(status=401)], key=KEY) as server:
+        model = _point_to(server, wire, monkeypatch)
+        async with AsyncClient(tmp_path) as client:
+            result = await Agent("a", model=model).run("hello", client=client)
+    assert result.metadata["error"]["code"] == "llm.auth"
+    assert not any(KEY.encode() in content for content in _contents(tmp_path))
+
+
+def _contents(folder: Path) -> list[bytes]:
+    return [file.read_bytes() for file in folder.rglob("*") if file.is_file()]
