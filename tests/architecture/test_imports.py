@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import grimp
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +39,12 @@ def test_only_tools_reach_the_sandbox() -> None:
         if not importer.startswith(allowed)
     ]
     assert offenders == []
+
+
+def test_every_folder_of_the_source_is_a_package() -> None:
+    folders = {file.parent for file in (ROOT / "src").rglob("*.py")} - {ROOT / "src"}
+    blind = [str(f.relative_to(ROOT)) for f in folders if not (f / "__init__.py").exists()]
+    assert blind == [], "import contracts do not see a folder without __init__.py"
 
 
 def loaded_modules(code: str) -> set[str]:
@@ -74,3 +84,21 @@ def test_help_says_what_holdfast_is() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     assert "Usage" in ended.stdout
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    graph = grimp.build_graph("holdfast", include_external_packages=True, cache_dir=None)
+    outside = {module for module in graph.modules if not module.startswith("holdfast")}
+    outside -= {*sys.stdlib_module_names, "agent"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    declared = {canonicalize_name(Requirement(text).name) for text in texts}
+    # pytest: the kit's plugins run inside the user's own; pydantic pins its own core.
+    declared |= {"pytest", "pydantic-core"}
+    homes = packages_distributions()
+    homeless = {
+        module
+        for module in outside
+        if not {canonicalize_name(name) for name in homes.get(module, [module])} & declared
+    }
+    assert homeless == set(), "name them in pyproject.toml, then run ./scripts/lock"
