@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -86,19 +88,51 @@ def test_help_says_what_holdfast_is() -> None:
     assert "Usage" in ended.stdout
 
 
+def declared_packages(*groups: str) -> set[str]:
+    """Return what pyproject.toml names: the base, all extras, and these groups."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    texts = list(content["project"]["dependencies"])
+    texts += sum(content["project"]["optional-dependencies"].values(), [])
+    for group in groups:
+        texts += [text for text in content["dependency-groups"][group] if isinstance(text, str)]
+    # pytest: the kit's plugins run inside the user's own; pydantic pins its own core.
+    return {canonicalize_name(Requirement(text).name) for text in texts} | {
+        "pytest",
+        "pydantic-core",
+    }
+
+
+def undeclared(modules: set[str], declared: set[str]) -> set[str]:
+    homes = packages_distributions()
+    return {
+        module
+        for module in modules - sys.stdlib_module_names
+        if not {canonicalize_name(name) for name in homes.get(module, [module])} & declared
+    }
+
+
 def test_every_package_that_is_imported_is_declared() -> None:
     graph = grimp.build_graph("holdfast", include_external_packages=True, cache_dir=None)
     outside = {module for module in graph.modules if not module.startswith("holdfast")}
-    outside -= {*sys.stdlib_module_names, "agent"}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    texts = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
-    declared = {canonicalize_name(Requirement(text).name) for text in texts}
-    # pytest: the kit's plugins run inside the user's own; pydantic pins its own core.
-    declared |= {"pytest", "pydantic-core"}
-    homes = packages_distributions()
-    homeless = {
-        module
-        for module in outside
-        if not {canonicalize_name(name) for name in homes.get(module, [module])} & declared
-    }
-    assert homeless == set(), "name them in pyproject.toml, then run ./scripts/lock"
+    missing = undeclared(outside, declared_packages())
+    assert missing == set(), "name them in pyproject.toml, then run ./scripts/lock"
+
+
+def test_every_package_that_tests_and_benchmarks_import_is_declared() -> None:
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    own = {"holdfast", "tests", *(file.stem for file in files)}
+    imported = set()
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.split(".")[0])
+    come_along = {"grimp", "packaging"}  # with import-linter and pytest
+    missing = undeclared(imported - own - come_along, declared_packages("dev", "build"))
+    assert missing == set(), "name them in the group dev of pyproject.toml"
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.stem != "conftest")
+    assert [name for name, count in names.items() if count > 1 and name != "__init__.py"] == []
