@@ -133,6 +133,11 @@ def test_every_package_that_tests_and_benchmarks_import_is_declared() -> None:
     assert missing == set(), "name them in the group dev of pyproject.toml"
 
 
-def test_test_files_have_names_of_their_own() -> None:
-    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.stem != "conftest")
-    assert [name for name, count in names.items() if count > 1 and name != "__init__.py"] == []
+def test_what_tests_share_has_names_of_its_own() -> None:
+    shared = Counter(
+        path.stem
+        for path in (ROOT / "tests").rglob("*.py")
+        if not path.name.startswith(("test_", "conftest", "__"))
+    )
+    assert [name for name, count in shared.items() if count > 1] == []
+    assert set(shared) & sys.stdlib_module_names == set()
