@@ -7,12 +7,20 @@ import functools
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Test files mirror the source, so two rooms may both have a test_registry.py: pytest imports
+# each by its path (importlib mode). What tests share lies beside them and is imported by name.
+for _helper in Path(__file__).parent.rglob("*.py"):
+    if not _helper.name.startswith(("test_", "conftest", "__")):
+        sys.path[:0] = [] if str(_helper.parent) in sys.path else [str(_helper.parent)]
 
 settings.register_profile("default", deadline=None, max_examples=100)
 settings.load_profile("default")

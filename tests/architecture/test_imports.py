@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+import tomllib
+from collections import Counter
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import grimp
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +41,12 @@ def test_only_tools_reach_the_sandbox() -> None:
         if not importer.startswith(allowed)
     ]
     assert offenders == []
+
+
+def test_every_folder_of_the_source_is_a_package() -> None:
+    folders = {file.parent for file in (ROOT / "src").rglob("*.py")} - {ROOT / "src"}
+    blind = [str(f.relative_to(ROOT)) for f in folders if not (f / "__init__.py").exists()]
+    assert blind == [], "import contracts do not see a folder without __init__.py"
 
 
 def loaded_modules(code: str) -> set[str]:
@@ -74,3 +86,58 @@ def test_help_says_what_holdfast_is() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     assert "Usage" in ended.stdout
+
+
+def declared_packages(*groups: str) -> set[str]:
+    """Return what pyproject.toml names: the base, all extras, and these groups."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    texts = list(content["project"]["dependencies"])
+    texts += sum(content["project"]["optional-dependencies"].values(), [])
+    for group in groups:
+        texts += [text for text in content["dependency-groups"][group] if isinstance(text, str)]
+    # pytest: the kit's plugins run inside the user's own; pydantic pins its own core.
+    return {canonicalize_name(Requirement(text).name) for text in texts} | {
+        "pytest",
+        "pydantic-core",
+    }
+
+
+def undeclared(modules: set[str], declared: set[str]) -> set[str]:
+    homes = packages_distributions()
+    return {
+        module
+        for module in modules - sys.stdlib_module_names
+        if not {canonicalize_name(name) for name in homes.get(module, [module])} & declared
+    }
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    graph = grimp.build_graph("holdfast", include_external_packages=True, cache_dir=None)
+    outside = {module for module in graph.modules if not module.startswith("holdfast")}
+    missing = undeclared(outside, declared_packages())
+    assert missing == set(), "name them in pyproject.toml, then run ./scripts/lock"
+
+
+def test_every_package_that_tests_and_benchmarks_import_is_declared() -> None:
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    own = {"holdfast", "tests", *(file.stem for file in files)}
+    imported = set()
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.split(".")[0])
+    come_along = {"grimp", "packaging"}  # with import-linter and pytest
+    missing = undeclared(imported - own - come_along, declared_packages("dev", "build"))
+    assert missing == set(), "name them in the group dev of pyproject.toml"
+
+
+def test_what_tests_share_has_names_of_its_own() -> None:
+    shared = Counter(
+        path.stem
+        for path in (ROOT / "tests").rglob("*.py")
+        if not path.name.startswith(("test_", "conftest", "__"))
+    )
+    assert [name for name, count in shared.items() if count > 1] == []
+    assert set(shared) & sys.stdlib_module_names == set()

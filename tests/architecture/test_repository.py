@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import tomllib
@@ -116,6 +117,21 @@ def test_the_extra_all_holds_every_other_extra() -> None:
     extras = project["optional-dependencies"]
     (everything,) = map(Requirement, extras["all"])
     assert everything.extras == set(extras) - {"all"}
+
+
+def test_entry_points_lead_to_modules_that_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    plugins = project.get("entry-points", {}).get("pytest11", {})
+    for target in [*project["scripts"].values(), *plugins.values()]:
+        module, _, name = target.partition(":")
+        assert hasattr(importlib.import_module(module), name or "__name__")
+
+
+def test_every_pytest_plugin_of_the_kit_is_announced() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    announced = set(project.get("entry-points", {}).get("pytest11", {}).values())
+    files = (ROOT / "src/holdfast/testing").glob("*_plugin.py")
+    assert announced == {f"holdfast.testing.{file.stem}" for file in files}
 
 
 def test_changelog_fragments_are_one_sentence_each() -> None:

@@ -49,7 +49,7 @@ class Stranger:
     def installed(self) -> dict[str, int]:
         """What an installation would change: the stamps and the installed packages."""
         venv = self.clone / ".venv"
-        seen = [*venv.glob("stamp-*"), *venv.glob("lib/python*/site-packages/*")]
+        seen = [*venv.glob("stamp-*"), *venv.glob("lib/python*/site-packages/*.dist-info")]
         return {str(path.relative_to(venv)): path.lstat().st_mtime_ns for path in seen}
 
 
