@@ -303,3 +303,35 @@ async def test_nobody_listening_at_the_port_is_a_connection_error(
     await server.stop()
     for deltas in (True, False):
         await fails(make_model(), LLMConnectionError, deltas=deltas)
+
+
+async def test_a_server_that_hangs_up_after_each_stream_does_no_harm(
+    model: WireModel, server: FakeServer
+) -> None:
+    for _ in range(20):
+        server.answers.append(Reply(text="Hello.", hang_up=True))
+        assert (await answer(model)).text == "Hello."
+        server.answers.append(Reply(text="Bye."))
+        assert (await answer(model, deltas=False)).text == "Bye."
+
+
+async def test_a_fresh_connection_that_breaks_is_not_tried_again(
+    model: WireModel, server: FakeServer
+) -> None:
+    gate = Gate()
+    server.answers.append(Reply(text="Hello.", gate=gate, gate_at="head"))
+    task = asyncio.create_task(collect(model, ask()))
+    await asyncio.wait_for(gate.reached.wait(), 5)
+    await server.stop()
+    with pytest.raises(LLMConnectionError):
+        await asyncio.wait_for(task, 5)
+    assert len(server.requests) == 1
+
+
+async def test_a_broken_line_does_not_show_the_address(
+    make_model: Callable[..., WireModel], server: FakeServer
+) -> None:
+    await server.stop()
+    model = make_model(base_url=server.base_url + "?key=very-secret-value")
+    error = await fails(model, LLMConnectionError)
+    assert "very-secret-value" not in str(error) and "?key" not in str(error)
