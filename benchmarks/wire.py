@@ -30,7 +30,7 @@ sys.path.insert(0, str(SOURCE))
 
 from holdfast.messages import Message, TextPart, ToolPart, ToolSpec  # noqa: E402
 from holdfast.providers.model import Finished, ModelRequest  # noqa: E402
-from holdfast.providers.wire import Api, Endpoint, HttpTransport, WireModel  # noqa: E402
+from holdfast.providers.wire import Api, Endpoint, HttpTransport, QuietMode, WireModel  # noqa: E402
 
 ROUNDS = 10
 AT_ONCE = 200
@@ -74,10 +74,12 @@ def served() -> Iterator[str]:
 
 
 def user(text: str) -> Message:
+    """A message of the user."""
     return Message(id="m", session_id="s", role="user", parts=(TextPart(text=text),))
 
 
 async def our_conversation(model: WireModel, *, deltas: bool) -> int:
+    """Talk through the wire layer until no tool is called; return the number of deltas."""
     messages: tuple[Message, ...] = (user("Multiply a lot of numbers by 23."),)
     pieces = 0
     while True:
@@ -106,6 +108,7 @@ async def our_conversation(model: WireModel, *, deltas: bool) -> int:
 
 
 async def hand_conversation(session: aiohttp.ClientSession, url: str, *, streamed: bool) -> int:
+    """Talk as one would by hand: no limits, no checks, no types."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": "Multiply a lot of numbers by 23."},
@@ -132,6 +135,7 @@ async def hand_conversation(session: aiohttp.ClientSession, url: str, *, streame
 async def hand_stream(
     session: aiohttp.ClientSession, url: str, body: dict[str, Any]
 ) -> tuple[dict[str, Any], int]:
+    """Put one streamed answer together."""
     text: list[str] = []
     calls: dict[int, dict[str, Any]] = {}
     pieces = 0
@@ -166,6 +170,7 @@ class Bench:
     """One loop, one session of each kind, kept warm over all rounds."""
 
     def __init__(self, base_url: str) -> None:
+        """Open both sessions."""
         self.base_url = base_url
         self.loop = asyncio.new_event_loop()
         self.transport = HttpTransport()
@@ -174,8 +179,9 @@ class Bench:
     async def _open(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
-    def model(self, api: Api = "chat", **more: Any) -> WireModel:
-        endpoint = Endpoint(provider="fake", base_url=self.base_url, api=api, **more)
+    def model(self, api: Api = "chat", quiet: QuietMode = "body") -> WireModel:
+        """Return a model behind the fake server."""
+        endpoint = Endpoint(provider="fake", base_url=self.base_url, api=api, quiet=quiet)
         return WireModel(endpoint, "m", self.transport)
 
     def cpu_of(self, talk: Conversation, *, times: int, at_once: int = 1) -> Callable[[], float]:
@@ -207,6 +213,7 @@ class Bench:
         return peak / at_once / 1024
 
     def close(self) -> None:
+        """Close both sessions."""
         self.loop.run_until_complete(self.session.close())
         self.loop.run_until_complete(self.transport.close())
         self.loop.run_until_complete(asyncio.sleep(0.05))
@@ -214,6 +221,7 @@ class Bench:
 
 
 def compare(bench: Bench, rounds: int) -> list[Result]:
+    """Compare one conversation at a time."""
     url = f"{bench.base_url}/chat/completions"
     quiet_stream = bench.model(quiet="stream")
     chat = bench.model()
@@ -245,6 +253,7 @@ def compare(bench: Bench, rounds: int) -> list[Result]:
 
 
 def compare_at_once(bench: Bench, rounds: int) -> list[Result]:
+    """Compare many conversations that run together."""
     url = f"{bench.base_url}/chat/completions"
     results = []
     for streamed in (True, False):
@@ -323,6 +332,7 @@ def sending(bench: Bench, number: int) -> tuple[Conversation, Conversation, int]
 
 
 def main() -> int:
+    """Measure, and report."""
     options = arguments(__doc__ or "")
     rounds = 5 if options.quick else 15
     with served() as base_url:

@@ -36,17 +36,14 @@ APIS: tuple[Api, ...] = ("chat", "responses", "anthropic")
 SLOW = Timeouts(connect_s=10, first_token_s=300, idle_s=120, total_s=900)
 _ALL = set(Ability)
 # Declared, not sniffed: what each server is known to lack, seen with the versions of
-# November 2026. llama.cpp ignores the schema and hides the limit on the newer two APIs;
-# aimock counts tokens on the first only. Neither looks at the order of messages.
+# November 2026. SmolLM2's template has no tools, so llama.cpp cannot force a call; it
+# ignores the schema on the newer two APIs and hides the limit on one of them. aimock
+# counts tokens on the first API only. Neither looks at the order of messages.
+_LLAMA = {Ability.IMAGES, Ability.CHECKS, Ability.FORCED_TOOLS}
 LACKS: dict[tuple[str, str], set[Ability]] = {
-    ("llama.cpp", "chat"): {Ability.IMAGES, Ability.CHECKS},
-    ("llama.cpp", "responses"): {
-        Ability.IMAGES,
-        Ability.CHECKS,
-        Ability.JSON_SCHEMA,
-        Ability.LIMIT,
-    },
-    ("llama.cpp", "anthropic"): {Ability.IMAGES, Ability.CHECKS, Ability.JSON_SCHEMA},
+    ("llama.cpp", "chat"): _LLAMA,
+    ("llama.cpp", "responses"): _LLAMA | {Ability.JSON_SCHEMA, Ability.LIMIT},
+    ("llama.cpp", "anthropic"): _LLAMA | {Ability.JSON_SCHEMA},
     ("aimock", "chat"): {Ability.CHECKS},
     ("aimock", "responses"): {Ability.CHECKS, Ability.USAGE},
     ("aimock", "anthropic"): {Ability.CHECKS, Ability.USAGE},
