@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import traceback
 from collections.abc import Callable
 
@@ -335,3 +337,28 @@ async def test_a_broken_line_does_not_show_the_address(
     model = make_model(base_url=server.base_url + "?key=very-secret-value")
     error = await fails(model, LLMConnectionError)
     assert "very-secret-value" not in str(error) and "?key" not in str(error)
+
+
+async def test_a_server_that_does_not_take_the_connection_is_a_timeout(
+    make_model: Callable[..., WireModel],
+) -> None:
+    with socket.socket() as deaf, contextlib.ExitStack() as waiting:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        # The queue of the listener is full, so the next one is left standing.
+        for _ in range(4):
+            other = waiting.enter_context(socket.socket())
+            other.setblocking(False)
+            other.connect_ex(deaf.getsockname())
+        base_url = f"http://127.0.0.1:{deaf.getsockname()[1]}/v1"
+        model = make_model(base_url=base_url, timeouts=limits(connect_s=SHORT))
+        error = await fails(model, LLMTimeout)
+        assert error.context["phase"] == "connecting"
+
+
+async def test_a_refusal_whose_body_never_ends_is_still_that_refusal(
+    make_model: Callable[..., WireModel], server: FakeServer
+) -> None:
+    chunks = (b'{"error": {"message": "', *(b"x" * 10_000,) * 30, b"")
+    server.answers.append(RawAnswer(chunks=chunks, status=503, gate=Gate()))
+    await fails(make_model(max_response_bytes=20_000), LLMOverloaded)
