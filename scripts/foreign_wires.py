@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from holdfast.errors import LLMError
 from holdfast.providers.model import Model, ModelInfo
@@ -72,8 +74,7 @@ FIXTURES = {
 
 def serve_gguf(path: Path) -> None:
     """Serve a GGUF file with llama.cpp's server until the process is ended."""
-    import xllamacpp  # type: ignore[import-not-found]  # noqa: PLC0415
-
+    xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.hostnames = ["127.0.0.1"]
