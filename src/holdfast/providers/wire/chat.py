@@ -51,7 +51,7 @@ class ChatCodec:
         if request.system:
             pieces.insert(0, encode_json({"role": "system", "content": request.system}))
         settings = encode_json(self._settings(request, stream))
-        return b'{"messages":[' + b",".join(pieces) + b"]," + settings[1:]
+        return b"".join((b'{"messages":[', b",".join(pieces), b"],", settings[1:]))
 
     def decoder(self) -> ChatDecoder:
         """Return a decoder for one streamed answer."""

@@ -59,7 +59,7 @@ class ResponsesCodec:
         made = self._cache.fragments(request.messages, self._fragment)
         fragments = [fragment[1] for fragment in made]
         settings = encode_json(self._settings(request, stream))
-        return b'{"input":[' + b",".join(filter(None, fragments)) + b"]," + settings[1:]
+        return b"".join((b'{"input":[', b",".join(filter(None, fragments)), b"],", settings[1:]))
 
     def decoder(self) -> ResponsesDecoder:
         """Return a decoder for one streamed answer."""
