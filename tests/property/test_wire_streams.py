@@ -119,7 +119,8 @@ JSON = st.recursive(
         | st.dictionaries(
             st.sampled_from(
                 "type error choices delta message content index id usage output item response"
-                " tool_calls function name arguments finish_reason status text code content_block".split()
+                " tool_calls function name arguments finish_reason status text code"
+                " content_block".split()
             ),
             inner,
             max_size=4,

@@ -239,6 +239,9 @@ async def _send_stream(
                 break
         await response.write(event)
     await response.write_eof()
+    if answer.hang_up:
+        assert request.transport is not None
+        request.transport.close()
     return response
 
 

@@ -81,6 +81,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Close the connection there, in the midst of the HTTP answer."""
     end_at: Place | None = None
     """End the HTTP answer there in good order, although the model's answer is not whole."""
+    hang_up: bool = False
+    """Close the connection after a streamed answer, unannounced, as llama.cpp does."""
     headers: dict[str, str] = {}
 
     @property

@@ -96,7 +96,7 @@ async def stops_at_the_limit(model: Model) -> None:
     request = msgspec.structs.replace(_ask("Count from one to ten."), max_output_tokens=1)
     for listens in (True, False):
         message = _finished(await _collect(model, request, deltas=listens))
-        assert message.stop_reason == "length"
+        assert message.stop_reason == "length", message
 
 
 async def calls_a_demanded_tool(model: Model) -> None:
@@ -104,7 +104,7 @@ async def calls_a_demanded_tool(model: Model) -> None:
     for listens in (True, False):
         deltas = await _collect(model, _demand(), deltas=listens)
         message = _finished(deltas)
-        assert message.stop_reason == "tool_calls"
+        assert message.stop_reason == "tool_calls", message
         call = message.tool_calls[0]
         assert call.tool == "multiply" and call.call_id and call.state == "pending"
         assert set(call.input) == {"a", "b"}, call

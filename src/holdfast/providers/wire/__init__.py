@@ -5,7 +5,14 @@ connections, limits and failures is shared. Nothing is retried here.
 """
 
 from holdfast.providers.wire.detect import ApiMemory, OpenAIApi, RememberedApis, ResponsesOrChat
-from holdfast.providers.wire.endpoint import Api, Endpoint, KeySource, Secret, Timeouts
+from holdfast.providers.wire.endpoint import (
+    Api,
+    Endpoint,
+    KeySource,
+    QuietMode,
+    Secret,
+    Timeouts,
+)
 from holdfast.providers.wire.http import HttpTransport
 from holdfast.providers.wire.model import WireModel
 
@@ -16,6 +23,7 @@ __all__ = [
     "HttpTransport",
     "KeySource",
     "OpenAIApi",
+    "QuietMode",
     "RememberedApis",
     "ResponsesOrChat",
     "Secret",

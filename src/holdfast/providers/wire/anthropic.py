@@ -54,11 +54,9 @@ class AnthropicCodec:
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life."""
-        get, make = self._cache.get, self._fragment
         pieces: list[bytes] = []
         open_role = ""
-        for message in request.messages:
-            role, data, _ = get(message, make, _weight)
+        for role, data, _ in self._cache.fragments(request.messages, self._fragment):
             if not data:
                 continue
             if role == open_role:
@@ -181,10 +179,6 @@ class AnthropicCodec:
 _ROLES = ("user", "assistant", "system")
 _TURN_START = {role: b'{"role":"%s","content":[' % role.encode() for role in _ROLES}
 _TURN_CHANGE = {role: b"]}," + start for role, start in _TURN_START.items()}
-
-
-def _weight(fragment: Fragment) -> int:
-    return len(fragment.data)
 
 
 def _text(text: str) -> JsonObject:

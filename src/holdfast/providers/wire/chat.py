@@ -40,27 +40,18 @@ class ChatCodec:
         self._endpoint = endpoint
         self._info = info
         self._cache = EncodedCache()
+        self._has_odd = False
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life."""
-        get, make = self._cache.get, self._fragment
-        pieces = []
+        fragments = self._cache.fragments(request.messages, self._fragment)
+        pieces = [fragment[1] for fragment in fragments]
+        if self._has_odd:
+            pieces = _with_tails(fragments)
         if request.system:
-            pieces.append(encode_json({"role": "system", "content": request.system}))
-        tail = b""
-        for message in request.messages:
-            fragment = get(message, make, _weight)
-            if tail and fragment.role != "tool":
-                pieces.append(tail)
-                tail = b""
-            if fragment.data:
-                pieces.append(fragment.data)
-            if fragment.tail:
-                tail = tail + b"," + fragment.tail if tail else fragment.tail
-        if tail:
-            pieces.append(tail)
+            pieces.insert(0, encode_json({"role": "system", "content": request.system}))
         settings = encode_json(self._settings(request, stream))
-        return b'{"messages":[' + b",".join(pieces) + b"]," + settings[1:]
+        return b"".join((b'{"messages":[', b",".join(pieces), b"],", settings[1:]))
 
     def decoder(self) -> ChatDecoder:
         """Return a decoder for one streamed answer."""
@@ -97,6 +88,12 @@ class ChatCodec:
         return made
 
     def _fragment(self, message: Message) -> Fragment:
+        made = self._encoded(message)
+        if made.tail or not made.data:
+            self._has_odd = True
+        return made
+
+    def _encoded(self, message: Message) -> Fragment:
         if message.role == "assistant":
             return Fragment("assistant", self._assistant(message))
         if message.role == "tool":
@@ -171,8 +168,19 @@ class ChatCodec:
         }
 
 
-def _weight(fragment: Fragment) -> int:
-    return len(fragment.data) + len(fragment.tail)
+def _with_tails(fragments: list[Fragment]) -> list[bytes]:
+    """Leave out what is empty, and put each tail behind the run of its role."""
+    pieces: list[bytes] = []
+    tails: list[bytes] = []
+    for fragment in fragments:
+        if tails and fragment.role != "tool":
+            pieces += tails
+            tails = []
+        if fragment.data:
+            pieces.append(fragment.data)
+        if fragment.tail:
+            tails.append(fragment.tail)
+    return pieces + tails
 
 
 def _call(part: ToolPart) -> JsonObject:

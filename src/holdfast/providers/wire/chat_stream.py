@@ -256,9 +256,14 @@ def _usage(raw: msgspec.Raw) -> TokenUsage | None:
     data = decode_object(raw)
     if data is None:
         return None
-    into, out = _details(data, "prompt"), _details(data, "completion")
     total_in, total_out = count(data.get("prompt_tokens")), count(data.get("completion_tokens"))
-    reasoning = count(out.get("reasoning_tokens"))
+    into, out = data.get("prompt_tokens_details"), data.get("completion_tokens_details")
+    reasoning = cache_read = cache_write = 0
+    if isinstance(out, dict):
+        reasoning = count(out.get("reasoning_tokens"))
+    if isinstance(into, dict):
+        cache_read = count(into.get("cached_tokens"))
+        cache_write = count(into.get("cache_write_tokens"))
     # xAI leaves reasoning out of the completion tokens; its total gives that away.
     if reasoning and count(data.get("total_tokens")) == total_in + total_out + reasoning:
         total_out += reasoning
@@ -266,11 +271,6 @@ def _usage(raw: msgspec.Raw) -> TokenUsage | None:
         total_in,
         total_out,
         reasoning=reasoning,
-        cache_read=count(into.get("cached_tokens")) or count(data.get("prompt_cache_hit_tokens")),
-        cache_write=count(into.get("cache_write_tokens")),
+        cache_read=cache_read or count(data.get("prompt_cache_hit_tokens")),
+        cache_write=cache_write,
     )
-
-
-def _details(data: dict[str, Any], which: str) -> dict[str, Any]:
-    details = data.get(f"{which}_tokens_details")
-    return details if isinstance(details, dict) else {}

@@ -14,6 +14,7 @@ from holdfast.ids import new_id
 from holdfast.messages import (
     CompactionPart,
     FilePart,
+    Message,
     Part,
     ReasoningPart,
     TextPart,
@@ -28,6 +29,7 @@ UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 MAX_TOOL_CALLS = 512
 """More calls in one answer than any model means to make."""
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 _decode_any = msgspec.json.Decoder().decode
 encode_json = msgspec.json.Encoder().encode
@@ -114,7 +116,22 @@ class EncodedCache:
         self._old: dict[int, tuple[object, Any]] = {}
         self._size = 0
 
-    def get(self, source: object, make: Callable[[Any], _T], size: Callable[[_T], int]) -> _T:
+    def fragments(
+        self, messages: tuple[Message, ...], make: Callable[[Message], Fragment]
+    ) -> list[Fragment]:
+        """Return all messages as bytes, making only what was not made before."""
+        found: list[Fragment] = []
+        young = self._young
+        for message in messages:
+            entry = young.get(id(message))
+            if entry is not None and entry[0] is message:
+                found.append(entry[1])
+            else:
+                found.append(self.get(message, make, _fragment_size))
+                young = self._young
+        return found
+
+    def get(self, source: _S, make: Callable[[_S], _T], size: Callable[[_T], int]) -> _T:
         """Return what `make(source)` gave the first time, or make it now."""
         key = id(source)
         entry = self._young.get(key)
@@ -123,12 +140,17 @@ class EncodedCache:
         entry = self._old.get(key)
         made: _T = entry[1] if entry is not None and entry[0] is source else make(source)
         # The source weighs about as much as its bytes, and an entry has a fixed price.
-        self._size += 2 * size(made) + 512
+        weight = 2 * size(made) + 512
+        self._size += weight
         if self._size > self._limit:
-            self._old, self._young, self._size = self._young, {}, 2 * size(made) + 512
-        if self._size <= self._limit:
+            self._old, self._young, self._size = self._young, {}, weight
+        if weight <= self._limit:
             self._young[key] = (source, made)
         return made
+
+
+def _fragment_size(fragment: Fragment) -> int:
+    return len(fragment.data) + len(fragment.tail)
 
 
 class CallPieces:
@@ -238,7 +260,7 @@ def decode_object(raw: msgspec.Raw) -> JsonObject | None:
 
 def count(value: object) -> int:
     """Return a token count from foreign JSON; anything odd counts as none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if type(value) is not int and type(value) is not float:
         return 0
     return int(value) if 0 < value < 1e12 else 0
 

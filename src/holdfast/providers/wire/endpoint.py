@@ -162,7 +162,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def auth_headers(self) -> dict[str, str]:
         """Return the headers that prove who we are; the only place where the key is in clear."""
         key = self.key.reveal()
-        if re.search(r"[\r\n\x00]", key) or not key.isascii():
+        if not (key.isascii() and key.isprintable()):
             raise ConfigError(detail=f"The key of {self.provider!r} cannot go into a header.")
         if key and self.api == "anthropic":
             return {"x-api-key": key, **self._url_auth()}
@@ -178,7 +178,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def _url_auth(self) -> dict[str, str]:
         parts = urlsplit(self.base_url)
-        if parts.username is None:
+        if "@" not in parts.netloc or parts.username is None:
             return {}
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         return {"Authorization": "Basic " + b64encode(login.encode()).decode()}

@@ -247,6 +247,8 @@ def _plain_text(body: bytes) -> str:
 
 
 def _printable(text: str) -> str:
+    if text.isprintable() and len(text) <= 4 * _LONGEST_DETAIL:
+        return text
     return "".join(char if char.isprintable() else " " for char in text[: 4 * _LONGEST_DETAIL])
 
 

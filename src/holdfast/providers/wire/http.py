@@ -4,15 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextvars import ContextVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.tracing import Trace
 
 from holdfast.errors import ConfigError
 from holdfast.providers.wire.endpoint import Endpoint
 
 _KEEPALIVE_S = 60.0
+_USED = "holdfast_used"
+_reused: ContextVar[bool] = ContextVar("holdfast_connection_reused", default=False)
+
+
+def was_reused() -> bool:
+    """Say whether this task's last request went over a connection that had served before."""
+    return _reused.get()
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Tells new connections from reused ones, which may be dead without our knowing."""
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
+    ) -> aiohttp.connector.Connection:
+        """Take a connection from the pool, or open one."""
+        connection = await super().connect(req, traces, timeout)
+        protocol = connection.protocol
+        _reused.set(hasattr(protocol, _USED))
+        setattr(protocol, _USED, True)
+        return connection
 
 
 class HttpTransport:
@@ -20,13 +46,13 @@ class HttpTransport:
 
     One session per event loop, so that one transport may serve several loops. Proxies
     come from the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`), looked up once
-    per host. Cookies are never kept; credentials of a netrc file are never used.
+    per address. Cookies are never kept; credentials of a netrc file are never used.
     """
 
     def __init__(self) -> None:
         """Nothing is opened yet."""
         self._sessions: dict[int, tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession]] = {}
-        self._proxies: dict[tuple[str, str], str | None] = {}
+        self._proxies: dict[str, str | None] = {}
         self._tls: dict[tuple[bool, str], ssl.SSLContext | bool] = {}
 
     def session(self) -> aiohttp.ClientSession:
@@ -37,7 +63,7 @@ class HttpTransport:
             return entry[1]
         session = aiohttp.ClientSession(
             # How many calls run at once is decided above (rate limits), not by the pool.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            connector=_Connector(limit=0, keepalive_timeout=_KEEPALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(loop=loop),
             timeout=aiohttp.ClientTimeout(total=None),
             # A compressed stream is delivered late and may unpack to anything.
@@ -48,12 +74,12 @@ class HttpTransport:
 
     def proxy(self, endpoint: Endpoint) -> str | None:
         """Return the proxy that the environment names for an endpoint, if any."""
-        parts = urlsplit(endpoint.base_url)
-        place = (parts.scheme, parts.hostname or "")
-        if place not in self._proxies:
-            bypass = bool(proxy_bypass(place[1]))
-            self._proxies[place] = None if bypass else getproxies().get(place[0])
-        return self._proxies[place]
+        base_url = endpoint.base_url
+        if base_url not in self._proxies:
+            parts = urlsplit(base_url)
+            bypass = bool(proxy_bypass(parts.hostname or ""))
+            self._proxies[base_url] = None if bypass else getproxies().get(parts.scheme)
+        return self._proxies[base_url]
 
     def tls(self, endpoint: Endpoint) -> ssl.SSLContext | bool:
         """Return how to check certificates: the system's way unless the endpoint says else."""

@@ -56,10 +56,10 @@ class ResponsesCodec:
         if request.stop:
             detail = "the Responses API has no stop sequences"
             raise LLMBadRequest(provider=self._endpoint.provider, detail=detail)
-        get, make = self._cache.get, self._fragment
-        fragments = [get(message, make, _weight).data for message in request.messages]
+        made = self._cache.fragments(request.messages, self._fragment)
+        fragments = [fragment[1] for fragment in made]
         settings = encode_json(self._settings(request, stream))
-        return b'{"input":[' + b",".join(filter(None, fragments)) + b"]," + settings[1:]
+        return b"".join((b'{"input":[', b",".join(filter(None, fragments)), b"],", settings[1:]))
 
     def decoder(self) -> ResponsesDecoder:
         """Return a decoder for one streamed answer."""
@@ -161,10 +161,6 @@ class ResponsesCodec:
             "filename": part.name or "file",
             "file_data": data_url(part),
         }
-
-
-def _weight(fragment: Fragment) -> int:
-    return len(fragment.data)
 
 
 def _tools(tools: tuple[ToolSpec, ...]) -> msgspec.Raw:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+WHOLE = "the whole answer"
+
 
 class Closable(Protocol):
     """Something whose closing wakes whoever waits for it."""
@@ -30,14 +32,15 @@ class Watchdog:
         self._closable = closable
         self._total = (total_at, total_s)
         self._due = total_at
-        self._phase = "the whole answer"
+        self._phase = WHOLE
         self._limit = total_s
         self._handle: asyncio.TimerHandle | None = None
         self.expired: tuple[str, float] | None = None
 
-    def wait(self, phase: str, limit_s: float) -> None:
-        """The reader begins to wait: close when it still waits after `limit_s`."""
-        due = self._loop.time() + limit_s
+    def wait(self, phase: str, limit_s: float, *, due: float | None = None) -> None:
+        """The reader begins to wait: close when it still waits after `limit_s`, or at `due`."""
+        if due is None:
+            due = self._loop.time() + limit_s
         if due < self._total[0]:
             self._due, self._phase, self._limit = due, phase, limit_s
         else:
@@ -51,7 +54,7 @@ class Watchdog:
     def rest(self) -> None:
         """The reader does not wait; only the total limit counts."""
         self._due, self._limit = self._total
-        self._phase = "the whole answer"
+        self._phase = WHOLE
 
     def stop(self) -> None:
         """Watch no longer."""

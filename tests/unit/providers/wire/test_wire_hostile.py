@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import traceback
 from collections.abc import Callable
 
@@ -303,3 +305,60 @@ async def test_nobody_listening_at_the_port_is_a_connection_error(
     await server.stop()
     for deltas in (True, False):
         await fails(make_model(), LLMConnectionError, deltas=deltas)
+
+
+async def test_a_server_that_hangs_up_after_each_stream_does_no_harm(
+    model: WireModel, server: FakeServer
+) -> None:
+    for _ in range(20):
+        server.answers.append(Reply(text="Hello.", hang_up=True))
+        assert (await answer(model)).text == "Hello."
+        server.answers.append(Reply(text="Bye."))
+        assert (await answer(model, deltas=False)).text == "Bye."
+
+
+async def test_a_fresh_connection_that_breaks_is_not_tried_again(
+    model: WireModel, server: FakeServer
+) -> None:
+    gate = Gate()
+    server.answers.append(Reply(text="Hello.", gate=gate, gate_at="head"))
+    task = asyncio.create_task(collect(model, ask()))
+    await asyncio.wait_for(gate.reached.wait(), 5)
+    await server.stop()
+    with pytest.raises(LLMConnectionError):
+        await asyncio.wait_for(task, 5)
+    assert len(server.requests) == 1
+
+
+async def test_a_broken_line_does_not_show_the_address(
+    make_model: Callable[..., WireModel], server: FakeServer
+) -> None:
+    await server.stop()
+    model = make_model(base_url=server.base_url + "?key=very-secret-value")
+    error = await fails(model, LLMConnectionError)
+    assert "very-secret-value" not in str(error) and "?key" not in str(error)
+
+
+async def test_a_server_that_does_not_take_the_connection_is_a_timeout(
+    make_model: Callable[..., WireModel],
+) -> None:
+    with socket.socket() as deaf, contextlib.ExitStack() as waiting:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        # The queue of the listener is full, so the next one is left standing.
+        for _ in range(4):
+            other = waiting.enter_context(socket.socket())
+            other.setblocking(False)
+            other.connect_ex(deaf.getsockname())
+        base_url = f"http://127.0.0.1:{deaf.getsockname()[1]}/v1"
+        model = make_model(base_url=base_url, timeouts=limits(connect_s=SHORT))
+        error = await fails(model, LLMTimeout)
+        assert error.context["phase"] == "connecting"
+
+
+async def test_a_refusal_whose_body_never_ends_is_still_that_refusal(
+    make_model: Callable[..., WireModel], server: FakeServer
+) -> None:
+    chunks = (b'{"error": {"message": "', *(b"x" * 10_000,) * 30, b"")
+    server.answers.append(RawAnswer(chunks=chunks, status=503, gate=Gate()))
+    await fails(make_model(max_response_bytes=20_000), LLMOverloaded)

@@ -1,0 +1,271 @@
+"""One HTTP call to a model: opened, read within its limits, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+
+from holdfast.clock import Clock
+from holdfast.errors import LLMConnectionError, LLMError, LLMProtocolError, LLMTimeout
+from holdfast.providers.model import Delta
+from holdfast.providers.wire.codec import Answer, Codec, StreamDecoder
+from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.failures import failure_in_answer, refusal, request_id
+from holdfast.providers.wire.http import was_reused
+from holdfast.providers.wire.sse import SseParser
+from holdfast.providers.wire.watchdog import WHOLE, Watchdog
+
+_ERROR_BODY = 64 * 1024
+_GRACE_S = 0.25
+"""How long the end of the HTTP answer may take after the end of the model's."""
+
+_STALE_CONNECTIONS = 3
+_FIRST = "the first token"
+_BLANKS = b"\xef\xbb\xbf \t\r\n"
+_FIELDS = (b"data:", b"event:", b":", b"id:", b"retry:")
+_LONGEST_FIELD = 6
+
+
+class Call:
+    """One HTTP call: opened, read within its limits, closed."""
+
+    def __init__(self, endpoint: Endpoint, model: str, codec: Codec, clock: Clock) -> None:
+        """Prepare; nothing is sent yet."""
+        self._endpoint = endpoint
+        self._model = model
+        self._codec = codec
+        self._clock = clock
+        self._response: aiohttp.ClientResponse | None = None
+        self._watchdog: Watchdog | None = None
+        self._size = 0
+        self._held = b""
+        self._decoder: StreamDecoder | None = None
+        self._parser: SseParser | None = None
+        self._first_due = 0.0
+        self.body = b""
+        self.request_id = ""
+
+    async def open(
+        self, send: Callable[[], Awaitable[aiohttp.ClientResponse]], *, streamed: bool
+    ) -> bool:
+        """Send the request; say whether the answer comes as a stream.
+
+        If it does not, it is here as a whole when this returns.
+        """
+        limits = self._endpoint.timeouts
+        start = asyncio.get_running_loop().time()
+        phase, limit_s = _FIRST, limits.first_token_s
+        if not streamed or limit_s >= limits.total_s:
+            phase, limit_s = WHOLE, limits.total_s
+        timer = asyncio.timeout_at(start + limit_s)
+        try:
+            async with timer:
+                self._response = response = await _answered(send)
+                is_stream = await self._look(response)
+        except TimeoutError:
+            if not timer.expired():
+                phase, limit_s = "connecting", limits.connect_s
+            raise self._late(phase, limit_s) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise self._unreachable(error) from None
+        if is_stream:
+            self._first_due = start + limits.first_token_s
+            total_at = start + limits.total_s
+            self._watchdog = Watchdog(response, total_at=total_at, total_s=limits.total_s)
+            self._decoder = self._codec.decoder()
+            self._parser = SseParser(self._endpoint.provider, self._endpoint.max_event_bytes)
+        return is_stream
+
+    async def advance(self, out: list[Delta] | None) -> bool:
+        """Take what arrives next; say whether more is to come."""
+        decoder, parser = self._decoder, self._parser
+        assert decoder is not None and parser is not None
+        chunk = await self._read()
+        events = parser.feed(chunk) if chunk else parser.flush()
+        if events:
+            decoder.feed(events, out)
+        if parser.failed is not None and not decoder.done:
+            raise self._failed(parser.failed)
+        return bool(chunk) and not decoder.done
+
+    async def answer(self) -> Answer:
+        """Return the whole streamed answer."""
+        assert self._decoder is not None
+        answer = self._decoder.finish()
+        await self._drain()
+        return answer
+
+    def close(self) -> None:
+        """Give the connection back if the answer was read to its end, else close it."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        if self._response is not None:
+            self._response.close()
+
+    async def _look(self, response: aiohttp.ClientResponse) -> bool:
+        self.request_id = self._own(request_id(response.headers))
+        if response.status != 200:
+            raise await self._refused(response)
+        if await self._is_stream(response):
+            return True
+        chunks = []
+        while chunk := await self._read():
+            chunks.append(chunk)
+        self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return False
+
+    async def _read(self) -> bytes:
+        """Return what arrives next; empty at the end."""
+        response, watchdog = self._response, self._watchdog
+        assert response is not None
+        if self._held:
+            chunk, self._held = self._held, b""
+            return self._counted(chunk)
+        if watchdog is not None:
+            limits = self._endpoint.timeouts
+            if self._decoder is not None and self._decoder.begun:
+                watchdog.wait("the next piece", limits.idle_s)
+            else:
+                watchdog.wait(_FIRST, limits.first_token_s, due=self._first_due)
+        try:
+            chunk = await response.content.readany()
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if watchdog is not None and watchdog.expired is not None:
+                raise self._late(*watchdog.expired) from None
+            raise self._unreachable(error) from None
+        if watchdog is not None:
+            watchdog.rest()
+        return self._counted(chunk)
+
+    def _counted(self, chunk: bytes) -> bytes:
+        self._size += len(chunk)
+        if self._size > self._endpoint.max_response_bytes:
+            limit = self._endpoint.max_response_bytes
+            raise self._broken(f"the answer is larger than {limit} bytes")
+        return chunk
+
+    async def _drain(self) -> None:
+        """Read the rest, so that the connection can be used again; give up soon."""
+        response, watchdog = self._response, self._watchdog
+        assert response is not None and watchdog is not None
+        if response.content.at_eof():
+            return
+        watchdog.wait("the end", _GRACE_S)
+        try:
+            while await response.content.readany():
+                if watchdog.expired is not None:
+                    break
+        except (aiohttp.ClientError, OSError, ValueError):
+            # The answer is complete; only the connection is lost.
+            response.close()
+
+    async def _is_stream(self, response: aiohttp.ClientResponse) -> bool:
+        kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if kind == "text/event-stream":
+            return True
+        if kind == "application/json" or kind.endswith("+json"):
+            return False
+        if kind in ("", "text/plain", "application/octet-stream", "application/x-ndjson"):
+            start = await self._peek()
+            if start[:1] == b"{":
+                return False
+            if start.startswith(_FIELDS):
+                return True
+        error = self._broken(f"it answers with {kind or 'no content type'}, not with JSON")
+        error.context["content_type"] = kind
+        raise error
+
+    async def _peek(self) -> bytes:
+        """Return how the answer begins, without taking it."""
+        start = b""
+        while chunk := await self._read():
+            start += chunk
+            if len(start.lstrip(_BLANKS)) >= _LONGEST_FIELD:
+                break
+        self._held = start
+        self._size -= len(start)
+        return start.lstrip(_BLANKS)
+
+    async def _refused(self, response: aiohttp.ClientResponse) -> LLMError:
+        body = b""
+        try:
+            while len(body) < _ERROR_BODY and (chunk := await self._read()):
+                body += chunk
+        except LLMError:
+            # The status says enough; what was read of the body is a bonus.
+            body = body[:_ERROR_BODY]
+        return refusal(
+            self._endpoint,
+            self._model,
+            status=response.status,
+            headers=response.headers,
+            body=body[:_ERROR_BODY],
+            clock=self._clock,
+        )
+
+    def _own(self, given_id: str) -> str:
+        """Return the provider's id, unless the server put our key there."""
+        key = self._endpoint.key.reveal()
+        return "" if key and key in given_id else given_id
+
+    def _failed(self, data: bytes) -> LLMError:
+        error = failure_in_answer(self._endpoint, self._model, data)
+        error.context.setdefault("request_id", self.request_id)
+        return error
+
+    def _late(self, phase: str, limit_s: float) -> LLMTimeout:
+        return LLMTimeout(
+            provider=self._endpoint.provider, model=self._model, phase=phase, limit_s=limit_s
+        )
+
+    def _broken(self, detail: str) -> LLMProtocolError:
+        return LLMProtocolError(
+            provider=self._endpoint.provider, detail=detail, request_id=self.request_id
+        )
+
+    def _unreachable(self, error: Exception) -> LLMConnectionError:
+        # The cause is not chained: it holds the request with its headers and address.
+        return LLMConnectionError(
+            provider=self._endpoint.provider,
+            model=self._model,
+            detail=self._endpoint.scrub(_reason(error)),
+            request_id=self.request_id,
+        )
+
+
+async def _answered(
+    send: Callable[[], Awaitable[aiohttp.ClientResponse]],
+) -> aiohttp.ClientResponse:
+    """Send over a connection that still lives.
+
+    A server may close an idle connection at any time, and some do so unannounced after
+    each stream. Such a request was not answered, most likely not even read, so it is
+    sent again: over another connection, and never when a fresh one failed.
+    """
+    for _ in range(_STALE_CONNECTIONS):
+        try:
+            return await send()
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if isinstance(error, aiohttp.ClientConnectorError) or not was_reused():
+                raise
+    return await send()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"the certificate of {error.host} is not trusted"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{error.host}:{error.port}: {error.os_error.strerror or error.os_error}"
+    if isinstance(error, aiohttp.ClientOSError):
+        # Its own words hold the whole address.
+        return f"the connection broke ({os.strerror(error.errno or 0)})"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the answer broke off"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the server closed the connection"
+    return type(error).__name__

@@ -1,0 +1,95 @@
+"""Certificates are checked unless the endpoint says otherwise."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from wire_kit import KEY, answer
+
+from holdfast.errors import LLMConnectionError
+from holdfast.providers.wire import Endpoint, HttpTransport, Secret, WireModel
+from holdfast.testing.fake_server import Reply
+from holdfast.testing.fake_wires import whole_body
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a self-signed certificate for the loopback address."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loopback")])
+    start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(start)
+        .not_valid_after(start + datetime.timedelta(days=365 * 100))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return cert_file, key_file
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[tuple[str, Path]]:
+    cert_file, key_file = certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert_file, key_file)
+
+    async def handle(request: web.Request) -> web.Response:
+        body = whole_body("chat", Reply(text="Hello."), "m")
+        return web.Response(body=body, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    yield f"https://127.0.0.1:{runner.addresses[0][1]}/v1", cert_file
+    await runner.cleanup()
+
+
+async def test_an_unknown_certificate_is_refused_and_no_key_is_sent(
+    place: tuple[str, Path], transport: HttpTransport
+) -> None:
+    endpoint = Endpoint(provider="p", base_url=place[0], key=Secret(KEY))
+    with pytest.raises(LLMConnectionError) as caught:
+        await answer(WireModel(endpoint, "m", transport))
+    assert "certificate" in str(caught.value.context["detail"])
+
+
+async def test_a_named_certificate_is_trusted(
+    place: tuple[str, Path], transport: HttpTransport
+) -> None:
+    endpoint = Endpoint(provider="p", base_url=place[0], ca_file=str(place[1]))
+    assert (await answer(WireModel(endpoint, "m", transport))).text == "Hello."
+
+
+async def test_checking_can_be_switched_off_by_name(
+    place: tuple[str, Path], transport: HttpTransport
+) -> None:
+    endpoint = Endpoint(provider="p", base_url=place[0], verify_tls=False)
+    assert (await answer(WireModel(endpoint, "m", transport))).text == "Hello."
