@@ -9,6 +9,7 @@ from holdfast import Agent, AsyncClient
 
 
 async def main() -> None:
+    """Make an agent, run it, print what it says."""
     # Create custom agent
     my_agent = Agent(
         name="calculator_bot",

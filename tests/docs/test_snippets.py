@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = sorted((ROOT / "docs_src").rglob("*.py"))
+EXAMPLES = [*sorted((ROOT / "docs_src").rglob("*.py")), *sorted((ROOT / "examples").glob("*.py"))]
 
 # A python block; an `output` block right after it is what it prints.
 BLOCK = re.compile(
