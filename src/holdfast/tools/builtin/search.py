@@ -49,7 +49,7 @@ class NoSearch:
         """Say what to configure."""
         raise ToolError(
             tool=self._tool,
-            detail="no search provider is configured; pass one to builtin_registry, such as "
+            detail="no search provider is configured; pass one to builtin_tools, such as "
             "SearxngSearch('https://searx.example.org')",
         )
 
