@@ -13,6 +13,7 @@ from holdfast.tools.builtin.externaldirectory import externaldirectory, restore_
 from holdfast.tools.builtin.glob import glob
 from holdfast.tools.builtin.grep import grep
 from holdfast.tools.builtin.list import list_directory
+from holdfast.tools.builtin.lsp import lsp_tool
 from holdfast.tools.builtin.multiedit import multiedit
 from holdfast.tools.builtin.question import question
 from holdfast.tools.builtin.read import read
@@ -28,9 +29,12 @@ from holdfast.tools.builtin.todo import todoread, todowrite
 from holdfast.tools.builtin.webfetch import webfetch
 from holdfast.tools.builtin.write import write
 from holdfast.tools.definition import Tool
+from holdfast.tools.lsp import LanguageServer, LanguageServers
 from holdfast.tools.registry import ToolRegistry
 
 __all__ = [
+    "LanguageServer",
+    "LanguageServers",
     "SearchHit",
     "SearchProvider",
     "SearxngSearch",
@@ -58,15 +62,20 @@ _TOOLS: tuple[Tool, ...] = (
 
 
 def builtin_tools(
-    *, web_search: SearchProvider | None = None, code_search: SearchProvider | None = None
+    *,
+    web_search: SearchProvider | None = None,
+    code_search: SearchProvider | None = None,
+    language_servers: LanguageServers | None = None,
 ) -> ToolRegistry:
-    """Return a registry of the built-in tools, the lowest layer.
+    """Return a fresh registry with every built-in tool, the lowest layer.
 
     Without a search provider, `websearch` and `codesearch` are there and say what to
-    configure.
+    configure. Whoever passes `language_servers` closes them; without, `lsp` uses those
+    that are installed, which end with this process.
     """
-    searches = (
+    made = (
         websearch_tool(web_search or NoSearch("websearch")),
         codesearch_tool(code_search or NoSearch("codesearch")),
+        lsp_tool(language_servers or LanguageServers()),
     )
-    return ToolRegistry((*_TOOLS, *searches), scope="built-in")
+    return ToolRegistry((*_TOOLS, *made), scope="built-in")
