@@ -1,4 +1,4 @@
-"""Write the generated reference pages: configuration, command line, errors.
+"""Write the generated reference pages: configuration, command line, errors, tools.
 
 python scripts/reference.py           write docs/reference/*.md
 python scripts/reference.py --check   only say which pages are out of date
@@ -7,6 +7,7 @@ python scripts/reference.py --check   only say which pages are out of date
 from __future__ import annotations
 
 import inspect
+import runpy
 import sys
 import typing
 from collections.abc import Iterator
@@ -226,9 +227,21 @@ def _error_classes(cls: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
             yield from _error_classes(child)
 
 
+def _tool_pages() -> dict[str, str]:
+    """The pages of the built-in tools; scripts are no package, so they are found by path."""
+    found = runpy.run_path(str(Path(__file__).with_name("tool_pages.py")))
+    made: dict[str, str] = found["tool_pages"]()
+    return made
+
+
 def pages() -> dict[str, str]:
     """Every generated page by file name."""
-    return {"configuration.md": configuration(), "cli.md": command_line(), "errors.md": errors()}
+    return {
+        "configuration.md": configuration(),
+        "cli.md": command_line(),
+        "errors.md": errors(),
+        **_tool_pages(),
+    }
 
 
 def main(arguments: list[str]) -> int:
@@ -242,6 +255,7 @@ def main(arguments: list[str]) -> int:
         if "--check" in arguments:
             sys.stdout.write(f"{name} is out of date: run scripts/reference.py\n")
         else:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
             sys.stdout.write(f"wrote {name}\n")
     return int(is_stale and "--check" in arguments)

@@ -457,8 +457,9 @@ def _entry(tree: _Tree, directory: str, entry: os.DirEntry[str], *, details: boo
 
 
 def _read_up_to(stream: BinaryIO, limit: int, path: str) -> bytes:
-    data = stream.read(limit + 1)
-    if len(data) > limit:
+    is_small = os.fstat(stream.fileno()).st_size <= limit
+    data = stream.read(limit + 1) if is_small else b""
+    if not is_small or len(data) > limit:
         raise FileUnsuitable(path=path, found="too large", wanted=f"at most {limit} bytes")
     return data
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
-from urllib.parse import urlsplit
+
+from yarl import URL
 
 from holdfast.sandbox import Workspace
 
@@ -58,7 +59,8 @@ def host_target(argument: str) -> Target:
 
     def resolve(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
         try:
-            return (urlsplit(str(arguments.get(argument, ""))).hostname or "",)
+            # The same parser as the client's, so that both see the same host.
+            return (URL(str(arguments.get(argument, ""))).host or "",)
         except ValueError:
             return ("",)
 

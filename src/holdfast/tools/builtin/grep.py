@@ -26,7 +26,6 @@ from holdfast.tools.result import ToolResult
 from holdfast.tools.target import path_target
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
-MATCH_BUDGET_S = 20.0
 _MAX_LINE = 400
 _RG_TIMEOUT_S = 30.0
 _RG = (
@@ -44,6 +43,8 @@ class Search:
     include: str
     limit: int
     is_case_ignored: bool
+    budget_s: float = 20.0
+    """All matching together may take this long; a bad expression takes forever."""
 
 
 @dataclass
@@ -151,7 +152,7 @@ def _search(
         paths = _paths(walk, search.include, candidates)
         note = "" if walk.is_complete else "(the tree is too large: not everything was searched)"
     found = _Found(lines=[])
-    deadline = context.clock.monotonic() + MATCH_BUDGET_S
+    deadline = context.clock.monotonic() + search.budget_s
     for one in paths:
         if context.cancellation.is_cancelled or found.is_truncated:
             break

@@ -1,10 +1,10 @@
 import asyncio
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from holdfast.errors import FileMissing, PermissionDenied, TellModel, ToolInputInvalid
-from holdfast.tools.builtin import grep as grep_module
 from holdfast.tools.builtin.grep import grep, prepare, run_search
 
 RIPGREP = shutil.which("rg")
@@ -16,8 +16,9 @@ def test_ripgrep_is_here_to_be_compared_with():
 
 @pytest.fixture(params=["ripgrep", "python"])
 def search(request, context):
-    async def go(pattern, path=".", include="", ignore_case=False, limit=100):
-        prepared = prepare(pattern, include=include, ignore_case=ignore_case, limit=limit)
+    async def go(pattern, path=".", budget_s=20.0, limit=100, **how):
+        how = {"include": "", "ignore_case": False, **how}
+        prepared = replace(prepare(pattern, limit=limit, **how), budget_s=budget_s)
         ripgrep = RIPGREP if request.param == "ripgrep" else None
         return await run_search(context, prepared, path, ripgrep)
 
@@ -131,8 +132,7 @@ async def test_bad_expression_is_told(search, root, pattern):
     assert caught.value.retry
 
 
-async def test_catastrophic_expression_is_stopped_and_the_loop_goes_on(search, root, monkeypatch):
-    monkeypatch.setattr(grep_module, "MATCH_BUDGET_S", 0.2)
+async def test_catastrophic_expression_is_stopped_and_the_loop_goes_on(search, root):
     (root / "evil.txt").write_text("x" * 60 + "\n")
     ticks = 0
 
@@ -144,7 +144,7 @@ async def test_catastrophic_expression_is_stopped_and_the_loop_goes_on(search, r
 
     ticking = asyncio.create_task(tick())
     with pytest.raises(TellModel):
-        await search(r"(x|xx)+(y|z)(x|xx)+(x|xx)+$|^(x+x+)+y")
+        await search(r"(x|xx)+(y|z)(x|xx)+(x|xx)+$|^(x+x+)+y", budget_s=0.2)
     ticking.cancel()
     assert ticks > 3
 

@@ -1,0 +1,235 @@
+"""Find, start, reuse and end language servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import posixpath
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.canonical import JsonObject, sha256_hex
+from holdfast.errors import ToolError
+from holdfast.sandbox import Workspace
+from holdfast.tools.encoding import decode_file
+from holdfast.tools.lsp.connection import LspConnection
+
+_START_S = 30.0
+_STREAM_LIMIT = 1024 * 1024
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PYTHON = {".py": "python", ".pyi": "python"}
+_SCRIPT = {
+    ".js": "javascript",
+    ".jsx": "javascriptreact",
+    ".mjs": "javascript",
+    ".ts": "typescript",
+    ".tsx": "typescriptreact",
+}
+_C = {".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".hpp": "cpp"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageServer:
+    """A program, and the file endings that it understands with their language ids."""
+
+    name: str
+    command: tuple[str, ...]
+    endings: Mapping[str, str]
+
+
+# Looked for in the PATH, in this order. Servers that run code of the workspace to
+# understand it (build scripts, macros) are not among them; configure those on purpose.
+KNOWN_SERVERS = (
+    LanguageServer(
+        name="basedpyright", command=("basedpyright-langserver", "--stdio"), endings=_PYTHON
+    ),
+    LanguageServer(name="pyright", command=("pyright-langserver", "--stdio"), endings=_PYTHON),
+    LanguageServer(name="pylsp", command=("pylsp",), endings=_PYTHON),
+    LanguageServer(
+        name="typescript", command=("typescript-language-server", "--stdio"), endings=_SCRIPT
+    ),
+    LanguageServer(name="gopls", command=("gopls",), endings={".go": "go"}),
+    LanguageServer(name="clangd", command=("clangd",), endings=_C),
+)
+
+
+@dataclass
+class Running:
+    """A server at work on one workspace."""
+
+    server: LanguageServer
+    connection: LspConnection
+    capabilities: JsonObject
+    loop: asyncio.AbstractEventLoop
+    opened: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+
+class LanguageServers:
+    """The servers of a process: started when first needed, then reused."""
+
+    def __init__(
+        self,
+        configured: Sequence[LanguageServer] = (),
+        *,
+        known: Sequence[LanguageServer] = KNOWN_SERVERS,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Prefer the configured ones, then the known ones that are installed."""
+        self._servers = (*configured, *known)
+        self._configured = {server.name for server in configured}
+        self._environment = dict(environment or {})
+        self._running: dict[tuple[str, str], Running] = {}
+        self._starting: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def serve(self, workspace: Workspace, path: str) -> Running:
+        """Return a server that understands a file, started if need be.
+
+        Raises:
+            ToolError: none is installed or configured, or it does not start.
+        """
+        server, program = self._choose(path, workspace)
+        key = (workspace.root, server.name)
+        loop = asyncio.get_running_loop()
+        found = self._running.get(key)
+        if found is not None and found.loop is not loop:
+            del self._running[key]
+            self._starting.pop(key, None)
+        async with self._starting.setdefault(key, asyncio.Lock()):
+            found = self._running.get(key)
+            if found is None or not found.connection.is_alive:
+                found = await self._start(server, program, workspace)
+                self._running[key] = found
+        return found
+
+    async def open(self, running: Running, workspace: Workspace, path: str) -> str:
+        """Show a file to a server in its present state; return its text."""
+        text, _ = await asyncio.to_thread(_read_text, workspace, path)
+        uri = to_uri(workspace, path)
+        version, known = running.opened.get(uri, (0, ""))
+        current = sha256_hex(text.encode(errors="replace"))
+        if known == current:
+            return text
+        if version == 0:
+            document = {
+                "uri": uri,
+                "languageId": running.server.endings[posixpath.splitext(path)[1]],
+                "version": 1,
+                "text": text,
+            }
+            await running.connection.notify("textDocument/didOpen", {"textDocument": document})
+        else:
+            await running.connection.notify(
+                "textDocument/didChange",
+                {
+                    "textDocument": {"uri": uri, "version": version + 1},
+                    "contentChanges": [{"text": text}],
+                },
+            )
+        running.opened[uri] = (version + 1, current)
+        return text
+
+    async def close(self) -> None:
+        """End all servers of this loop."""
+        running, self._running = list(self._running.values()), {}
+        self._starting.clear()
+        here = asyncio.get_running_loop()
+        await asyncio.gather(*(one.connection.close() for one in running if one.loop is here))
+
+    def _choose(self, path: str, workspace: Workspace) -> tuple[LanguageServer, str]:
+        ending = posixpath.splitext(path)[1]
+        fitting = [server for server in self._servers if ending in server.endings]
+        for server in fitting:
+            program = shutil.which(server.command[0])
+            is_ours = server.name in self._configured
+            # A program inside the workspace was put there by whoever writes the workspace.
+            if program and (is_ours or not _is_below(program, workspace.root)):
+                return server, program
+        names = ", ".join(server.command[0] for server in fitting) or "a language server"
+        raise ToolError(
+            tool="lsp",
+            detail=f"no language server for {ending or path!r} files is installed or configured; "
+            f"install one of: {names}",
+        )
+
+    async def _start(self, server: LanguageServer, program: str, workspace: Workspace) -> Running:
+        environment = {
+            "PATH": f"{os.path.dirname(program)}:{_PATH}",
+            "HOME": tempfile.gettempdir(),
+            "LANG": "C.UTF-8",
+            **self._environment,
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                program,
+                *server.command[1:],
+                cwd=workspace.root,
+                env=environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+                limit=_STREAM_LIMIT,
+            )
+        except OSError as error:
+            raise ToolError(tool="lsp", detail=f"{server.name} does not start: {error}") from error
+        connection = LspConnection(process, server.name)
+        try:
+            answer = await connection.request("initialize", _hello(workspace), timeout_s=_START_S)
+            await connection.notify("initialized", {})
+        except BaseException:
+            await connection.close()
+            raise
+        capabilities = answer.get("capabilities") if isinstance(answer, dict) else None
+        return Running(
+            server=server,
+            connection=connection,
+            capabilities=capabilities or {},
+            loop=asyncio.get_running_loop(),
+        )
+
+
+def to_uri(workspace: Workspace, path: str) -> str:
+    """The URI of a file of the workspace."""
+    return Path(workspace.root, workspace.canonical(path)).as_uri()
+
+
+def _read_text(workspace: Workspace, path: str) -> tuple[str, object]:
+    return decode_file(workspace.read(path, max_bytes=4 * 1024 * 1024), path)
+
+
+def _is_below(program: str, root: str) -> bool:
+    real = os.path.realpath(program)
+    return os.path.commonpath([real, root]) == root
+
+
+def _hello(workspace: Workspace) -> JsonObject:
+    uri = Path(workspace.root).as_uri()
+    tree = {"hierarchicalDocumentSymbolSupport": True}
+    return {
+        "processId": os.getpid(),
+        "clientInfo": {"name": "holdfast"},
+        "rootUri": uri,
+        "rootPath": workspace.root,
+        "workspaceFolders": [{"uri": uri, "name": os.path.basename(workspace.root)}],
+        "capabilities": {
+            "general": {"positionEncodings": ["utf-16"]},
+            "textDocument": {
+                "synchronization": {"didSave": False},
+                "hover": {"contentFormat": ["markdown", "plaintext"]},
+                "definition": {"linkSupport": True},
+                "implementation": {"linkSupport": True},
+                "references": {},
+                "documentSymbol": tree,
+                "callHierarchy": {},
+                "typeHierarchy": {},
+            },
+            "workspace": {
+                "symbol": {},
+                "configuration": True,
+                "workspaceFolders": True,
+            },
+        },
+    }

@@ -1,0 +1,85 @@
+import pytest
+
+from holdfast.errors import PermissionDenied
+from holdfast.tools.network_rules import NetworkRules
+
+OPEN = NetworkRules(allow_net=True, allowed_hosts=("*",), blocked_hosts=("*.evil.org",))
+
+
+def test_everything_is_closed_by_default():
+    with pytest.raises(PermissionDenied):
+        NetworkRules(allowed_hosts=("*",)).check_host("example.org")
+    with pytest.raises(PermissionDenied):
+        NetworkRules(allow_net=True).check_host("example.org")
+
+
+@pytest.mark.parametrize("host", ["a.evil.org", "evil.org", "EVIL.org.", "x.y.evil.org"])
+def test_block_wins(host):
+    with pytest.raises(PermissionDenied):
+        OPEN.check_host(host)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "host", "is_allowed"),
+    [
+        ("*.example.org", "api.example.org", True),
+        ("*.example.org", "example.org", True),
+        ("example.org", "example.org", True),
+        ("example.org", "a.example.org", False),
+        ("*.example.org", "badexample.org", False),
+        ("*.example.org", "example.org.evil.com", False),
+    ],
+)
+def test_allowed_hosts_are_globs_on_names(pattern, host, is_allowed):
+    rules = NetworkRules(allow_net=True, allowed_hosts=(pattern,))
+    if is_allowed:
+        rules.check_host(host)
+    else:
+        with pytest.raises(PermissionDenied):
+            rules.check_host(host)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "240.0.0.1",
+        "::1",
+        "::",
+        "fe80::1%eth0",
+        "fc00::1",
+        "ff02::1",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.169.254",
+        "::127.0.0.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+        "fd00:ec2::254",
+        "not an address",
+    ],
+)
+def test_private_address_is_refused(address):
+    with pytest.raises(PermissionDenied):
+        OPEN.check_address("host", address)
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "::ffff:8.8.8.8"])
+def test_public_address_is_fine(address):
+    OPEN.check_address("host", address)
+
+
+def test_private_range_can_be_granted():
+    rules = NetworkRules(private_networks=("127.0.0.0/8",))
+    rules.check_address("host", "127.0.0.1")
+    rules.check_address("host", "::ffff:127.0.0.1")
+    for address in ("10.0.0.1", "::1"):
+        with pytest.raises(PermissionDenied):
+            rules.check_address("host", address)
