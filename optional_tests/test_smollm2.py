@@ -1,4 +1,4 @@
-# ruff: noqa: D103 - tests need no docstrings
+
 """A real model of 135 million parameters, in this process; run by scripts/test-local-model."""
 
 from __future__ import annotations
