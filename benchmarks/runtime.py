@@ -1,0 +1,331 @@
+"""What a whole run costs, with the journal and the gate on, against loops that keep nothing.
+
+The fake server runs in a process of its own, so the figures are the client's CPU. The run is
+ten tool rounds and an answer. Two baselines do the same conversation and store nothing: a
+hand-written httpx loop, as one would write it first, and a raw aiohttp loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import json
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+from _report import Result, arguments, interleave, report
+from wire import RAW_TOOLS, ROUNDS, SYSTEM, Bench, hand_conversation, served
+
+from holdfast import Agent, AsyncClient, tool
+from holdfast.client.agents import StreamItem
+from holdfast.messages import Message, TextPart
+from holdfast.providers.wire import WireModel
+from holdfast.sessions.events import MessageCreated
+
+AT_ONCE = 200
+EARLIER = 3_000
+QUESTION = "Multiply a lot of numbers by 23."
+_numbers = itertools.count()
+
+Work = Callable[[], Awaitable[object]]
+
+
+@tool(effect="read")
+async def multiply(a: int, b: int, note: str = "") -> int:
+    """Multiply two numbers."""
+    return a * b
+
+
+# --- ours ----------------------------------------------------------------------------
+
+
+def make_agent(model: WireModel) -> Agent:
+    """The agent whose runs are measured."""
+    only = {"permission": "multiply", "action": "allow"}
+    return Agent(
+        "calculator",
+        model=model,
+        prompt=SYSTEM,
+        tools=[multiply],
+        permission=[{"permission": "*", "action": "deny"}, only],
+    )
+
+
+async def our_run(client: AsyncClient, agent: Agent) -> None:
+    """One run in a session of its own."""
+    result = await agent.run(QUESTION, client=client)
+    assert result.status == "completed", result.metadata
+
+
+async def our_stream(client: AsyncClient, agent: Agent) -> None:
+    """One run whose pieces somebody hears."""
+    last: StreamItem | None = None
+    async for item in agent.stream(QUESTION, client=client):
+        last = item
+    assert last is not None
+
+
+# --- httpx by hand -------------------------------------------------------------------
+
+
+async def httpx_run(client: httpx.AsyncClient, url: str) -> None:
+    """The conversation as one would write it first; nothing is stored."""
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": QUESTION},
+    ]
+    while True:
+        body = {"model": "m", "messages": messages, "tools": RAW_TOOLS}
+        said = (await client.post(url, json=body)).json()["choices"][0]["message"]
+        messages.append(said)
+        if not said.get("tool_calls"):
+            return
+        _answer_calls(messages, said)
+
+
+async def httpx_stream(client: httpx.AsyncClient, url: str) -> None:
+    """The same, streamed."""
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": QUESTION},
+    ]
+    while True:
+        body = {"model": "m", "messages": messages, "tools": RAW_TOOLS, "stream": True}
+        said = await _httpx_answer(client, url, body)
+        messages.append(said)
+        if not said.get("tool_calls"):
+            return
+        _answer_calls(messages, said)
+
+
+async def _httpx_answer(
+    client: httpx.AsyncClient, url: str, body: dict[str, Any]
+) -> dict[str, Any]:
+    text: list[str] = []
+    calls: dict[int, dict[str, Any]] = {}
+    async with client.stream("POST", url, json=body) as response:
+        async for line in response.aiter_lines():
+            if not line.startswith("data: ") or line.startswith("data: [DONE]"):
+                continue
+            for choice in json.loads(line[6:])["choices"]:
+                delta = choice["delta"]
+                if delta.get("content"):
+                    text.append(delta["content"])
+                for piece in delta.get("tool_calls") or ():
+                    call = calls.setdefault(
+                        piece["index"], {"type": "function", "function": {"arguments": ""}}
+                    )
+                    if piece.get("id"):
+                        call["id"] = piece["id"]
+                        call["function"]["name"] = piece["function"]["name"]
+                    call["function"]["arguments"] += piece["function"]["arguments"]
+    said: dict[str, Any] = {"role": "assistant", "content": "".join(text) or None}
+    if calls:
+        said["tool_calls"] = [calls[index] for index in sorted(calls)]
+    return said
+
+
+def _answer_calls(messages: list[dict[str, Any]], said: dict[str, Any]) -> None:
+    for call in said["tool_calls"]:
+        given = json.loads(call["function"]["arguments"])
+        output = str(given["a"] * given["b"])
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
+
+
+# --- measuring -----------------------------------------------------------------------
+
+
+class Runs:
+    """One loop with everything open, kept warm over all rounds."""
+
+    def __init__(self, bench: Bench, folder: Path) -> None:
+        """Open the client and the baselines."""
+        self.bench = bench
+        self.loop = bench.loop
+        self.url = f"{bench.base_url}/chat/completions"
+        self.agent = make_agent(bench.model())
+        self.streaming = make_agent(bench.model(quiet="stream"))
+        self.client: AsyncClient = self.loop.run_until_complete(self._open(folder))
+        self.httpx = httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None))
+
+    async def _open(self, folder: Path) -> AsyncClient:
+        client = AsyncClient(folder)
+        await client.list_sessions()
+        return client
+
+    def close(self) -> None:
+        """Close all."""
+        self.loop.run_until_complete(self.httpx.aclose())
+        self.loop.run_until_complete(self.client.close())
+
+    def cpu(self, work: Work, *, times: int = 1, at_once: int = 1) -> Callable[[], float]:
+        """Return a measurement: CPU seconds of one piece of work."""
+
+        async def run() -> None:
+            for _ in range(times):
+                await asyncio.gather(*(work() for _ in range(at_once)))
+
+        def measure() -> float:
+            gc.collect()
+            begin = time.process_time()
+            self.loop.run_until_complete(run())
+            return (time.process_time() - begin) / (times * at_once)
+
+        return measure
+
+
+def written() -> int:
+    """Bytes that this process handed to the kernel for files and sockets so far."""
+    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["wchar"])
+
+
+def alone(runs: Runs, rounds: int) -> list[Result]:
+    """One run at a time."""
+    cases: dict[str, Work] = {
+        "httpx": lambda: httpx_run(runs.httpx, runs.url),
+        "httpx streamed": lambda: httpx_stream(runs.httpx, runs.url),
+        "raw": lambda: hand_conversation(runs.bench.session, runs.url, streamed=False),
+        "ours": lambda: our_run(runs.client, runs.agent),
+        "ours streamed": lambda: our_stream(runs.client, runs.streaming),
+    }
+    found = interleave({name: runs.cpu(work, times=3) for name, work in cases.items()}, rounds)
+    run = median(a / b for a, b in zip(found["ours"], found["httpx"], strict=True))
+    heard = median(
+        a / b for a, b in zip(found["ours streamed"], found["httpx streamed"], strict=True)
+    )
+    raw = median(a / b for a, b in zip(found["ours"], found["raw"], strict=True))
+    before = written()
+    runs.cpu(cases["ours"], times=5)()
+    ours = (written() - before) / 5
+    before = written()
+    runs.cpu(cases["raw"], times=5)()
+    kb = (ours - (written() - before) / 5) / 1024
+    return [
+        Result(metric="httpx loop, ms", value=median(found["httpx"]) * 1e3, note="stores nothing"),
+        Result(metric="our run, ms", value=median(found["ours"]) * 1e3, note="journal and gate on"),
+        Result(metric="run, x httpx", value=run, goal="<= 0.5", ok=run <= 0.5),
+        Result(metric="streamed run, x httpx", value=heard, goal="<= 0.3", ok=heard <= 0.3),
+        Result(metric="run, x raw aiohttp loop", value=raw),
+        Result(
+            metric="run, KB written to disk",
+            value=kb,
+            goal="<= 200",
+            ok=kb <= 200,
+            note="handed to the kernel, beyond what the raw loop sends",
+        ),
+    ]
+
+
+def together(runs: Runs, rounds: int) -> list[Result]:
+    """Many runs at once, each in a session of its own."""
+    cases = {
+        "ours": runs.cpu(lambda: our_run(runs.client, runs.agent), at_once=AT_ONCE),
+        "raw": runs.cpu(
+            lambda: hand_conversation(runs.bench.session, runs.url, streamed=False),
+            at_once=AT_ONCE,
+        ),
+    }
+    found = interleave(cases, rounds)
+    ratio = median(a / b for a, b in zip(found["ours"], found["raw"], strict=True))
+    gc.collect()
+    tracemalloc.start()
+    cases["ours"]()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    each = peak / AT_ONCE / 1024
+    name = f"{AT_ONCE} at once"
+    return [
+        Result(metric=f"{name}, x raw loop", value=ratio, goal="<= 4", ok=ratio <= 4),
+        Result(
+            metric=f"{name}, KB of memory each",
+            value=each,
+            goal="<= 100",
+            ok=each <= 100,
+            note="peak of Python memory",
+        ),
+    ]
+
+
+def after_many(runs: Runs, rounds: int) -> list[Result]:
+    """One more turn after a long conversation."""
+    session = runs.loop.run_until_complete(_long_session(runs.client))
+    past = [
+        {"role": "user" if n % 2 == 0 else "assistant", "content": f"Message {n}."}
+        for n in range(EARLIER)
+    ]
+    model = runs.bench.model()
+    agent = Agent(
+        "talker", model=model, prompt=SYSTEM, permission=[{"permission": "*", "action": "deny"}]
+    )
+
+    async def ours() -> None:
+        await agent.run(f"Turn {next(_numbers)}", session=session, client=runs.client)
+
+    async def by_hand() -> None:
+        body = {"model": "m", "messages": [*past, {"role": "user", "content": "Turn"}]}
+        (await runs.httpx.post(runs.url, json=body)).json()
+
+    cases = {"ours": runs.cpu(ours, times=3), "httpx": runs.cpu(by_hand, times=3)}
+    found = interleave(cases, rounds)
+    ratio = median(a / b for a, b in zip(found["ours"], found["httpx"], strict=True))
+    return [
+        Result(
+            metric=f"a turn after {EARLIER} messages, x httpx",
+            value=ratio,
+            goal="<= 0.5",
+            ok=ratio <= 0.5,
+            note=f"httpx {median(found['httpx']) * 1e3:.1f} ms",
+        )
+    ]
+
+
+async def _long_session(client: AsyncClient) -> str:
+    session = await client.create_session("long")
+    manager = await client.session_manager()
+    async with manager.writing(session.id) as hold:
+        for start in range(0, EARLIER, 500):
+            await hold.append(
+                *[
+                    MessageCreated(
+                        message=Message(
+                            id=f"msg_{n:06}",
+                            session_id="",
+                            role="user" if n % 2 == 0 else "assistant",
+                            parts=(TextPart(id=f"prt_{n:06}", text=f"Message {n}."),),
+                        )
+                    )
+                    for n in range(start, start + 500)
+                ]
+            )
+    return session.id
+
+
+def main() -> int:
+    """Measure and print."""
+    given = arguments(__doc__ or "")
+    rounds = 5 if given.quick else 15
+    with served() as base_url, tempfile.TemporaryDirectory() as folder:
+        bench = Bench(base_url)
+        runs = Runs(bench, Path(folder))
+        try:
+            results = alone(runs, rounds)
+            results += together(runs, max(2, rounds // 5))
+            results += after_many(runs, rounds)
+        finally:
+            runs.close()
+            bench.close()
+    return report(results, given.json)
+
+
+if __name__ == "__main__":
+    assert ROUNDS == 10
+    sys.exit(main())
