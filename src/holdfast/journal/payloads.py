@@ -37,6 +37,11 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         raise UsageError(detail=f"Events of kind {self.kind} hold no content to redact.")
 
 
+class _Redacted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: int
+    left: msgspec.Raw
+
+
 P = TypeVar("P", bound=Payload)
 _types: dict[tuple[str, int], type[Payload]] = {}
 _latest: dict[str, type[Payload]] = {}
@@ -122,17 +127,35 @@ def decode_payload(kind: str, version: int, data: bytes) -> Payload:
         for step in range(version, newest.schema_version):
             value = _upcasters[kind, step](value)
         return msgspec.convert(value, newest)
-    except KeyError as error:
-        raise StorageDamaged(path=kind, detail=f"no upcaster from version {error}") from error
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        detail = f"version {version} cannot be read: {error!r}"
+        raise StorageDamaged(path=f"an event of kind {kind}", detail=detail) from error
+
+
+def encode_redacted(value: Payload) -> bytes:
+    """Encode what is left of a payload, with the version of its shape.
+
+    A redaction is made by the code of its day, so its shape may be newer than its event.
+    """
+    return _encode(_Redacted(version=value.schema_version, left=msgspec.Raw(encode_payload(value))))
+
+
+def decode_redacted(kind: str, data: bytes) -> Payload:
+    """Decode what `encode_redacted` made."""
+    try:
+        found = msgspec.json.decode(data, type=_Redacted)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise StorageDamaged(path=f"an event of kind {kind}", detail=str(error)) from error
+    return decode_payload(kind, found.version, bytes(found.left))
 
 
 __all__ = [
     "Payload",
     "Upcaster",
     "decode_payload",
+    "decode_redacted",
     "encode_payload",
+    "encode_redacted",
     "known_kinds",
     "payload",
     "upcaster",
