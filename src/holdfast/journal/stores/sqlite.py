@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, link, seal
 from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check_query
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, check_restored
 from holdfast.journal.stores import _sqlite_file as file
 from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_errors import translate
@@ -46,11 +46,16 @@ _INSERT_FENCED = (
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _EVENTS = """
-SELECT e.seq, s.session_id, e.session_seq, e.kind, e.version, e.time, e.run_id, e.agent_path,
-       e.correlation_id, e.causation_id, e.epoch, e.digest, e.hash, e.placement,
-       coalesce(e.payload, (SELECT data FROM blobs b WHERE b.digest = e.digest))
+SELECT e.seq, s.session_id, CAST(e.session_seq AS INT), CAST(e.kind AS TEXT),
+       CAST(e.version AS INT), CAST(e.time AS REAL), CAST(e.run_id AS TEXT),
+       CAST(e.agent_path AS TEXT), CAST(e.correlation_id AS TEXT), CAST(e.causation_id AS TEXT),
+       CAST(e.epoch AS INT), CAST(e.digest AS BLOB), CAST(e.hash AS BLOB), e.placement,
+       CAST(coalesce(e.payload, (SELECT data FROM blobs b WHERE b.digest = e.digest)) AS BLOB)
 FROM events e JOIN streams s USING (stream)
 """
+# A column of another type than ours can only come from tampering; the casts keep it readable,
+# so that `audit verify` can name the event.
+_LARGEST_INT = 2**63 - 1
 _SHORT_READ = 256
 """Reads of at most this many records are quicker than a hop to a thread."""
 
@@ -78,7 +83,7 @@ class SqliteStore:
         self._wakeups = Wakeups()
         self._writer: GroupCommit | None = None
         self._reader: sqlite3.Connection | None = None
-        self._readers = ThreadPoolExecutor(1, thread_name_prefix="holdfast-read")
+        self._readers: ThreadPoolExecutor | None = None
         self._ends = _KnownEnds()
 
     async def open(self) -> None:
@@ -90,6 +95,7 @@ class SqliteStore:
             StorageReadOnly: the place cannot be written.
         """
         await asyncio.to_thread(self._prepare)
+        self._readers = ThreadPoolExecutor(1, thread_name_prefix="holdfast-read")
         self._reader = file.connect(self.path)
         self._writer = GroupCommit(
             file.connect(self.path),
@@ -103,10 +109,10 @@ class SqliteStore:
         if self._writer is not None:
             await self._writer.close()
             self._writer = None
-        await asyncio.to_thread(self._readers.shutdown)
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        if self._readers is not None and self._reader is not None:
+            reader, self._reader = self._reader, None
+            await asyncio.to_thread(self._readers.shutdown)
+            reader.close()
 
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows in one transaction; see `Store.append`."""
@@ -135,7 +141,7 @@ class SqliteStore:
         values: list[Any] = [session_id]
         if seqs is None:
             sql += " AND e.session_seq > ?"
-            values.append(after)
+            values.append(min(after, _LARGEST_INT))
         else:
             sql += f" AND e.session_seq IN ({', '.join('?' * len(seqs))})"
             values += seqs
@@ -143,7 +149,7 @@ class SqliteStore:
             sql += f" AND e.kind IN ({', '.join('?' * len(kinds))})"
             values += sorted(kinds)
         sql += " ORDER BY e.session_seq LIMIT ?"
-        return await self._read(lambda c: _events(c, sql, [*values, limit]), limit)
+        return await self._read(lambda c: _events(c, sql, [*values, max(limit, 0)]), limit)
 
     async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
         """Return events of all sessions in the order of `seq`.
@@ -151,7 +157,8 @@ class SqliteStore:
         Numbers are given inside the one write transaction, so no lower one can appear later.
         """
         sql = _EVENTS + "WHERE e.seq > ? ORDER BY e.seq LIMIT ?"
-        return await self._read(lambda c: _events(c, sql, [after, limit]), limit)
+        values = [min(after, _LARGEST_INT), max(limit, 0)]
+        return await self._read(lambda c: _events(c, sql, values), limit)
 
     async def last_seq(self) -> int:
         """Return the highest `seq`, 0 when there is none."""
@@ -220,11 +227,13 @@ class SqliteStore:
         def write(connection: sqlite3.Connection) -> None:
             request = AppendRequest(session_id=session_id, drafts=(note,), epoch=None)
             self._append(connection, request)
+            stream, _ = _locate(connection, session_id)
             connection.executemany(
-                "UPDATE events SET payload = ?, placement = ? WHERE session_seq = ? AND "
-                "stream = (SELECT stream FROM streams WHERE session_id = ?)",
-                [(data, _REDACTED, number, session_id) for number, data in reduced.items()],
+                "UPDATE events SET payload = ?, placement = ? WHERE stream = ? AND session_seq = ?",
+                [(data, _REDACTED, stream, number) for number, data in reduced.items()],
             )
+            self._tables.forget(connection, stream)
+            self._fold_all(connection, "WHERE e.stream = ? AND", [stream])
 
         await self._write(write, is_synced=True)
         self._wakeups.notify()
@@ -278,7 +287,10 @@ class SqliteStore:
         """
 
         def has_more() -> bool:
-            return _last_seq(self._connection()) > after
+            try:
+                return _last_seq(self._connection()) > after
+            except sqlite3.Error as error:
+                raise translate(error, str(self.path)) from error
 
         return await self._wakeups.wait(has_more, timeout_s)
 
@@ -398,7 +410,7 @@ class SqliteStore:
         return _End(row.lastrowid or 0, 0, 0, GENESIS)
 
     def _restore(self, connection: sqlite3.Connection, events: Sequence[Event]) -> None:
-        session_id = events[0].session_id
+        session_id = check_restored(events)
         if connection.execute(_ONE_HEAD, (session_id,)).fetchone() is not None:
             raise AlreadyExists(kind="session", value=session_id)
         connection.execute(
@@ -419,23 +431,36 @@ class SqliteStore:
     def _rebuild(self, connection: sqlite3.Connection, progress: Callable[[int, int], None]) -> int:
         self._tables.recreate(connection)
         total = connection.execute("SELECT count(*) FROM events").fetchone()[0]
+        return self._fold_all(connection, "WHERE", [], lambda done: progress(done, total))
+
+    def _fold_all(
+        self,
+        connection: sqlite3.Connection,
+        where: str,
+        values: list[Any],
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> int:
+        """Fold events that are already stored, in the order of `seq`."""
         done, seq = 0, 0
         streams = dict(connection.execute("SELECT session_id, stream FROM streams"))
-        while chunk := _events(
-            connection, _EVENTS + "WHERE e.seq > ? ORDER BY e.seq LIMIT 1000", [seq]
-        ):
+        sql = f"{_EVENTS} {where} e.seq > ? ORDER BY e.seq LIMIT 1000"
+        while chunk := _events(connection, sql, [*values, seq]):
             for event in chunk:
                 if self._tables.folds(event.kind):
                     stream = streams[event.session_id]
                     self._tables.fold(connection, stream, [(event, event.decode())])
             done, seq = done + len(chunk), chunk[-1].seq
-            progress(done, total)
+            progress(done)
         return done
 
     # --- connections ------------------------------------------------------------------
 
     def _prepare(self) -> None:
         file.prepare(self.path)
+        # A look first: a store that is up to date opens also while somebody writes.
+        with file.reading(self.path) as connection:
+            if not self._tables.outdated(connection):
+                return
         with file.exclusive(self.path) as connection:
             if self._tables.outdated(connection):
                 self._rebuild(connection, lambda done, total: None)
@@ -463,11 +488,8 @@ class SqliteStore:
             raise translate(error, str(self.path)) from error
 
     def _long_read(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        connection = file.connect(self.path)
-        try:
+        with file.reading(self.path) as connection:
             return read(connection)
-        finally:
-            connection.close()
 
 
 class _End(NamedTuple):
