@@ -27,7 +27,8 @@ _OS_CALLS = (
     "truncate",
     "unlink",
 )
-_WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER", "VACUUM")
+_CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
+_DEFINITIONS = ("CREATE", "DROP", "ALTER", "VACUUM")
 
 
 class Boundaries:
@@ -166,8 +167,10 @@ def _is_boundary(connection: sqlite3.Connection, sql: str) -> bool:
     word = sql.lstrip()[:8].upper()
     if connection.in_transaction:
         return word.startswith(("COMMIT", "END"))
-    # With an isolation level, sqlite3 begins a transaction by itself before a change.
-    return connection.isolation_level is None and word.startswith(_WRITES)
+    if word.startswith(_CHANGES):
+        # With an isolation level, sqlite3 begins a transaction by itself before a change.
+        return connection.isolation_level is None
+    return word.startswith(_DEFINITIONS)
 
 
 def die() -> NoReturn:
