@@ -165,6 +165,9 @@ async def _walk(store: Store, session_id: str, after: int = 0) -> AsyncIterator[
     while page := await store.read(session_id, after=after, limit=_PAGE):
         for event in page:
             yield event
+        if page[-1].session_seq <= after:
+            # A number that was tampered with must not send us round in circles.
+            return
         after = page[-1].session_seq
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import UsageError
+from holdfast.errors import ChainBroken, UsageError
 from holdfast.journal.envelope import (
     NO_ORIGIN,
     Draft,
@@ -129,12 +129,16 @@ class Journal:
     async def read_all(self, session_id: str, *, up_to: int | None = None) -> list[Event]:
         """Return the whole chain of a session, or its beginning up to a number."""
         events: list[Event] = []
-        while page := await self.store.read(
-            session_id, after=events[-1].session_seq if events else 0, limit=_PAGE
-        ):
+        after = 0
+        while page := await self.store.read(session_id, after=after, limit=_PAGE):
             events += page
             if up_to is not None and events[-1].session_seq >= up_to:
                 return [event for event in events if event.session_seq <= up_to]
+            if events[-1].session_seq <= after:
+                raise ChainBroken(
+                    session_id=session_id, session_seq=after, detail="the numbers go back"
+                )
+            after = events[-1].session_seq
         return events
 
     async def subscribe(

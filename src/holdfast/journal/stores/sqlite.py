@@ -34,7 +34,7 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 _INLINE, _BLOB, _REDACTED = 0, 1, 2
 _HEAD = """
 SELECT s.stream, s.session_id, s.epoch, s.owner, s.lease_expires,
-       coalesce(e.session_seq, 0), e.hash
+       CAST(coalesce(e.session_seq, 0) AS INT), CAST(e.hash AS BLOB)
 FROM streams s LEFT JOIN events e ON e.stream = s.stream AND e.session_seq =
      (SELECT max(session_seq) FROM events WHERE stream = s.stream)
 """
