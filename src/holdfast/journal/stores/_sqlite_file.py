@@ -38,6 +38,8 @@ def prepare(path: Path) -> None:
         # of ours has it open would drop that connection's locks.
         with _preparing:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             while not path.exists() or path.stat().st_size == 0:
                 _create(path)
             _check_ours(path)
