@@ -23,7 +23,7 @@ from holdfast.journal.envelope import (
     payload_digest,
 )
 from holdfast.journal.events import EventsRedacted, SessionDeleted
-from holdfast.journal.payloads import Payload, encode_redacted
+from holdfast.journal.payloads import Payload, is_bare
 from holdfast.journal.store import Store
 
 P = TypeVar("P", bound=Payload)
@@ -209,7 +209,7 @@ class _ChainCheck:
         for number, event in self._redacted.items():
             if number not in self._allowed:
                 self._report(number, "the payload was removed, and no redaction was recorded")
-            elif not _is_bare(event):
+            elif not _is_left_bare(event):
                 self._report(number, "a redacted payload holds content")
         return self._findings
 
@@ -229,8 +229,8 @@ def _readable(event: Event, wanted: type[P]) -> P | None:
         return None
 
 
-def _is_bare(event: Event) -> bool:
+def _is_left_bare(event: Event) -> bool:
     try:
-        return encode_redacted(event.decode().redacted()) == event.payload
+        return is_bare(event.kind, event.payload)
     except HoldfastError:
         return False
