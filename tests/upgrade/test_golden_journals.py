@@ -49,5 +49,5 @@ async def test_a_golden_journal_opens_verifies_and_reads(golden: Path, tmp_path:
         await store.release("ses_kept", 1)
         head = await store.acquire("ses_kept", "me", 10)
         assert head is not None and head.epoch == 2
-        await journal.append("ses_kept", [facts.SessionStateChanged(state="paused")], epoch=2)
+        await journal.append("ses_kept", [facts.SessionStateChanged(state="suspended")], epoch=2)
         assert await verify(store) == []
