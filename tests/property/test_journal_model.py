@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from holdfast.errors import AlreadyExists, HoldfastError, LeaseLost, NotFound, StaleWriter
 from holdfast.journal import Journal, MemoryStore, RowQuery, SessionDeleted, SqliteStore, verify
 from holdfast.testing import FakeClock
-from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Note, Topic
+from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Mark, Note, Topic
 
 SESSIONS = st.sampled_from(["s1", "s2", "s3"])
 NOTES = st.builds(
@@ -33,7 +34,7 @@ class ModelSession:
     """What a session should be."""
 
     def __init__(self) -> None:
-        self.notes: list[Note | None] = []
+        self.notes: list[Note | Mark | None] = []
         self.epoch = 0
         self.owner = ""
         self.expires = 0.0
@@ -88,6 +89,16 @@ class JournalMachine(RuleBasedStateMachine):
     def append(
         self, name: str, notes: list[Note], behind: int | None, missed: int | None, release: bool
     ) -> None:
+        self.append_notes(name, notes, behind, missed, release)
+
+    def append_notes(
+        self,
+        name: str,
+        notes: Sequence[Note | Mark],
+        behind: int | None,
+        missed: int | None,
+        release: bool = False,
+    ) -> None:
         model = self.model.get(name)
         epoch = None if behind is None else (model.epoch if model else 0) - behind
         after = None if missed is None else (len(model.notes) if model else 0) - missed
@@ -105,6 +116,17 @@ class JournalMachine(RuleBasedStateMachine):
             model.notes += notes
             if release:
                 model.owner, model.expires = "", 0.0
+
+    @rule(
+        name=SESSIONS,
+        numbers=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+        behind=st.sampled_from([None, 0, 0, 0, 1]),
+        missed=st.sampled_from([None, 0, 1]),
+    )
+    def mark(self, name: str, numbers: list[int], behind: int | None, missed: int | None) -> None:
+        """Append small facts one by one: the short way through the SQLite store."""
+        for number in numbers:
+            self.append_notes(name, [Mark(number=number)], behind, missed)
 
     @rule(name=SESSIONS, count=st.integers(2, 5))
     def append_at_once(self, name: str, count: int) -> None:
@@ -159,7 +181,8 @@ class JournalMachine(RuleBasedStateMachine):
         model = self.model.get(name)
         if model is None:
             return
-        wanted = sorted(n for n in numbers if 0 < n <= len(model.notes) and model.notes[n - 1])
+        notes = {n: note for n, note in enumerate(model.notes, 1) if isinstance(note, Note)}
+        wanted = sorted(numbers & notes.keys())
         already = [
             event.session_seq
             for event in self.run(self.journal.read_all(name))
@@ -169,9 +192,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert self.run(self.journal.redact(name, wanted, reason="model")) == len(wanted)
         if wanted:
             for number in wanted:
-                note = model.notes[number - 1]
-                assert note is not None
-                model.notes[number - 1] = note.redacted()
+                model.notes[number - 1] = notes[number].redacted()
             model.notes.append(None)
 
     @rule(name=SESSIONS, is_holder=st.booleans(), comes_back=st.booleans())
@@ -220,7 +241,8 @@ class JournalMachine(RuleBasedStateMachine):
             assert (head.session_seq, head.epoch) == (len(model.notes), model.epoch)
             assert (head.owner, head.lease_expires) == (model.owner, model.expires)
             events = self.run(self.journal.read_all(name))
-            found = [event.expect(Note) if event.kind == Note.kind else None for event in events]
+            kinds = (Note.kind, Mark.kind)
+            found = [event.decode() if event.kind in kinds else None for event in events]
             assert found == model.notes
             rows |= self.folded(name, model.notes)
         query = RowQuery(projection=TOPICS, limit=1000)
@@ -235,10 +257,10 @@ class JournalMachine(RuleBasedStateMachine):
         assert self.run(verify(self.journal.store)) == []
 
     @staticmethod
-    def folded(name: str, notes: list[Note | None]) -> dict[tuple[str, str], Topic]:
+    def folded(name: str, notes: list[Note | Mark | None]) -> dict[tuple[str, str], Topic]:
         rows: dict[tuple[str, str], Topic] = {}
         for note in notes:
-            if note is None or not note.topic:
+            if not isinstance(note, Note) or not note.topic:
                 continue
             place = (name, note.topic)
             if not note.text:

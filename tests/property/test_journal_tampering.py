@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
 import sqlite3
 from contextlib import closing
@@ -224,6 +225,13 @@ def test_content_put_in_the_place_of_a_redaction_is_found(original, tmp_path, co
 def test_a_damaged_redaction_note_is_a_finding_and_not_an_end(original, tmp_path) -> None:
     sql = f"UPDATE events SET payload = ? WHERE {SESSION_1} AND session_seq = 6"
     path = changed(original[0], tmp_path, (sql, (b"\xff",)))
+    assert findings(path) == {"s1": [6, 3]}
+
+
+def test_a_forged_redaction_note_is_a_finding_and_not_an_end(original, tmp_path) -> None:
+    digest = hashlib.sha256(b"{}").digest()
+    sql = f"UPDATE events SET payload = ?, digest = ? WHERE {SESSION_1} AND session_seq = 6"
+    path = changed(original[0], tmp_path, (sql, (b"{}", digest)))
     assert findings(path) == {"s1": [6, 3]}
 
 

@@ -10,7 +10,7 @@ from holdfast.journal.audit import verify
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, chain_hash, header_of
 from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest
 from holdfast.testing._conform_setting import Setting, StoreSetting
-from holdfast.testing._store_samples import TOPICS, Note, Step, begin, refusal
+from holdfast.testing._store_samples import TOPICS, Mark, Note, Step, begin, refusal
 
 
 class AppendConformance(StoreSetting):
@@ -95,12 +95,14 @@ class AppendConformance(StoreSetting):
             for wrong in (0, 1, 3):
                 with refusal(LeaseLost):
                     await at.journal.append("s1", [Step()], epoch=wrong)
-                with refusal(LeaseLost):
-                    await at.journal.append("s1", [Note()], epoch=wrong)
+                for payload in (Note(), Mark()):
+                    with refusal(LeaseLost):
+                        await at.journal.append("s1", [payload], epoch=wrong)
             assert await at.state() == before
             second = await at.journal.append("s1", [Step()], epoch=2)
             third = await at.journal.append("s1", [Note()])
-            assert [event.epoch for event in (*first, *second, *third)] == [1, 2, 2]
+            fourth = await at.journal.append("s1", [Mark()])
+            assert [event.epoch for event in (*first, *second, *third, *fourth)] == [1, 2, 2, 2]
 
     async def test_a_new_session_with_an_epoch_leaves_nothing(self, tmp_path: Path) -> None:
         """A session that nobody has leased has no epoch to write under."""
@@ -116,9 +118,12 @@ class AppendConformance(StoreSetting):
             await at.journal.append("s1", [Note()], after=2)
             before = await at.state()
             for wrong in (0, 2, 4):
-                with refusal(StaleWriter):
-                    await at.journal.append("s1", [Note()], after=wrong)
+                for payload in (Note(), Mark()):
+                    with refusal(StaleWriter):
+                        await at.journal.append("s1", [payload], after=wrong)
             assert await at.state() == before
+            await at.journal.append("s1", [Mark()], after=3)
+            await at.journal.append("s1", [Mark()], after=4)
 
     async def test_new_means_new_and_old_means_old(self, tmp_path: Path) -> None:
         """A taken id is refused, a missing one too, except that of the system chain."""
@@ -226,8 +231,14 @@ class AppendConformance(StoreSetting):
                 await at.journal.append("s1", [Note(text="mine")], epoch=1)
                 await other.journal.append("s1", [Note(text="other")], epoch=1)
                 assert await at.state() == await other.state()
+                await begin(at.store, at.clock, "s2")
+                for number in range(3):
+                    for name, side in (("s1", at), ("s2", at), ("s1", other), ("s2", other)):
+                        await side.journal.append(name, [Mark(number=number)])
+                        await side.journal.append(name, [Mark(number=number)])
+                assert await at.state() == await other.state()
         async with self.opened(tmp_path) as at:
-            assert len(await at.store.read("s1")) == 5
+            assert len(await at.store.read("s1")) == 17
             assert await verify(at.store) == []
 
     async def test_a_store_can_be_opened_again_after_closing(self, tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ class Step(Payload, frozen=True, kw_only=True):
     number: int = 0
 
 
+@payload("testing.mark", is_open=True)
+class Mark(Payload, frozen=True, kw_only=True):
+    """A small fact that anyone may add and no table follows: the most frequent sort."""
+
+    number: int = 0
+
+
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """The last note of a topic, and how many there were."""
 

@@ -90,6 +90,8 @@ async def test_whole_chains_are_read_in_pages(journal: Journal, monkeypatch) -> 
     await journal.append("s1", [Note(rank=number) for number in range(9)])
     assert [event.session_seq for event in await journal.read_all("s1")] == list(range(1, 11))
     assert len(await journal.read_all("s1", up_to=4)) == 4
+    feed = journal.subscribe(after=0, until=lambda event: event.seq == 9)
+    assert [event.seq async for event in feed] == list(range(1, 10))
     assert len(await journal.read_all("s1", up_to=99)) == 10
     assert await journal.redact("s1", range(1, 9), reason="many") == 8
     assert await journal.head("missing") is None

@@ -100,14 +100,9 @@ def exclusive(path: Path) -> Iterator[sqlite3.Connection]:
 
 def give_back_space(path: Path) -> None:
     """Move the log into the file and return free pages to the file system."""
-    connection = connect(path)
-    try:
+    with reading(path) as connection:
         connection.execute("PRAGMA incremental_vacuum").fetchall()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    except sqlite3.Error as error:
-        raise translate(error, str(path)) from error
-    finally:
-        connection.close()
 
 
 def size(path: Path) -> int:
