@@ -14,8 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from _report import Result, arguments, interleave, report
 
@@ -26,6 +27,7 @@ from holdfast.sessions.leases import LeaseKeeper
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.projections import SESSION_PROJECTIONS
 
+T = TypeVar("T")
 SMALL = "x" * 100
 LARGE = "".join(chr(97 + number % 26) for number in range(50_000))
 
@@ -52,7 +54,7 @@ class Bench:
         self.bare.execute("CREATE TABLE log (seq INTEGER PRIMARY KEY, kind TEXT, payload BLOB)")
         self.count = 0
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something on the loop."""
         return self.loop.run_until_complete(work)
 
@@ -199,6 +201,10 @@ async def _read_end(path: Path) -> None:
         assert len(await manager.messages.last(session, 50)) == 50
 
 
+def _read_end_of(path: Path) -> None:
+    asyncio.run(_read_end(path))
+
+
 def length_results(place: Path, is_quick: bool) -> list[Result]:
     """Open a session and read its last 50 messages; bytes on disk."""
     short, long = 1000, 20_000 if is_quick else 100_000
@@ -207,9 +213,7 @@ def length_results(place: Path, is_quick: bool) -> list[Result]:
         asyncio.run(_fill(place / f"{count}.db", count))
     figures = interleave(
         {
-            str(count): timed(
-                time.perf_counter, lambda count=count: asyncio.run(_read_end(place / f"{count}.db"))
-            )
+            str(count): timed(time.perf_counter, partial(_read_end_of, place / f"{count}.db"))
             for count in (short, long)
         },
         7 if is_quick else 21,

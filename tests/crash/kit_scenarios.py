@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import sys
 from pathlib import Path
@@ -56,12 +57,8 @@ def fail(directory: str) -> None:
 
 
 def hang(directory: str) -> None:
-    import signal
-
     signal.pause()
 
 
 def end_the_nursery(directory: str) -> None:
-    import signal
-
     os.kill(os.getppid(), signal.SIGKILL)

@@ -58,6 +58,10 @@ def content(place: Path) -> dict[str, str]:
     }
 
 
+def names_in(place: Path) -> list[str]:
+    return sorted(found.name for found in place.iterdir())
+
+
 async def make(path: Path, count: int = 3) -> None:
     async with Journal(SqliteStore(path, projections=SAMPLE_TABLES)) as journal:
         await journal.append("s1", [Note(rank=number) for number in range(count)], must_be_new=True)
@@ -303,7 +307,7 @@ async def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "journal.db.new").write_text("left behind by somebody who was killed")
     await make(path)
     assert await events_of(path) == 3
-    assert [found.name for found in tmp_path.iterdir()] == ["journal.db"]
+    assert names_in(tmp_path) == ["journal.db"]
 
 
 async def test_pages_of_noise_are_named_when_they_are_read(tmp_path: Path) -> None:
@@ -378,13 +382,13 @@ async def test_a_removed_file_is_not_made_anew_behind_our_back(tmp_path: Path) -
     path = tmp_path / "journal.db"
     await make(path)
     async with Journal(SqliteStore(path, projections=SAMPLE_TABLES)) as journal:
-        for found in tmp_path.iterdir():
-            found.unlink()
+        for name in names_in(tmp_path):
+            (tmp_path / name).unlink()
         with pytest.raises(StorageError):
             journal.store.renew({}, "me", 10)
         with pytest.raises(StorageError):
             await journal.store.collect()
-        assert list(tmp_path.iterdir()) == []
+        assert names_in(tmp_path) == []
 
 
 # --- power cuts -----------------------------------------------------------------------

@@ -14,9 +14,7 @@ from holdfast.testing._store_samples import SAMPLE_TABLES
 from holdfast.testing.crash import Nursery, scenario_name
 
 
-@pytest.mark.parametrize(
-    "scenario", [scenarios.append_in_process, scenarios.append_for_power_cuts]
-)
+@pytest.mark.parametrize("scenario", [scenarios.append_in_process, scenarios.append_for_power_cuts])
 def test_a_kill_at_any_boundary_loses_nothing(crash_matrix, scenario) -> None:
     report = crash_matrix(scenario, scenarios.check_journal)
     assert report.kills >= 50

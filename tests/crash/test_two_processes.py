@@ -10,12 +10,13 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from two_process_scenarios import SESSION
+
 from holdfast.journal import Journal, SqliteStore, verify
 from holdfast.sessions.leases import LeaseKeeper
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.projections import SESSION_PROJECTIONS
 from holdfast.testing._store_samples import SAMPLE_TABLES, Note
-from two_process_scenarios import SESSION
 
 SCENARIOS = Path(__file__).with_name("two_process_scenarios.py")
 PATIENCE_S = 120
@@ -48,10 +49,13 @@ async def hear(process: asyncio.subprocess.Process) -> str:
 
 
 async def stopped(process: asyncio.subprocess.Process) -> None:
-    """Wait until a process has stopped itself."""
+    """Wait until a process has stopped itself; the kernel tells its parent."""
+
+    def wait() -> None:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
     async with asyncio.timeout(PATIENCE_S):
-        while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(wait)
 
 
 async def test_a_stopped_writer_cannot_write_after_its_lease_moved(tmp_path: Path) -> None:

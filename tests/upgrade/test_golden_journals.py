@@ -27,11 +27,15 @@ def test_every_schema_has_its_golden_journal_and_none_was_changed() -> None:
     assert found == DIGESTS
 
 
-@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
-async def test_a_golden_journal_opens_verifies_and_reads(golden: Path, tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
+def loaded(golden: Path, path: Path) -> Path:
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(golden.read_text(encoding="utf-8"))
+    return path
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+async def test_a_golden_journal_opens_verifies_and_reads(golden: Path, tmp_path: Path) -> None:
+    path = loaded(golden, tmp_path / "journal.db")
     store = SqliteStore(path, projections=SESSION_PROJECTIONS)
     async with Journal(store) as journal:
         assert await verify(store) == []

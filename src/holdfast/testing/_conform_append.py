@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from holdfast.errors import AlreadyExists, LeaseLost, NotFound, StaleWriter, StorageError
 from holdfast.journal.audit import verify
@@ -155,7 +156,7 @@ class AppendConformance(StoreSetting):
             await begin(at.store, at.clock, "s1", 4)
             await at.store.acquire("s1", "me", 10)
             await at.journal.append("s1", [Step()], epoch=1)
-            cases = {
+            cases: dict[tuple[int, ...], dict[str, Any]] = {
                 (1, 2, 3, 4, 5): {},
                 (3, 4, 5): {"after": 2},
                 (3, 4): {"after": 2, "limit": 2},
@@ -165,16 +166,17 @@ class AppendConformance(StoreSetting):
                 (2,): {"seqs": [5, 2], "limit": 1},
             }
             for numbers, filters in cases.items():
-                found = await at.store.read("s1", **filters)  # type: ignore[arg-type]
+                found = await at.store.read("s1", **filters)
                 assert tuple(event.session_seq for event in found) == numbers, filters
-            for nothing in (
+            empty: list[dict[str, Any]] = [
                 {"seqs": []},
                 {"kinds": frozenset()},
                 {"after": 2**70},
                 {"limit": 0},
                 {"limit": -1},
-            ):
-                assert await at.store.read("s1", **nothing) == []  # type: ignore[arg-type]
+            ]
+            for nothing in empty:
+                assert await at.store.read("s1", **nothing) == []
             assert await at.store.read("missing") == []
             assert await at.store.feed(after=2**70) == []
             assert len(await at.store.feed(after=1, limit=3)) == 3

@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 When: TypeAlias = Literal["before", "after"]
 
@@ -83,7 +83,8 @@ class Boundaries:
         def connect(database: Any, *values: Any, **options: Any) -> sqlite3.Connection:  # noqa: ANN401
             if len(values) < 5 and "factory" not in options and str(database) != ":memory:":
                 options["factory"] = _connection_class(boundaries, str(database))
-            return plain(database, *values, **options)
+            found: sqlite3.Connection = plain(database, *values, **options)
+            return found
 
         sqlite3.connect = connect  # type: ignore[assignment]
 
@@ -111,55 +112,64 @@ class Boundaries:
 
 def _connection_class(boundaries: Boundaries, database: str) -> type[sqlite3.Connection]:
     name = os.path.basename(database.split("?")[0])
+    return type("Connection", (_Connection,), {"boundaries": boundaries, "place": name})
 
-    def run(connection: sqlite3.Connection, sql: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401
-        if not _is_boundary(connection, sql):
+
+class _Connection(sqlite3.Connection):
+    """A connection whose commits are boundaries."""
+
+    boundaries: Boundaries
+    place: str
+
+    def run(self, sql: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - passed through
+        """Do what `call` does, with a boundary around it if it makes something durable."""
+        if not _is_boundary(self, sql):
             return call()
-        return boundaries.around(f"{sql.split(None, 1)[0].upper()} {name}", call)
+        return self.boundaries.around(f"{sql.split(None, 1)[0].upper()} {self.place}", call)
 
-    class Cursor(sqlite3.Cursor):
-        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:  # noqa: ANN401
-            found: sqlite3.Cursor = run(
-                self.connection, sql, lambda: super(Cursor, self).execute(sql, *values)
-            )
-            return found
+    def cursor(self, factory: Any = None) -> Any:  # noqa: ANN401 - as in sqlite3
+        return super().cursor(factory or _Cursor)
 
-        def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:  # noqa: ANN401
-            found: sqlite3.Cursor = run(
-                self.connection, sql, lambda: super(Cursor, self).executemany(sql, *values)
-            )
-            return found
+    def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:  # noqa: ANN401
+        plain = super().execute
+        found: sqlite3.Cursor = self.run(sql, lambda: plain(sql, values))
+        return found
 
-    class Connection(sqlite3.Connection):
-        def cursor(self, factory: Any = Cursor) -> Any:  # noqa: ANN401
-            return super().cursor(factory)
+    def executemany(self, sql: str, values: Any, /) -> sqlite3.Cursor:  # noqa: ANN401
+        plain = super().executemany
+        found: sqlite3.Cursor = self.run(sql, lambda: plain(sql, values))
+        return found
 
-        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:  # noqa: ANN401
-            return run(self, sql, lambda: super(Connection, self).execute(sql, *values))  # type: ignore[no-any-return]
+    def executescript(self, script: str, /) -> sqlite3.Cursor:
+        plain = super().executescript
+        name = f"script {self.place}"
+        found: sqlite3.Cursor = self.boundaries.around(name, lambda: plain(script))
+        return found
 
-        def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:  # noqa: ANN401
-            return run(self, sql, lambda: super(Connection, self).executemany(sql, *values))  # type: ignore[no-any-return]
+    def commit(self) -> None:
+        self.run("COMMIT", super().commit)
 
-        def executescript(self, script: str) -> sqlite3.Cursor:
-            found: sqlite3.Cursor = boundaries.around(
-                f"script {name}", lambda: super(Connection, self).executescript(script)
-            )
-            return found
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> Literal[False]:  # noqa: ANN401
+        plain = super().__exit__
+        self.run("COMMIT" if kind is None else "ROLLBACK", lambda: plain(kind, error, trace))
+        return False
 
-        def commit(self) -> None:
-            if not self.in_transaction:
-                return super().commit()
-            boundaries.around(f"COMMIT {name}", super().commit)
-            return None
 
-        def __exit__(self, kind: Any, error: Any, trace: Any) -> Literal[False]:  # noqa: ANN401
-            if kind is not None or not self.in_transaction:
-                return super().__exit__(kind, error, trace)
-            plain = super().__exit__
-            boundaries.around(f"COMMIT {name}", lambda: plain(kind, error, trace))
-            return False
+class _Cursor(sqlite3.Cursor):
+    """A cursor of such a connection."""
 
-    return Connection
+    def execute(self, sql: str, values: Any = (), /) -> Self:  # noqa: ANN401
+        plain = super().execute
+        return self._run(sql, lambda: plain(sql, values))
+
+    def executemany(self, sql: str, values: Any, /) -> Self:  # noqa: ANN401
+        plain = super().executemany
+        return self._run(sql, lambda: plain(sql, values))
+
+    def _run(self, sql: str, call: Callable[[], Any]) -> Self:
+        assert isinstance(self.connection, _Connection)
+        self.connection.run(sql, call)
+        return self
 
 
 def _is_boundary(connection: sqlite3.Connection, sql: str) -> bool:

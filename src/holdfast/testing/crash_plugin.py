@@ -31,9 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def crash_matrix(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> Callable[..., CrashReport]:
+def crash_matrix(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., CrashReport]:
     """Run a scenario in a child, kill it at every write boundary, check what is left.
 
     Call it with the scenario and the check; options are those of

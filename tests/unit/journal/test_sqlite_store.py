@@ -19,7 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.journal import Journal, MemoryStore, RowQuery, SqliteStore, verify
 from holdfast.journal.stores import _group_commit, _sqlite_file
-from holdfast.journal.stores.sqlite import _KnownEnds
+from holdfast.journal.stores._sqlite_heads import KnownEnds
 from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Mark, Note, Step, Topics
 
 
@@ -189,7 +189,7 @@ async def test_others_who_write_elsewhere_do_not_confuse_the_short_way(journal, 
 
 
 async def test_many_sessions_are_remembered_up_to_a_number(journal, monkeypatch) -> None:
-    monkeypatch.setattr(_KnownEnds, "_MOST", 3)
+    monkeypatch.setattr(KnownEnds, "_MOST", 3)
     for number in range(9):
         await journal.append(f"many{number}", [Note()], must_be_new=True)
         await journal.append(f"many{number}", [Mark()])
