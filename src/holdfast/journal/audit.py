@@ -8,11 +8,12 @@ chain that was cut short, rewritten as a whole, or removed.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, InvalidImport
+from holdfast.errors import HoldfastError, InvalidImport, NotFound
 from holdfast.journal.envelope import (
     GENESIS,
     SYSTEM_SESSION,
@@ -22,9 +23,10 @@ from holdfast.journal.envelope import (
     payload_digest,
 )
 from holdfast.journal.events import EventsRedacted, SessionDeleted
-from holdfast.journal.payloads import encode_payload
+from holdfast.journal.payloads import Payload, is_bare
 from holdfast.journal.store import Store
 
+P = TypeVar("P", bound=Payload)
 _PAGE = 1000
 _FORMAT = "holdfast-heads"
 _LARGEST_HEADS_FILE = 256 * 1024 * 1024
@@ -88,25 +90,30 @@ async def verify(
     heads: HeadsFile | None = None,
     progress: Callable[[str, int], None] = lambda session_id, events: None,
 ) -> list[Finding]:
-    """Check the chains of all sessions, or of one, and return what is wrong."""
+    """Check the chains of all sessions, or of one, and return what is wrong.
+
+    Raises:
+        NotFound: there is no session `session_id`, nor was there one when heads were exported.
+    """
     known = {head.session_id for head in await store.heads()}
+    exported = heads.heads if heads is not None else {}
+    if session_id is not None:
+        if session_id not in known and session_id not in exported:
+            raise NotFound(kind="session", value=session_id)
+        known &= {session_id}
     findings: list[Finding] = []
     hashes: dict[str, dict[int, str]] = {}
-    erased: dict[str, ExportedHead] = {}
-    for name in sorted(known if session_id is None else {session_id}):
-        wanted = {heads.heads[name].session_seq} if heads and name in heads.heads else set()
+    for name in sorted(known):
+        wanted = {exported[name].session_seq} if name in exported else set()
         check = _ChainCheck(name, wanted)
         async for event in _walk(store, name):
             check.take(event)
         findings += check.finish()
         hashes[name] = check.remembered
         progress(name, check.count)
-    if heads is not None:
-        async for event in _walk(store, SYSTEM_SESSION):
-            if event.kind == SessionDeleted.kind:
-                note = event.expect(SessionDeleted)
-                erased[note.session_id] = ExportedHead(session_seq=note.last, hash=note.hash)
-        for name, head in heads.heads.items():
+    if exported:
+        erased = await _erased_since(store, exported.get(SYSTEM_SESSION))
+        for name, head in exported.items():
             if session_id in (None, name):
                 findings += _compare(name, head, hashes.get(name), erased.get(name))
     return findings
@@ -120,12 +127,28 @@ def check_chain(events: Sequence[Event]) -> list[Finding]:
     return check.finish()
 
 
+async def _erased_since(store: Store, end: ExportedHead | None) -> dict[str, ExportedHead]:
+    """Return the ends of the chains whose deletion was recorded after the heads were exported.
+
+    A deletion before that says nothing about a chain that existed then.
+    """
+    erased: dict[str, ExportedHead] = {}
+    async for event in _walk(store, SYSTEM_SESSION, after=end.session_seq if end else 0):
+        note = _readable(event, SessionDeleted)
+        if note is not None:
+            erased[note.session_id] = ExportedHead(session_seq=note.last, hash=note.hash)
+    return erased
+
+
 def _compare(
     name: str, head: ExportedHead, seen: dict[int, str] | None, erased: ExportedHead | None
 ) -> list[Finding]:
-    if seen is None:
-        if erased is not None and erased.session_seq >= head.session_seq:
+    if erased is not None and erased.session_seq >= head.session_seq:
+        if erased.session_seq > head.session_seq or erased.hash == head.hash:
             return []
+        problem = "the chain was rewritten before it was deleted"
+        return [Finding(session_id=name, session_seq=head.session_seq, problem=problem)]
+    if seen is None:
         problem = "the session is missing, and no deletion of it was recorded"
         return [Finding(session_id=name, session_seq=0, problem=problem)]
     found = seen.get(head.session_seq, GENESIS if head.session_seq == 0 else None)
@@ -138,11 +161,13 @@ def _compare(
     return [Finding(session_id=name, session_seq=head.session_seq, problem=problem)]
 
 
-async def _walk(store: Store, session_id: str) -> AsyncIterator[Event]:
-    after = 0
+async def _walk(store: Store, session_id: str, after: int = 0) -> AsyncIterator[Event]:
     while page := await store.read(session_id, after=after, limit=_PAGE):
         for event in page:
             yield event
+        if page[-1].session_seq <= after:
+            # A number that was tampered with must not send us round in circles.
+            return
         after = page[-1].session_seq
 
 
@@ -174,8 +199,9 @@ class _ChainCheck:
             self._report(event.session_seq, "the header or the order was changed")
         if event.session_seq in self._remember:
             self.remembered[event.session_seq] = event.hash
-        if event.kind == EventsRedacted.kind and not event.is_redacted:
-            self._allowed.update(event.expect(EventsRedacted).numbers)
+        note = _readable(event, EventsRedacted)
+        if note is not None:
+            self._allowed.update(note.numbers)
         self._previous = event.hash
 
     def finish(self) -> list[Finding]:
@@ -183,7 +209,7 @@ class _ChainCheck:
         for number, event in self._redacted.items():
             if number not in self._allowed:
                 self._report(number, "the payload was removed, and no redaction was recorded")
-            elif not _is_bare(event):
+            elif not _is_left_bare(event):
                 self._report(number, "a redacted payload holds content")
         return self._findings
 
@@ -193,9 +219,18 @@ class _ChainCheck:
         )
 
 
-def _is_bare(event: Event) -> bool:
+def _readable(event: Event, wanted: type[P]) -> P | None:
+    """Return the payload of an event of the wanted kind; `None` if it cannot be trusted."""
+    if event.kind != wanted.kind or payload_digest(event.payload) != event.payload_digest:
+        return None
     try:
-        value = event.decode()
-        return encode_payload(value.redacted()) == event.payload
+        return event.expect(wanted)
+    except HoldfastError:
+        return None
+
+
+def _is_left_bare(event: Event) -> bool:
+    try:
+        return is_bare(event.kind, event.payload)
     except HoldfastError:
         return False

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.journal.payloads import Payload, decode_payload
+from holdfast.journal.payloads import Payload, decode_payload, decode_redacted
 
 GENESIS = "0" * 64
 """The hash before the first event of a session."""
@@ -44,7 +44,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     is_redacted: bool = False
 
     def decode(self) -> Payload:
-        """Return the payload as the newest class of its kind."""
+        """Return the payload, or what redaction left of it, as the newest class of its kind."""
+        if self.is_redacted:
+            return decode_redacted(self.kind, self.payload)
         return decode_payload(self.kind, self.version, self.payload)
 
     def expect(self, wanted: type[P]) -> P:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import UsageError
+from holdfast.errors import ChainBroken, UsageError
 from holdfast.journal.envelope import (
     NO_ORIGIN,
     Draft,
@@ -17,7 +17,7 @@ from holdfast.journal.envelope import (
     payload_digest,
 )
 from holdfast.journal.events import EventsRedacted
-from holdfast.journal.payloads import Payload, encode_payload
+from holdfast.journal.payloads import Payload, encode_payload, encode_redacted
 from holdfast.journal.projection import KeyedRow, Projection, RowQuery
 from holdfast.journal.store import AppendRequest, Head, Store
 
@@ -86,6 +86,8 @@ class Journal:
             raise UsageError(detail="Nothing to append.")
         if epoch is None:
             _require_open(payloads)
+            if release:
+                raise UsageError(detail="Only the holder of a lease can give it back.")
         drafts = tuple([self.draft(value, origin) for value in payloads])
         return await self.store.append(
             AppendRequest(
@@ -105,7 +107,8 @@ class Journal:
         return Draft(
             kind=value.kind,
             version=value.schema_version,
-            time=self.clock.now(),
+            # A whole second must not be hashed as an integer and read back as a float.
+            time=float(self.clock.now()),
             origin=origin,
             payload=data,
             payload_digest=payload_digest(data),
@@ -126,12 +129,16 @@ class Journal:
     async def read_all(self, session_id: str, *, up_to: int | None = None) -> list[Event]:
         """Return the whole chain of a session, or its beginning up to a number."""
         events: list[Event] = []
-        while page := await self.store.read(
-            session_id, after=events[-1].session_seq if events else 0, limit=_PAGE
-        ):
+        after = 0
+        while page := await self.store.read(session_id, after=after, limit=_PAGE):
             events += page
             if up_to is not None and events[-1].session_seq >= up_to:
                 return [event for event in events if event.session_seq <= up_to]
+            if events[-1].session_seq <= after:
+                raise ChainBroken(
+                    session_id=session_id, session_seq=after, detail="the numbers go back"
+                )
+            after = events[-1].session_seq
         return events
 
     async def subscribe(
@@ -192,7 +199,7 @@ class Journal:
             chunk = wanted[start : start + _PAGE]
             events += await self.store.read(session_id, seqs=chunk, limit=_PAGE)
         reduced = {
-            event.session_seq: encode_payload(event.decode().redacted())
+            event.session_seq: encode_redacted(event.decode().redacted())
             for event in events
             if not event.is_redacted
         }

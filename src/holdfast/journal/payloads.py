@@ -37,6 +37,11 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         raise UsageError(detail=f"Events of kind {self.kind} hold no content to redact.")
 
 
+class _Redacted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: int
+    left: msgspec.Raw
+
+
 P = TypeVar("P", bound=Payload)
 _types: dict[tuple[str, int], type[Payload]] = {}
 _latest: dict[str, type[Payload]] = {}
@@ -91,14 +96,13 @@ def encode_payload(value: Payload) -> bytes:
     """Encode a payload so that it can certainly be decoded again.
 
     Raises:
-        UsageError: it holds something that JSON cannot carry (a lone surrogate, a
-            number beyond 64 bits, an object of no known type, a NaN in a number field).
+        UsageError: it holds something that JSON cannot carry (a lone surrogate, an object
+            of no known type, a NaN in a number field), or that its kind does not allow.
     """
     try:
         data = _encode(value)
-        # NaN and infinity become null; a field that must be a number would be lost.
-        if b"null" in data:
-            _decoders[type(value)].decode(data)
+        # A field of the wrong type, or a NaN that became null, would be lost for good.
+        _decoders[type(value)].decode(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UsageError(detail=f"{value.kind} cannot be stored: {error}") from error
     return data
@@ -122,8 +126,40 @@ def decode_payload(kind: str, version: int, data: bytes) -> Payload:
         for step in range(version, newest.schema_version):
             value = _upcasters[kind, step](value)
         return msgspec.convert(value, newest)
-    except KeyError as error:
-        raise StorageDamaged(path=kind, detail=f"no upcaster from version {error}") from error
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        detail = f"version {version} cannot be read: {error!r}"
+        raise StorageDamaged(path=f"an event of kind {kind}", detail=detail) from error
+
+
+def encode_redacted(value: Payload) -> bytes:
+    """Encode what is left of a payload, with the version of its shape.
+
+    A redaction is made by the code of its day, so its shape may be newer than its event.
+    """
+    return _encode(_Redacted(version=value.schema_version, left=msgspec.Raw(encode_payload(value))))
+
+
+def decode_redacted(kind: str, data: bytes) -> Payload:
+    """Decode what `encode_redacted` made."""
+    found = _split_redacted(kind, data)
+    return decode_payload(kind, found.version, bytes(found.left))
+
+
+def is_bare(kind: str, data: bytes) -> bool:
+    """Say whether a redacted payload holds nothing beyond what redaction leaves.
+
+    One of an older version is judged by its fields; one of the newest, by every byte.
+    """
+    found = _split_redacted(kind, data)
+    value = decode_payload(kind, found.version, bytes(found.left))
+    if found.version == value.schema_version and encode_redacted(value) != data:
+        return False
+    return value.redacted() == value
+
+
+def _split_redacted(kind: str, data: bytes) -> _Redacted:
+    try:
+        return msgspec.json.decode(data, type=_Redacted)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise StorageDamaged(path=f"an event of kind {kind}", detail=str(error)) from error
 
@@ -132,7 +168,10 @@ __all__ = [
     "Payload",
     "Upcaster",
     "decode_payload",
+    "decode_redacted",
     "encode_payload",
+    "encode_redacted",
+    "is_bare",
     "known_kinds",
     "payload",
     "upcaster",

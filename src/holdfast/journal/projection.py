@@ -22,6 +22,9 @@ Scalar: TypeAlias = str | int | float | bool | None
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains", "outside"]
 
 
+_INT_END = 2**63
+
+
 class Projection(ABC, Generic[Row]):
     """A table of rows of one type, keyed within each session."""
 
@@ -104,8 +107,35 @@ def check_query(query: RowQuery[Any]) -> None:
     for condition in query.where:
         if (condition.operator in ("in", "outside")) != isinstance(condition.value, tuple):
             raise UsageError(detail=f"`{condition.operator}` cannot take {condition.value!r}.")
+        values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
+        if condition.operator == "outside" and len(values) != 2:
+            raise UsageError(detail="`outside` takes the two ends of a range.")
+        if condition.operator == "contains" and not isinstance(condition.value, str):
+            raise UsageError(detail=f"`contains` takes a text, not {condition.value!r}.")
+        for value in values:
+            check_value(value)
+    for value in (query.session_id, query.key, *(query.after or ())):
+        check_value(value)
     if not 1 <= query.limit <= 10_000:
         raise UsageError(detail=f"A limit lies between 1 and 10000, not {query.limit}.")
+
+
+def check_value(value: Scalar) -> None:
+    """Refuse a value that no database can hold; cursors and filters come from outside."""
+    if value is None:
+        raise UsageError(detail="A row is never compared with nothing.")
+    if isinstance(value, str) and not _is_text(value):
+        raise UsageError(detail="A text holds a lone surrogate, which is no character.")
+    if isinstance(value, int) and not -_INT_END <= value < _INT_END:
+        raise UsageError(detail="A whole number lies beyond 64 bits.")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def by_kind(projections: Sequence[AnyProjection]) -> dict[str, tuple[AnyProjection, ...]]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.errors import UsageError
 from holdfast.journal.envelope import Draft, Event
 from holdfast.journal.projection import KeyedRow, RowQuery
 
@@ -36,6 +37,21 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     must_be_new: bool = False
     release: bool = False
     is_synced: bool = False
+
+
+def check_restored(events: Sequence[Event]) -> str:
+    """Return the one session that whole chains to be restored belong to.
+
+    Raises:
+        UsageError: there are no events, they belong to several sessions, or have gaps.
+    """
+    if not events:
+        raise UsageError(detail="A session without events cannot be restored.")
+    session_id = events[0].session_id
+    for number, event in enumerate(events, 1):
+        if (event.session_id, event.session_seq) != (session_id, number):
+            raise UsageError(detail=f"Event {number} of {session_id} is missing or misplaced.")
+    return session_id
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +92,7 @@ class Store(Protocol):
 
         Raises:
             AlreadyExists: the session is already there.
+            UsageError: the events are not one whole session.
         """
         ...
 
@@ -88,7 +105,10 @@ class Store(Protocol):
         kinds: frozenset[str] | None = None,
         seqs: Sequence[int] | None = None,
     ) -> list[Event]:
-        """Return events of one session in order, or exactly those with the given numbers."""
+        """Return events of one session in order, at most `limit` of them.
+
+        With `seqs`, those with the given numbers instead of those after a number.
+        """
         ...
 
     async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
@@ -131,7 +151,11 @@ class Store(Protocol):
         ...
 
     async def redact(self, session_id: str, reduced: dict[int, bytes], note: Draft) -> None:
-        """Replace payloads by their redacted form and append the note that says so."""
+        """Replace payloads by their redacted form and append the note that says so.
+
+        Rows are made anew from what is left, so that they keep nothing that was removed.
+        Numbers that the session does not have are left out.
+        """
         ...
 
     async def delete(self, session_id: str, note: Draft, epoch: int) -> None:

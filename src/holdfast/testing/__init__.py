@@ -1,11 +1,32 @@
 """The public test kit: what Holdfast's own tests use, for the tests of its users.
 
-Shipping code never imports this room.
+Shipping code never imports this room. Names are loaded when they are first used: the pytest
+plugin of the crash kit is part of every test run, and must cost nothing there.
 """
 
-from holdfast.testing.cassette import Cassette
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.models import Answer, FunctionModel, Reply, ScriptedModel, tool_call
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.testing.cassette import Cassette as Cassette
+    from holdfast.testing.clock import FakeClock as FakeClock
+    from holdfast.testing.models import Answer as Answer
+    from holdfast.testing.models import FunctionModel as FunctionModel
+    from holdfast.testing.models import Reply as Reply
+    from holdfast.testing.models import ScriptedModel as ScriptedModel
+    from holdfast.testing.models import tool_call as tool_call
+
+_HOME = {
+    "Answer": "holdfast.testing.models",
+    "Cassette": "holdfast.testing.cassette",
+    "FakeClock": "holdfast.testing.clock",
+    "FunctionModel": "holdfast.testing.models",
+    "Reply": "holdfast.testing.models",
+    "ScriptedModel": "holdfast.testing.models",
+    "tool_call": "holdfast.testing.models",
+}
 
 __all__ = [
     "Answer",
@@ -16,3 +37,12 @@ __all__ = [
     "ScriptedModel",
     "tool_call",
 ]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value

@@ -1,7 +1,8 @@
 """Group commit: writes that meet in one tick of the loop share one transaction.
 
-A write is a function of the connection that checks first and writes after; it refuses with
-a HoldfastError before it has written anything. Small commits run on the loop, because a
+A write is a function of the connection. One that refuses with a HoldfastError before it has
+changed anything leaves its group alone; one that fails later has its group rolled back, and
+every member is given a transaction of its own. Small commits run on the loop, because a
 thread hop costs more than they do; commits that must reach the disk, or find the database
 locked, run in a thread, and what arrives meanwhile forms the next group.
 
@@ -176,9 +177,12 @@ class GroupCommit:
         outcomes: list[_Outcome] = []
         try:
             for write in writes:
+                before = connection.total_changes
                 try:
                     outcomes.append((write(connection), None))
                 except HoldfastError as refusal:
+                    if connection.total_changes != before:
+                        raise
                     outcomes.append((None, refusal))
             connection.execute("COMMIT")
             return outcomes

@@ -30,6 +30,8 @@ def _match(error: sqlite3.Error, path: str) -> HoldfastError:
         return StorageReadOnly(path=path, detail=str(error))
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StorageLocked(path=path)
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    # Text that is none is noticed by Python, which gives no code.
+    is_garbled = "decode to UTF-8" in str(error)
+    if is_garbled or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StorageDamaged(path=path, detail=str(error))
     return StorageError(path=path, detail=str(error))

@@ -3,41 +3,62 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
-from holdfast.errors import SchemaTooNew, StorageDamaged, StorageReadOnly
+from holdfast.errors import (
+    HoldfastError,
+    SchemaTooNew,
+    StorageDamaged,
+    StorageFull,
+    StorageReadOnly,
+)
 from holdfast.journal.stores._sqlite_errors import translate
 
 APPLICATION_ID = 0x484F4C44
 """`HOLD`: marks a file as ours, so that no foreign database is ever touched."""
 
+PATIENCE_S = 10.0
+"""How long a thread waits for another writer before it says that the database is locked."""
+
 _PAGE_SIZE = 4096
+_preparing = threading.Lock()
 
 
 def prepare(path: Path) -> None:
     """Create the file, or check that it is ours and bring it to the newest schema."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not path.exists() or path.stat().st_size == 0:
-            # Created with the right mode from the start: others never see it open.
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            _first_pragmas(path)
-        else:
+        # One at a time in this process: opening the raw file while a database connection
+        # of ours has it open would drop that connection's locks.
+        with _preparing:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            while not path.exists() or path.stat().st_size == 0:
+                _create(path)
             _check_ours(path)
+            _migrate(path)
     except OSError as error:
-        raise StorageReadOnly(path=str(path), detail=error.strerror or str(error)) from error
-    _migrate(path)
+        raise _explain(error, path) from error
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open a connection that any thread may use, one at a time."""
     try:
         connection = sqlite3.connect(
-            path, timeout=10, isolation_level=None, check_same_thread=False, cached_statements=256
+            # Never creates a file: one that is gone was removed by somebody.
+            f"{path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            timeout=PATIENCE_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
         )
         connection.execute("PRAGMA synchronous = NORMAL")
         # A page that changes often is copied back once per checkpoint: seldom is cheaper.
@@ -48,6 +69,18 @@ def connect(path: Path) -> sqlite3.Connection:
         return connection
     except sqlite3.Error as error:
         raise translate(error, str(path)) from error
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a connection for one piece of reading."""
+    connection = connect(path)
+    try:
+        yield connection
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
+    finally:
+        connection.close()
 
 
 @contextlib.contextmanager
@@ -67,14 +100,9 @@ def exclusive(path: Path) -> Iterator[sqlite3.Connection]:
 
 def give_back_space(path: Path) -> None:
     """Move the log into the file and return free pages to the file system."""
-    connection = connect(path)
-    try:
+    with reading(path) as connection:
         connection.execute("PRAGMA incremental_vacuum").fetchall()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    except sqlite3.Error as error:
-        raise translate(error, str(path)) from error
-    finally:
-        connection.close()
 
 
 def size(path: Path) -> int:
@@ -85,6 +113,56 @@ def size(path: Path) -> int:
 
 def _casefold(value: object) -> str:
     return str(value).casefold()
+
+
+def _create(path: Path) -> None:
+    """Put an empty database of ours in the place of a missing or empty file.
+
+    It is made beside its place and moved there whole, so that nobody ever sees half of one,
+    whenever this process ends and however many try at the same time: the lock on the empty
+    file says who may, and whoever comes later finds that the place has changed.
+    """
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        raise StorageDamaged(path=str(path), detail="the file is empty, but its log is not")
+    # Created with the right mode from the start: others never see it open.
+    place = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        if _was_moved(path, place):
+            return
+        fresh = path.with_name(path.name + ".new")
+        fresh.unlink(missing_ok=True)
+        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        _first_pragmas(fresh)
+        _migrate(fresh)
+        os.replace(fresh, path)
+        _sync_folder(path.parent)
+    finally:
+        os.close(place)
+
+
+def _was_moved(path: Path, place: int) -> bool:
+    """Say whether somebody else has put a database where the empty file was."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return True
+    return found.st_size > 0 or not os.path.samestat(found, os.fstat(place))
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _explain(error: OSError, path: Path) -> HoldfastError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(path=str(path))
+    return StorageReadOnly(path=str(path), detail=error.strerror or str(error))
 
 
 def _first_pragmas(path: Path) -> None:
@@ -109,16 +187,23 @@ def _check_ours(path: Path) -> None:
         raise translate(error, str(path)) from error
     if application != APPLICATION_ID and (application or tables):
         raise StorageDamaged(path=str(path), detail="it belongs to another program")
+    _check_version(version, path)
+
+
+def _check_version(version: int, path: Path) -> None:
     if version > len(_migrations()):
         raise SchemaTooNew(what=str(path), found=version, known=len(_migrations()))
 
 
 def _migrate(path: Path) -> None:
     steps = _migrations()
+    with reading(path) as connection:
+        if connection.execute("PRAGMA user_version").fetchone()[0] == len(steps):
+            return
     with exclusive(path) as connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version == len(steps):
-            return
+        # Somebody newer may have been quicker.
+        _check_version(version, path)
         for script in steps[version:]:
             for statement in _statements(script):
                 connection.execute(statement)

@@ -20,7 +20,7 @@ from holdfast.journal.projection import (
     by_kind,
     check_query,
 )
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, check_restored
 from holdfast.journal.stores._wakeups import Wakeups
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -98,7 +98,7 @@ class MemoryStore:
 
     async def restore(self, events: Sequence[Event]) -> None:
         """Store a whole session as it was elsewhere; see `Store.restore`."""
-        session_id = events[0].session_id
+        session_id = check_restored(events)
         if session_id in self._streams:
             raise AlreadyExists(kind="session", value=session_id)
         stream = _Stream()
@@ -107,8 +107,7 @@ class MemoryStore:
             msgspec.structs.replace(event, seq=self._seq + number)
             for number, event in enumerate(events, 1)
         ]
-        folded = [event for event in stream.events if event.kind in self._by_kind]
-        self._rows.update(self._folded([(event, event.decode()) for event in folded]))
+        self._rows.update(self._folded(self._decoded(stream.events)))
         self._streams[session_id] = stream
         self._seq += len(events)
         self._wakeups.notify()
@@ -131,11 +130,11 @@ class MemoryStore:
             if (event.session_seq > after if wanted is None else event.session_seq in wanted)
             and (kinds is None or event.kind in kinds)
         ]
-        return found[:limit]
+        return found[: max(limit, 0)]
 
     async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
         """Return events of all sessions in the order of `seq`."""
-        return [event for event in self._all_events() if event.seq > after][:limit]
+        return [event for event in self._all_events() if event.seq > after][: max(limit, 0)]
 
     async def last_seq(self) -> int:
         """Return the highest `seq`, 0 when there is none."""
@@ -211,10 +210,12 @@ class MemoryStore:
         """Replace payloads by their redacted form and append the note that says so."""
         await self.append(AppendRequest(session_id=session_id, drafts=(note,), epoch=None))
         events = self._streams[session_id].events
-        for number, data in reduced.items():
-            events[number - 1] = msgspec.structs.replace(
-                events[number - 1], payload=data, is_redacted=True
-            )
+        for index, event in enumerate(events):
+            data = reduced.get(event.session_seq)
+            if data is not None:
+                events[index] = msgspec.structs.replace(event, payload=data, is_redacted=True)
+        self._forget_rows(session_id)
+        self._rows.update(self._folded(self._decoded(events)))
 
     async def delete(self, session_id: str, note: Draft, epoch: int) -> None:
         """Remove a session held under `epoch`; the note goes to the system chain."""
@@ -223,14 +224,17 @@ class MemoryStore:
             raise LeaseLost(session_id=session_id, current=stream.epoch, held=epoch)
         await self.append(AppendRequest(session_id=SYSTEM_SESSION, drafts=(note,), epoch=None))
         del self._streams[session_id]
-        self._rows = {place: row for place, row in self._rows.items() if place[1] != session_id}
+        self._forget_rows(session_id)
 
     async def rebuild(self, progress: Callable[[int, int], None]) -> int:
         """Drop and rebuild all projections."""
         events = self._all_events()
-        self._rows = {}
-        folded = [event for event in events if event.kind in self._by_kind]
-        self._rows = self._folded([(event, event.decode()) for event in folded])
+        before, self._rows = self._rows, {}
+        try:
+            self._rows = self._folded(self._decoded(events))
+        except BaseException:
+            self._rows = before
+            raise
         progress(len(events), len(events))
         return len(events)
 
@@ -278,6 +282,12 @@ class MemoryStore:
         if request.after is not None and request.after != last:
             raise StaleWriter(session_id=session_id, current=last, expected=request.after)
         return stream
+
+    def _decoded(self, events: Sequence[Event]) -> list[tuple[Event, Payload]]:
+        return [(event, event.decode()) for event in events if event.kind in self._by_kind]
+
+    def _forget_rows(self, session_id: str) -> None:
+        self._rows = {place: row for place, row in self._rows.items() if place[1] != session_id}
 
     def _folded(self, events: Sequence[tuple[Event, Payload]]) -> _Rows:
         rows: _Rows = {}

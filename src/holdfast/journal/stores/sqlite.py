@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -21,10 +21,20 @@ from holdfast.errors import (
 )
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, link, seal
 from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check_query
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, check_restored
 from holdfast.journal.stores import _sqlite_file as file
 from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_errors import translate
+from holdfast.journal.stores._sqlite_heads import (
+    HEADS,
+    ONE_HEAD,
+    End,
+    KnownEnds,
+    find_head,
+    last_seq,
+    locate,
+    read_head,
+)
 from holdfast.journal.stores._sqlite_rows import RowTables
 from holdfast.journal.stores._wakeups import Wakeups
 
@@ -32,25 +42,22 @@ T = TypeVar("T")
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 _INLINE, _BLOB, _REDACTED = 0, 1, 2
-_HEAD = """
-SELECT s.stream, s.session_id, s.epoch, s.owner, s.lease_expires,
-       coalesce(e.session_seq, 0), e.hash
-FROM streams s LEFT JOIN events e ON e.stream = s.stream AND e.session_seq =
-     (SELECT max(session_seq) FROM events WHERE stream = s.stream)
-"""
-_FENCE = "SELECT epoch, (SELECT max(seq) FROM events) FROM streams WHERE stream = ?"
-_ONE_HEAD = _HEAD + "WHERE s.session_id = ?"
 _INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_FENCED = (
     "INSERT INTO events VALUES (NULL, (SELECT stream FROM streams WHERE stream = ? AND epoch = ?), "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _EVENTS = """
-SELECT e.seq, s.session_id, e.session_seq, e.kind, e.version, e.time, e.run_id, e.agent_path,
-       e.correlation_id, e.causation_id, e.epoch, e.digest, e.hash, e.placement,
-       coalesce(e.payload, (SELECT data FROM blobs b WHERE b.digest = e.digest))
+SELECT e.seq, s.session_id, CAST(e.session_seq AS INT), CAST(e.kind AS TEXT),
+       CAST(e.version AS INT), CAST(e.time AS REAL), CAST(e.run_id AS TEXT),
+       CAST(e.agent_path AS TEXT), CAST(e.correlation_id AS TEXT), CAST(e.causation_id AS TEXT),
+       CAST(e.epoch AS INT), CAST(e.digest AS BLOB), CAST(e.hash AS BLOB), e.placement,
+       CAST(coalesce(e.payload, (SELECT data FROM blobs b WHERE b.digest = e.digest)) AS BLOB)
 FROM events e JOIN streams s USING (stream)
 """
+# A column of another type than ours can only come from tampering; the casts keep it readable,
+# so that `audit verify` can name the event.
+_LARGEST_INT = 2**63 - 1
 _SHORT_READ = 256
 """Reads of at most this many records are quicker than a hop to a thread."""
 
@@ -78,8 +85,8 @@ class SqliteStore:
         self._wakeups = Wakeups()
         self._writer: GroupCommit | None = None
         self._reader: sqlite3.Connection | None = None
-        self._readers = ThreadPoolExecutor(1, thread_name_prefix="holdfast-read")
-        self._ends = _KnownEnds()
+        self._readers: ThreadPoolExecutor | None = None
+        self._ends = KnownEnds()
 
     async def open(self) -> None:
         """Open the file, creating it (mode 0600) or migrating it where needed.
@@ -90,6 +97,7 @@ class SqliteStore:
             StorageReadOnly: the place cannot be written.
         """
         await asyncio.to_thread(self._prepare)
+        self._readers = ThreadPoolExecutor(1, thread_name_prefix="holdfast-read")
         self._reader = file.connect(self.path)
         self._writer = GroupCommit(
             file.connect(self.path),
@@ -103,10 +111,10 @@ class SqliteStore:
         if self._writer is not None:
             await self._writer.close()
             self._writer = None
-        await asyncio.to_thread(self._readers.shutdown)
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        if self._readers is not None and self._reader is not None:
+            reader, self._reader = self._reader, None
+            await asyncio.to_thread(self._readers.shutdown)
+            reader.close()
 
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows in one transaction; see `Store.append`."""
@@ -135,7 +143,7 @@ class SqliteStore:
         values: list[Any] = [session_id]
         if seqs is None:
             sql += " AND e.session_seq > ?"
-            values.append(after)
+            values.append(min(after, _LARGEST_INT))
         else:
             sql += f" AND e.session_seq IN ({', '.join('?' * len(seqs))})"
             values += seqs
@@ -143,7 +151,7 @@ class SqliteStore:
             sql += f" AND e.kind IN ({', '.join('?' * len(kinds))})"
             values += sorted(kinds)
         sql += " ORDER BY e.session_seq LIMIT ?"
-        return await self._read(lambda c: _events(c, sql, [*values, limit]), limit)
+        return await self._read(lambda c: _events(c, sql, [*values, max(limit, 0)]), limit)
 
     async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
         """Return events of all sessions in the order of `seq`.
@@ -151,18 +159,19 @@ class SqliteStore:
         Numbers are given inside the one write transaction, so no lower one can appear later.
         """
         sql = _EVENTS + "WHERE e.seq > ? ORDER BY e.seq LIMIT ?"
-        return await self._read(lambda c: _events(c, sql, [after, limit]), limit)
+        values = [min(after, _LARGEST_INT), max(limit, 0)]
+        return await self._read(lambda c: _events(c, sql, values), limit)
 
     async def last_seq(self) -> int:
         """Return the highest `seq`, 0 when there is none."""
-        return await self._read(_last_seq, 1)
+        return await self._read(last_seq, 1)
 
     async def heads(self, session_id: str | None = None) -> list[Head]:
         """Return the ends of all chains, or of one."""
         if session_id is None:
-            return await self._read(lambda c: [_head(row) for row in c.execute(_HEAD)])
+            return await self._read(lambda c: [read_head(row) for row in c.execute(HEADS)])
         return await self._read(
-            lambda c: [_head(row) for row in c.execute(_ONE_HEAD, (session_id,))], 1
+            lambda c: [read_head(row) for row in c.execute(ONE_HEAD, (session_id,))], 1
         )
 
     async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
@@ -175,13 +184,13 @@ class SqliteStore:
 
         def write(connection: sqlite3.Connection) -> Head | None:
             now = self._clock.now()
-            _find_head(connection, session_id)
+            find_head(connection, session_id)
             taken = connection.execute(
                 "UPDATE streams SET epoch = epoch + 1, owner = ?, lease_expires = ? "
                 "WHERE session_id = ? AND lease_expires <= ?",
                 (owner, now + ttl_s, session_id, now),
             )
-            return _find_head(connection, session_id) if taken.rowcount else None
+            return find_head(connection, session_id) if taken.rowcount else None
 
         return await self._write(write)
 
@@ -220,11 +229,13 @@ class SqliteStore:
         def write(connection: sqlite3.Connection) -> None:
             request = AppendRequest(session_id=session_id, drafts=(note,), epoch=None)
             self._append(connection, request)
+            stream, _ = locate(connection, session_id)
             connection.executemany(
-                "UPDATE events SET payload = ?, placement = ? WHERE session_seq = ? AND "
-                "stream = (SELECT stream FROM streams WHERE session_id = ?)",
-                [(data, _REDACTED, number, session_id) for number, data in reduced.items()],
+                "UPDATE events SET payload = ?, placement = ? WHERE stream = ? AND session_seq = ?",
+                [(data, _REDACTED, stream, number) for number, data in reduced.items()],
             )
+            self._tables.forget(connection, stream)
+            self._fold_all(connection, "WHERE e.stream = ? AND", [stream])
 
         await self._write(write, is_synced=True)
         self._wakeups.notify()
@@ -233,7 +244,7 @@ class SqliteStore:
         """Remove a session held under `epoch`; the note goes to the system chain."""
 
         def write(connection: sqlite3.Connection) -> None:
-            stream, head = _locate(connection, session_id)
+            stream, head = locate(connection, session_id)
             if head.epoch != epoch:
                 raise LeaseLost(session_id=session_id, current=head.epoch, held=epoch)
             # The note comes first, so that the highest `seq` is never removed.
@@ -278,7 +289,10 @@ class SqliteStore:
         """
 
         def has_more() -> bool:
-            return _last_seq(self._connection()) > after
+            try:
+                return last_seq(self._connection()) > after
+            except sqlite3.Error as error:
+                raise translate(error, str(self.path)) from error
 
         return await self._wakeups.wait(has_more, timeout_s)
 
@@ -343,7 +357,7 @@ class SqliteStore:
         )
         if seq is None:
             return None
-        self._ends.move(session_id, _End(end.stream, epoch, number, hash), seq=seq, written=1)
+        self._ends.move(session_id, End(end.stream, epoch, number, hash), seq=seq, written=1)
         return (
             seal(
                 draft,
@@ -386,27 +400,27 @@ class SqliteStore:
         self._tables.fold(connection, end.stream, sealed)
         if request.release:
             _release(connection, session_id, end.epoch)
-        moved = _End(end.stream, end.epoch, number, previous)
+        moved = End(end.stream, end.epoch, number, previous)
         self._ends.move(session_id, moved, seq=seq, written=len(sealed))
         return tuple(event for event, _ in sealed)
 
-    def _create_stream(self, connection: sqlite3.Connection, request: AppendRequest) -> _End:
+    def _create_stream(self, connection: sqlite3.Connection, request: AppendRequest) -> End:
         session_id = request.session_id
         if not request.must_be_new and session_id != SYSTEM_SESSION:
             raise NotFound(kind="session", value=session_id)
         row = connection.execute("INSERT INTO streams (session_id) VALUES (?)", (session_id,))
-        return _End(row.lastrowid or 0, 0, 0, GENESIS)
+        return End(row.lastrowid or 0, 0, 0, GENESIS)
 
     def _restore(self, connection: sqlite3.Connection, events: Sequence[Event]) -> None:
-        session_id = events[0].session_id
-        if connection.execute(_ONE_HEAD, (session_id,)).fetchone() is not None:
+        session_id = check_restored(events)
+        if connection.execute(ONE_HEAD, (session_id,)).fetchone() is not None:
             raise AlreadyExists(kind="session", value=session_id)
         connection.execute(
             "INSERT INTO streams (session_id, epoch) VALUES (?, ?)",
             (session_id, max(event.epoch for event in events)),
         )
-        stream, _ = _locate(connection, session_id)
-        last = _last_seq(connection)
+        stream, _ = locate(connection, session_id)
+        last = last_seq(connection)
         sealed = [
             msgspec.structs.replace(event, seq=last + number)
             for number, event in enumerate(events, 1)
@@ -419,23 +433,36 @@ class SqliteStore:
     def _rebuild(self, connection: sqlite3.Connection, progress: Callable[[int, int], None]) -> int:
         self._tables.recreate(connection)
         total = connection.execute("SELECT count(*) FROM events").fetchone()[0]
+        return self._fold_all(connection, "WHERE", [], lambda done: progress(done, total))
+
+    def _fold_all(
+        self,
+        connection: sqlite3.Connection,
+        where: str,
+        values: list[Any],
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> int:
+        """Fold events that are already stored, in the order of `seq`."""
         done, seq = 0, 0
         streams = dict(connection.execute("SELECT session_id, stream FROM streams"))
-        while chunk := _events(
-            connection, _EVENTS + "WHERE e.seq > ? ORDER BY e.seq LIMIT 1000", [seq]
-        ):
+        sql = f"{_EVENTS} {where} e.seq > ? ORDER BY e.seq LIMIT 1000"
+        while chunk := _events(connection, sql, [*values, seq]):
             for event in chunk:
                 if self._tables.folds(event.kind):
                     stream = streams[event.session_id]
                     self._tables.fold(connection, stream, [(event, event.decode())])
             done, seq = done + len(chunk), chunk[-1].seq
-            progress(done, total)
+            progress(done)
         return done
 
     # --- connections ------------------------------------------------------------------
 
     def _prepare(self) -> None:
         file.prepare(self.path)
+        # A look first: a store that is up to date opens also while somebody writes.
+        with file.reading(self.path) as connection:
+            if not self._tables.outdated(connection):
+                return
         with file.exclusive(self.path) as connection:
             if self._tables.outdated(connection):
                 self._rebuild(connection, lambda done, total: None)
@@ -463,68 +490,8 @@ class SqliteStore:
             raise translate(error, str(self.path)) from error
 
     def _long_read(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        connection = file.connect(self.path)
-        try:
+        with file.reading(self.path) as connection:
             return read(connection)
-        finally:
-            connection.close()
-
-
-class _End(NamedTuple):
-    """Where a session's chain ends."""
-
-    stream: int
-    epoch: int
-    session_seq: int
-    hash: str
-
-
-class _KnownEnds:
-    """Remembers where chains end, and notices when somebody else has moved one.
-
-    Whatever changes a chain raises the store's highest `seq`; as long as that is the one
-    this store wrote last, what it remembers is true. The epoch is always read afresh.
-    """
-
-    _MOST = 10_000
-
-    def __init__(self) -> None:
-        self.seq = -1
-        self._ends: dict[str, _End] = {}
-
-    def get(self, session_id: str) -> _End | None:
-        """Return what is remembered; it may be out of date."""
-        return self._ends.get(session_id)
-
-    def look_up(self, connection: sqlite3.Connection, session_id: str) -> _End | None:
-        """Return the end of a chain as of this transaction, `None` for an unknown session."""
-        known = self._ends.get(session_id)
-        if known is not None:
-            epoch, seq = connection.execute(_FENCE, (known.stream,)).fetchone() or (0, -2)
-            if seq == self.seq:
-                return known if epoch == known.epoch else known._replace(epoch=epoch)
-        seq = _last_seq(connection)
-        if seq != self.seq or len(self._ends) > self._MOST:
-            self._ends.clear()
-            self.seq = seq
-        found = connection.execute(_ONE_HEAD, (session_id,)).fetchone()
-        if found is None:
-            return None
-        head = _head(found)
-        return _End(found[0], head.epoch, head.session_seq, head.hash)
-
-    def move(self, session_id: str, end: _End, *, seq: int, written: int) -> None:
-        """Remember what was written last; `seq` is the highest number now."""
-        if seq - written != self.seq:
-            # Somebody else wrote in between; other chains may have moved.
-            self._ends.clear()
-        self._ends[session_id] = end
-        self.seq = seq
-
-    def forget(self) -> None:
-        """Forget everything: what was written last did not become durable."""
-        self._ends.clear()
-        self.seq = -1
 
 
 def _insert(connection: sqlite3.Connection, stream: int, event: Event) -> None:
@@ -559,11 +526,6 @@ def _insert(connection: sqlite3.Connection, stream: int, event: Event) -> None:
     )
 
 
-def _last_seq(connection: sqlite3.Connection) -> int:
-    found: int | None = connection.execute("SELECT max(seq) FROM events").fetchone()[0]
-    return found or 0
-
-
 def _events(connection: sqlite3.Connection, sql: str, values: list[Any]) -> list[Event]:
     return [
         Event(
@@ -586,28 +548,6 @@ def _events(connection: sqlite3.Connection, sql: str, values: list[Any]) -> list
         )
         for row in connection.execute(sql, values)
     ]
-
-
-def _head(row: tuple[Any, ...]) -> Head:
-    return Head(
-        session_id=row[1],
-        epoch=row[2],
-        owner=row[3],
-        lease_expires=row[4],
-        session_seq=row[5],
-        hash=row[6].hex() if row[6] is not None else GENESIS,
-    )
-
-
-def _locate(connection: sqlite3.Connection, session_id: str) -> tuple[int, Head]:
-    found = connection.execute(_ONE_HEAD, (session_id,)).fetchone()
-    if found is None:
-        raise NotFound(kind="session", value=session_id)
-    return found[0], _head(found)
-
-
-def _find_head(connection: sqlite3.Connection, session_id: str) -> Head:
-    return _locate(connection, session_id)[1]
 
 
 def _release(connection: sqlite3.Connection, session_id: str, epoch: int) -> None:

@@ -1,0 +1,113 @@
+"""What a store promises about leases."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast.errors import LeaseLost, NotFound
+from holdfast.testing._conform_setting import StoreSetting
+from holdfast.testing._store_samples import Note, Step, begin, refusal
+
+
+class LeaseConformance(StoreSetting):
+    """Take, keep, lose and give back."""
+
+    async def test_a_lease_is_held_by_one_until_it_ends(self, tmp_path: Path) -> None:
+        """Nobody else, nor the same owner again, gets it before its time is up."""
+        async with self.opened(tmp_path) as at:
+            await begin(at.store, at.clock, "s1", 3)
+            with refusal(NotFound):
+                await at.store.acquire("missing", "me", 10)
+            head = await at.store.acquire("s1", "me", 10)
+            assert head is not None
+            assert (head.epoch, head.owner, head.session_seq) == (1, "me", 3)
+            assert head.lease_expires == at.clock.now() + 10
+            assert (await at.store.heads("s1")) == [head]
+            at.clock.advance(9.9)
+            assert await at.store.acquire("s1", "you", 10) is None
+            assert await at.store.acquire("s1", "me", 10) is None
+            at.clock.advance(0.1)
+            taken = await at.store.acquire("s1", "you", 10)
+            assert taken is not None and (taken.epoch, taken.owner) == (2, "you")
+
+    async def test_of_many_who_want_it_one_gets_it(self, tmp_path: Path) -> None:
+        """Twenty callers at once, one lease."""
+        async with self.opened(tmp_path) as at:
+            await begin(at.store, at.clock)
+            heads = await asyncio.gather(
+                *[at.store.acquire("s1", f"owner {number}", 10) for number in range(20)]
+            )
+            assert [head.epoch for head in heads if head is not None] == [1]
+
+    async def test_renewal_prolongs_and_names_what_is_lost(self, tmp_path: Path) -> None:
+        """An expired lease that nobody took is still ours; a taken, released or gone one is not."""
+        async with self.opened(tmp_path) as at:
+            for name in ("kept", "expired", "taken", "released"):
+                await begin(at.store, at.clock, name)
+                await at.store.acquire(name, "me", 10)
+            at.clock.advance(8)
+            assert at.store.renew({"kept": 1}, "me", 10) == set()
+            at.clock.advance(8)
+            assert await at.store.acquire("kept", "you", 10) is None
+            await at.store.acquire("taken", "you", 10)
+            await at.store.release("released", 1)
+            held = {"kept": 1, "expired": 1, "taken": 1, "released": 1, "missing": 1}
+            lost = await asyncio.to_thread(at.store.renew, held, "me", 10)
+            assert lost == {"taken", "released", "missing"}
+            at.clock.advance(9)
+            assert await at.store.acquire("expired", "you", 10) is None
+            assert at.store.renew({"kept": 1}, "somebody else", 10) == {"kept"}
+
+    async def test_an_owner_lives_as_long_as_it_renews(self, tmp_path: Path) -> None:
+        """Also one that holds nothing."""
+        async with self.opened(tmp_path) as at:
+            assert not await at.store.is_alive("me")
+            at.store.renew({}, "me", 10)
+            at.clock.advance(9)
+            assert await at.store.is_alive("me")
+            at.clock.advance(2)
+            assert not await at.store.is_alive("me")
+            at.store.renew({}, "you", 10)
+            assert not await at.store.is_alive("me")
+            assert await at.store.is_alive("you")
+
+    async def test_a_released_lease_is_free_at_once(self, tmp_path: Path) -> None:
+        """The old holder's epoch stays the current one until somebody takes the next."""
+        async with self.opened(tmp_path) as at:
+            await begin(at.store, at.clock)
+            await at.store.acquire("s1", "me", 10)
+            await at.store.release("s1", 1)
+            [head] = await at.store.heads("s1")
+            assert (head.epoch, head.owner, head.lease_expires) == (1, "", 0.0)
+            taken = await at.store.acquire("s1", "you", 10)
+            assert taken is not None and taken.epoch == 2
+            await at.store.release("s1", 1)
+            await at.store.release("missing", 1)
+            assert (await at.store.heads("s1")) == [taken]
+
+    async def test_the_last_append_gives_the_lease_back(self, tmp_path: Path) -> None:
+        """In the same commit; a refused append gives nothing back."""
+        async with self.opened(tmp_path) as at:
+            await begin(at.store, at.clock)
+            taken = await at.store.acquire("s1", "me", 10)
+            with refusal(LeaseLost):
+                await at.journal.append("s1", [Step()], epoch=9, release=True)
+            assert (await at.store.heads("s1")) == [taken]
+            await at.journal.append("s1", [Step(), Note()], epoch=1, release=True)
+            [head] = await at.store.heads("s1")
+            assert (head.owner, head.lease_expires, head.session_seq) == ("", 0.0, 3)
+
+    async def test_no_epoch_follows_the_lease(self, tmp_path: Path) -> None:
+        """Facts that anyone may add carry the epoch of the moment, under a lease or not."""
+        async with self.opened(tmp_path) as at:
+            await begin(at.store, at.clock)
+            epochs = []
+            for owner in ("a", "b"):
+                [before] = await at.journal.append("s1", [Note()])
+                head = await at.store.acquire("s1", owner, 10)
+                assert head is not None
+                [after] = await at.journal.append("s1", [Note()])
+                await at.store.release("s1", head.epoch)
+                epochs += [before.epoch, after.epoch]
+            assert epochs == [0, 1, 1, 2]
