@@ -16,6 +16,7 @@ from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.context import ContextBuilder
 from holdfast.errors import UsageError
+from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.model import Model
 from holdfast.sessions import Outcome, Session, SessionManager, Turn, TurnQueue, compose
 from holdfast.tools import ToolRegistry
@@ -37,10 +38,14 @@ class AgentRuntime:
         model: Model,
         context_builder: ContextBuilder | None = None,
         approver: Approver | None = None,
+        terms: ApprovalTerms | None = None,
         charge: Charge = without_cost,
         clock: Clock = SYSTEM,
     ) -> None:
         """Run agents of these sessions with this model; nobody approves unless given.
+
+        `terms` say what becomes of a call that asks while nobody answers: it is refused, or
+        the run parks until somebody does.
 
         `charge` writes into each answer what it cost.
         """
@@ -52,6 +57,7 @@ class AgentRuntime:
             approver=approver or NobodyApproves(),
             charge=charge,
             clock=clock,
+            terms=terms or ApprovalTerms(),
         )
 
     async def execute_agent(

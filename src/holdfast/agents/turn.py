@@ -26,6 +26,7 @@ from holdfast.errors import BudgetExceeded, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import Message, ToolPart
 from holdfast.policy import Rights, RuleSet
+from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
 from holdfast.providers.events import hearing_events
 from holdfast.providers.model import Delta, Finished, Model, ModelRequest
 from holdfast.providers.wrapper import opened
@@ -76,6 +77,7 @@ class Services:
     model: Model
     context: ContextBuilder
     approver: Approver
+    terms: ApprovalTerms
     charge: Charge
     clock: Clock
 
@@ -138,6 +140,9 @@ class AgentTurn:
             open_calls = [part for part in last.tool_calls if part.state == "pending"]
             if open_calls:
                 parked = await self._execute_calls(manager, last, open_calls)
+                if manager.stopped_by:
+                    await self._close_open_calls()
+                    return Cancelled(reason=f"{manager.stopped_by} stopped the run")
                 if parked is not None:
                     return Parked(reason=parked.reason)
             elif self._is_answer(last):
@@ -169,7 +174,8 @@ class AgentTurn:
             agent=RuleSet(rules=self._agent.rules),
             session=RuleSet(rules=session.permission),
         )
-        gate = Gate(rights=rights, approver=self._services.approver)
+        services, turn = self._services, self._turn
+        gate = Gate(rights=rights, approver=services.approver, terms=services.terms)
         registry = self._registry.child(self._agent.tools, scope="agent")
         visible = [
             tool
@@ -182,8 +188,30 @@ class AgentTurn:
             run_id=self._turn.run.id,
             agent_path=(self._agent.name,),
         )
-        manager = ToolExecutionManager(registry, recorder=self._turn, context=context, gate=gate)
+        manager = ToolExecutionManager(
+            registry,
+            recorder=turn,
+            context=context,
+            gate=gate,
+            # Only a run that was parked or interrupted can have been asked about before.
+            approvals=ApprovalBook(services.sessions.journal, session.id)
+            if turn.is_resumed
+            else None,
+            clock=services.clock,
+        )
+        if turn.is_resumed:
+            manager.remember(self._calls_before())
         return manager, {tool.name: tool for tool in visible}
+
+    def _calls_before(self) -> list[ToolPart]:
+        """The calls of this run that have a result."""
+        return [
+            part
+            for message in self._messages
+            if message.run_id == self._turn.run.id
+            for part in message.tool_calls
+            if part.state != "pending"
+        ]
 
     async def _take_steering(self) -> None:
         """Let messages that arrived meanwhile join the conversation."""
@@ -258,7 +286,10 @@ class AgentTurn:
     ) -> ParkedCall | None:
         """Execute the open calls of a message; returns the first that has to wait."""
         journal, session_id = self._services.sessions.journal, self._turn.session_id
-        records = await read_records(journal, session_id) if self._turn.is_resumed else {}
+        began = self._turn.run.queued_at
+        records = (
+            await read_records(journal, session_id, after=began) if self._turn.is_resumed else {}
+        )
         calls = [Call(message_id=message.id, part=part) for part in parts]
         results = await manager.execute_all(calls, records=records)
         done = {part.call_id: part for part in results if isinstance(part, ToolPart)}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.agents import AGENTS
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, SqliteStore
+from holdfast.policy.approvals import APPROVALS
 from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
 from holdfast.settings import load_settings
 
@@ -45,7 +46,7 @@ class ClientBase:
         self._is_closed = False
         store = SqliteStore(
             self.base_dir / JOURNAL_FILE,
-            projections=(*SESSION_PROJECTIONS, AGENTS),
+            projections=(*SESSION_PROJECTIONS, AGENTS, APPROVALS),
             durability=self.settings.storage.durability,
         )
         self._journal = Journal(store)

@@ -62,6 +62,14 @@ class SessionUpdated(Payload, frozen=True, kw_only=True):
     changes: SessionChanges
 
 
+@payload("session.rules_added", is_open=True)
+class SessionRulesAdded(Payload, frozen=True, kw_only=True):
+    """Somebody added permission rules behind those that the session has."""
+
+    rules: tuple[PermissionRule, ...]
+    by: str = ""
+
+
 @payload("session.state_changed", is_inherited=False)
 class SessionStateChanged(Payload, frozen=True, kw_only=True):
     """The session went to another state."""

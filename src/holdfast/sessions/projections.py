@@ -43,6 +43,7 @@ class SessionsTable(Projection[Session]):
             facts.SessionCreated.kind,
             facts.SessionForked.kind,
             facts.SessionUpdated.kind,
+            facts.SessionRulesAdded.kind,
             facts.SessionStateChanged.kind,
             facts.SessionArchived.kind,
             facts.SessionRestored.kind,
@@ -72,6 +73,8 @@ class SessionsTable(Projection[Session]):
                 return replace(row, message_count=max(0, row.message_count - 1))
             case facts.SessionUpdated(changes=changes):
                 return _changed(row, changes)
+            case facts.SessionRulesAdded(rules=rules):
+                return replace(row, permission=(*row.permission, *rules))
             case facts.SessionStateChanged(state=state, reason=reason):
                 return replace(row, state=state, state_reason=reason)
             case facts.SessionArchived(reason=reason):

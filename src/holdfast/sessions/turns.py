@@ -264,12 +264,16 @@ class TurnQueue:
             run = await self._end_idle(run_id, lease, reason)
         return run
 
-    async def wake(self, run_id: str, *, cause: str) -> Run:
-        """Put a parked run back into the queue; any other is returned as it is."""
+    async def wake(self, run_id: str, *, cause: str, is_for_anyone: bool = False) -> Run:
+        """Put a parked run back into the queue; any other is returned as it is.
+
+        `is_for_anyone` lets any process execute it, not only this one.
+        """
         run = await self.get(run_id)
         if run.status == "parked":
+            owner = "" if is_for_anyone else self._keeper.owner
             self._keeper.show_presence()
-            fact = facts.RunWoken(run_id=run_id, cause=cause, owner=self._keeper.owner)
+            fact = facts.RunWoken(run_id=run_id, cause=cause, owner=owner)
             await self._journal.append(run.session_id, [fact], origin=Origin(run_id=run_id))
         return await self.get(run_id)
 

@@ -22,6 +22,7 @@ from holdfast.tools.target import NO_TARGET, Target, TargetKind, text_target
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
 Prepare: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[JsonObject]]
+Preview: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[str]]
 Reconcile: TypeAlias = Callable[[Intent, ToolContext], Awaitable[Reconciliation]]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -52,6 +53,8 @@ class ToolOptions(TypedDict, total=False):
     """Whether a `read` tool's result may be reused for equal arguments."""
     reconcile: Reconcile
     prepare: Prepare
+    preview: Preview
+    """Says what a call would change, such as a diff, before a person consents to it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,6 +79,7 @@ class Tool:
     cacheable: bool = False
     reconcile: Reconcile | None = None
     prepare: Prepare | None = None
+    preview: Preview | None = None
 
     def __post_init__(self) -> None:
         """Refuse a definition that cannot work, before anybody calls it."""

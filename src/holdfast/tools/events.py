@@ -76,26 +76,6 @@ class ToolParked(Payload, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, request={})
 
 
-@payload("permission.asked")
-class PermissionAsked(Payload, frozen=True, kw_only=True):
-    """A call needs somebody's consent."""
-
-    call_id: str
-    tool: str
-    permission: str
-    targets: tuple[str, ...]
-    decision: Decision
-
-
-@payload("permission.granted", is_synced=True)
-class PermissionGranted(Payload, frozen=True, kw_only=True):
-    """Somebody consented to a call."""
-
-    call_id: str
-    permission: str
-    granted_by: str
-
-
 @payload("permission.denied")
 class PermissionRefused(Payload, frozen=True, kw_only=True):
     """A rule or a person refused a call."""

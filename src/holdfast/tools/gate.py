@@ -5,20 +5,26 @@ Policy and rights are data; this object holds them for one run and speaks to the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.policy import CallRequest, Decision, Rights, RuleSet, could_ever, decide
+from holdfast.policy.approvals import ApprovalTerms
 from holdfast.policy.decision import NO_RULES, Action
+from holdfast.sessions import PermissionRule
 from holdfast.tools.definition import Tool
 from holdfast.tools.registry import ToolRegistry
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is asked to consent to: this call, with exactly these arguments."""
+    """What a person is asked to consent to: this call, with exactly these arguments.
+
+    `preview` shows what would change, if the tool can say; `rules` is what `always` writes;
+    `required` says how many different people have to consent.
+    """
 
     call_id: str
     tool: str
@@ -27,21 +33,32 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     arguments: JsonObject
     agent_path: str
     decision: Decision
+    message_id: str = ""
+    seal: str = ""
+    preview: str = ""
+    rules: tuple[PermissionRule, ...] = ()
+    required: int = 1
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person said."""
+    """What the person said.
 
-    verdict: Literal["allow", "deny"]
+    `stop` refuses the call and ends the run. `arguments` replace those of the call; they are
+    checked and judged anew. `rules` are added to the session's.
+    """
+
+    verdict: Literal["allow", "deny", "stop"]
     by: str
     reason: str = ""
+    arguments: JsonObject | None = None
+    rules: tuple[PermissionRule, ...] = ()
 
 
 class Approver(Protocol):
     """Whoever can consent to a call while the run goes on."""
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Return the answer, or `None` when nobody is there: that refuses the call."""
+        """Return the answer, or `None` when nobody is there after all."""
         ...
 
 
@@ -64,7 +81,8 @@ class AutoConfirm:
 class Gate:
     """The rules that hold for one agent in one session, and who answers when they ask.
 
-    Without any rules it is strict: tools that only read run, everything else asks.
+    Without any rules it is strict: tools that only read run, everything else asks. Where
+    nobody answers, the terms say whether the call is refused or the run waits.
     """
 
     def __init__(
@@ -73,12 +91,14 @@ class Gate:
         ceiling: RuleSet = NO_RULES,
         rights: Rights | None = None,
         approver: Approver | None = None,
+        terms: ApprovalTerms | None = None,
         policy_version: str = "",
     ) -> None:
         """Hold the rules; nobody approves unless somebody is given."""
         self.ceiling = ceiling
         self.rights = rights or Rights()
         self.approver = approver or NobodyApproves()
+        self.terms = terms or ApprovalTerms()
         self.policy_version = policy_version
 
     def decide(self, request: CallRequest) -> Decision:
@@ -91,6 +111,11 @@ class Gate:
             self.rights.session,
             policy_version=self.policy_version,
         )
+
+    def add_session_rules(self, rules: Sequence[PermissionRule]) -> None:
+        """Let rules that a person just wrote hold from now on."""
+        whole = RuleSet(rules=(*self.rights.session.rules, *rules))
+        self.rights = msgspec.structs.replace(self.rights, session=whole)
 
 
 class ToolPermissionFilter:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -29,15 +30,15 @@ from holdfast.errors import (
 from holdfast.journal import Event, Payload
 from holdfast.messages import ToolPart
 from holdfast.policy import CallRequest, Decision
+from holdfast.policy.approvals import Approvals, NoApprovals, rules_for
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import ledger
+from holdfast.tools.consent import ConsentDesk, Granted, Refused, Waiting, sealed
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
 from holdfast.tools.doom_loop import DoomLoop
 from holdfast.tools.effects import Intent
 from holdfast.tools.events import (
-    PermissionAsked,
-    PermissionGranted,
     PermissionRefused,
     ToolOutcomeUnknown,
     ToolParked,
@@ -48,6 +49,8 @@ from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.output import shorten
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import Parked, ToolResult
+
+_PREVIEW_CHARS = 20_000
 
 
 class Recorder(Protocol):
@@ -75,6 +78,28 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
     part: ToolPart
 
+    def with_input(self, arguments: JsonObject, *, edited_by: str = "a person") -> Call:
+        """Return the call with other arguments; who changed them is noted in its part."""
+        if arguments == self.part.input:
+            return self
+        noted = {"edited_by": edited_by, "asked_input": self.part.input}
+        metadata = {**self.part.metadata, **noted}
+        part = msgspec.structs.replace(
+            self.part, input=arguments, raw_input="", metadata=metadata
+        )
+        return msgspec.structs.replace(self, part=part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A call that may go on, and the facts of who consented; kept with what happens next."""
+
+    call: Call
+    values: dict[str, Any]
+    request: CallRequest
+    decision: Decision
+    facts: tuple[Payload, ...] = ()
+
 
 class ToolExecutionManager:
     """Executes the calls of one run.
@@ -89,10 +114,14 @@ class ToolExecutionManager:
         recorder: Recorder,
         context: ToolContext,
         gate: Gate | None = None,
+        approvals: Approvals | None = None,
         limits: Limits | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Execute tools of this registry for the run that the recorder writes."""
+        """Execute tools of this registry for the run that the recorder writes.
+
+        `approvals` is where answers that came while the run was parked are found.
+        """
         self.tool_registry = tool_registry
         self.gate = gate or Gate()
         self._recorder = recorder
@@ -101,6 +130,7 @@ class ToolExecutionManager:
         self._clock = clock
         self._doom = DoomLoop()
         self._cache: dict[str, ToolPart] = {}
+        self._desk = ConsentDesk(self.gate, approvals or NoApprovals(), self._append, clock)
 
     async def execute_all(
         self, calls: Sequence[Call], *, records: Mapping[str, CallRecord] | None = None
@@ -123,22 +153,37 @@ class ToolExecutionManager:
             tasks = [group.create_task(one(call)) for call in calls]
         return tuple(task.result() for task in tasks)
 
+    @property
+    def stopped_by(self) -> str:
+        """Who ended the run when asked for consent; empty as long as nobody did."""
+        return self._desk.stopped_by
+
+    def remember(self, calls: Sequence[ToolPart]) -> None:
+        """Count calls of the same run that were made before, so that loops are noticed."""
+        for part in calls:
+            self._doom.is_repeating(part.tool, part.input)
+
     async def execute(self, call: Call, record: CallRecord = NOTHING_KNOWN) -> ToolPart | Parked:
         """Execute one call and return its part with the result, which is then in the journal.
 
         A failure is a result too: it goes back to the model with a hint, recorded as an error.
         """
-        part = call.part
+        record = _that_began(record, call)
+        if record.started is not None:
+            # What began is what goes on, also where a person had changed the arguments.
+            call = call.with_input(record.started.intent.arguments)
         try:
-            tool = self._find(part.tool)
-            values = self._validate(tool, part)
-            if record == NOTHING_KNOWN:
-                request, decision = self._judge(tool, values)
-                await self._pass_gate(call, tool, request, decision)
-                if tool.cacheable and (known := self._cache.get(self._cache_key(tool, part))):
-                    return await self._finish(call, _with_result(part, known))
-                return await self._start(call, tool, values, request, decision)
-            return await self._recover(call, tool, values, record)
+            tool = self._find(call.part.tool)
+            values = self._validate(tool, call.part)
+            if record != NOTHING_KNOWN:
+                return await self._recover(call, tool, values, record)
+            passed = await self._pass_gate(call, tool, values)
+            if not isinstance(passed, Passage):
+                return passed
+            call = passed.call
+            if tool.cacheable and (known := self._cache.get(self._cache_key(tool, call.part))):
+                return await self._finish(call, _with_result(call.part, known), *passed.facts)
+            return await self._start(tool, passed)
         except TellModel as told:
             return await self._fail(call, told.text)
         except HoldfastError as error:
@@ -171,90 +216,118 @@ class ToolExecutionManager:
         return request, self.gate.decide(request)
 
     async def _pass_gate(
-        self, call: Call, tool: Tool, request: CallRequest, decision: Decision
-    ) -> None:
-        """Return if the call may run; raise PermissionDenied if it may not."""
-        await self._consent(call, tool, request, decision)
-        if self._doom.is_repeating(tool.name, call.part.input):
+        self, call: Call, tool: Tool, values: dict[str, Any]
+    ) -> Passage | ToolPart | Parked:
+        """Return the way on if the call may run; else its refusal, or that it has to wait."""
+        request, decision = self._judge(tool, values)
+        passage = Passage(call=call, values=values, request=request, decision=decision)
+        passed = await self._consent(passage, tool)
+        if isinstance(passed, Passage) and self._doom.is_repeating(tool.name, call.part.input):
             loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
-            await self._consent(call, tool, loop, self.gate.decide(loop))
+            asked = replace(passed, request=loop, decision=self.gate.decide(loop))
+            passed = await self._consent(asked, tool)
             self._doom.forgive()
+            if isinstance(passed, Passage) and passed.call is asked.call:
+                passed = replace(passed, request=request, decision=decision)
+        return passed
 
-    async def _consent(
-        self, call: Call, tool: Tool, request: CallRequest, decision: Decision
-    ) -> None:
-        if decision.action == "allow":
-            return
-        because = decision.explain()
-        if decision.action == "ask":
-            asked = PermissionAsked(
-                call_id=call.part.call_id,
-                tool=tool.name,
-                permission=request.permission,
-                targets=request.targets,
-                decision=decision,
-            )
-            await self._append(asked)
-            answer = await self.gate.approver.approve(self._approval(call, tool, request, decision))
-            if answer is not None and answer.verdict == "allow":
-                granted = PermissionGranted(
-                    call_id=call.part.call_id,
-                    permission=request.permission,
-                    granted_by=answer.by,
-                )
-                await self._append(granted)
-                return
-            because = "nobody is here to ask"
-            if answer is not None:
-                because = f"{answer.by} said no" + (f": {answer.reason}" if answer.reason else "")
+    async def _consent(self, passage: Passage, tool: Tool) -> Passage | ToolPart | Parked:
+        """Let an allowed call pass, refuse a denied one, and ask about any other."""
+        if passage.decision.action == "allow":
+            return passage
+        if passage.decision.action == "deny":
+            return await self._refuse(passage, tool, passage.decision.explain())
+        async with self._desk.turn:
+            # A rule that somebody wrote at the last prompt may have settled this one.
+            decision = self.gate.decide(passage.request)
+            if decision.action == "allow":
+                return replace(passage, decision=decision)
+            request = await self._approval(passage, tool)
+            consent = await self._desk.obtain(request)
+        if isinstance(consent, Waiting):
+            shown: JsonObject = {"approval_id": consent.approval_id, "tool": tool.name}
+            return Parked(reason="approval", request=shown)
+        facts = (*passage.facts, *consent.facts)
+        if isinstance(consent, Refused):
+            return await self._refuse(replace(passage, facts=facts), tool, consent.because)
+        if consent.arguments == passage.call.part.input:
+            return replace(passage, facts=facts)
+        return await self._edited(replace(passage, facts=facts), tool, consent)
+
+    async def _edited(
+        self, passage: Passage, tool: Tool, consent: Granted
+    ) -> Passage | ToolPart | Parked:
+        """Check arguments that a person put in, and judge them anew; no person lifts a deny."""
+        call = passage.call.with_input(consent.arguments, edited_by=consent.by)
+        try:
+            values = self._validate(tool, call.part)
+        except ToolInputInvalid as error:
+            return await self._refuse(passage, tool, f"{consent.by} put in other arguments: {error}")
+        request, decision = self._judge(tool, values)
+        passage = replace(passage, call=call, values=values, request=request, decision=decision)
+        if decision.action == "deny":
+            return await self._refuse(passage, tool, decision.explain())
+        return passage
+
+    async def _refuse(self, passage: Passage, tool: Tool, because: str) -> ToolPart:
+        """Keep the refusal and the call's result, together with the answer that led to it."""
+        request = passage.request
         refused = PermissionRefused(
-            call_id=call.part.call_id,
+            call_id=passage.call.part.call_id,
             tool=tool.name,
             permission=request.permission,
             targets=request.targets,
             because=because,
-            decision=decision,
+            decision=passage.decision,
         )
-        await self._append(refused)
-        raise PermissionDenied(
+        error = PermissionDenied(
             permission=request.permission, target=", ".join(request.targets), because=because
         )
+        text = f"{error} {error.hint}"
+        return await self._fail(passage.call, text, facts=(*passage.facts, refused))
 
-    def _approval(
-        self, call: Call, tool: Tool, request: CallRequest, decision: Decision
-    ) -> ApprovalRequest:
-        return ApprovalRequest(
-            call_id=call.part.call_id,
-            tool=tool.name,
-            permission=request.permission,
-            targets=request.targets,
-            arguments=call.part.input,
-            agent_path="/".join(self._context.agent_path),
-            decision=decision,
+    async def _approval(self, passage: Passage, tool: Tool) -> ApprovalRequest:
+        call, required = passage.call, self.gate.terms.required
+        preview = ""
+        if tool.preview is not None:
+            try:
+                shown = await tool.preview(passage.values, self._call_context(call))
+                preview = shown[:_PREVIEW_CHARS]
+            except (TellModel, HoldfastError) as error:
+                preview = f"It would fail: {error}"
+        return sealed(
+            ApprovalRequest(
+                call_id=call.part.call_id,
+                message_id=call.message_id,
+                tool=tool.name,
+                permission=passage.request.permission,
+                targets=passage.request.targets,
+                arguments=call.part.input,
+                agent_path="/".join(self._context.agent_path),
+                decision=passage.decision,
+                preview=preview,
+                rules=rules_for(passage.request) if required == 1 else (),
+                required=required,
+            )
         )
 
-    async def _start(
-        self,
-        call: Call,
-        tool: Tool,
-        values: dict[str, Any],
-        request: CallRequest,
-        decision: Decision,
-    ) -> ToolPart | Parked:
-        context = self._call_context(call)
-        if tool.effect != "read":
-            noted = await tool.prepare(values, context) if tool.prepare else {}
+    async def _start(self, tool: Tool, passage: Passage) -> ToolPart | Parked:
+        call, context = passage.call, self._call_context(passage.call)
+        # A call that somebody consented to leaves its intent in the same transaction.
+        if tool.effect != "read" or passage.facts:
+            noted = await tool.prepare(passage.values, context) if tool.prepare else {}
             started = ToolStarted(
                 intent=self._intent(call, tool, context, noted),
                 message_id=call.message_id,
                 effect=tool.effect,
                 source_hash=tool.source_hash,
-                targets=request.targets,
-                policy_version=decision.policy_version,
+                targets=passage.request.targets,
+                policy_version=passage.decision.policy_version,
             )
             # An idempotent call has the same key after every restart; the others must be known.
-            await self._append(started, is_synced=tool.effect != "idempotent")
-        return await self._run(call, tool, values, context)
+            is_synced = tool.effect in ("reconcile", "unsafe")
+            await self._append(*passage.facts, started, is_synced=is_synced)
+        return await self._run(call, tool, passage.values, context)
 
     async def _recover(
         self, call: Call, tool: Tool, values: dict[str, Any], record: CallRecord
@@ -324,6 +397,10 @@ class ToolExecutionManager:
         self, call: Call, tool: Tool, result: ToolResult, begun: float | None
     ) -> ToolPart:
         now = self._clock.now()
+        edited_by = call.part.metadata.get("edited_by")
+        if edited_by:
+            note = f"({edited_by} changed the arguments of this call before it ran.)\n"
+            result = msgspec.structs.replace(result, output=note + result.output)
         provenance = {"tool_version": tool.version, "source_hash": tool.source_hash}
         return msgspec.structs.replace(
             call.part,
@@ -332,12 +409,19 @@ class ToolExecutionManager:
             error=result.output if result.is_error else "",
             title=result.title,
             attachments=result.attachments,
-            metadata={**result.metadata, **provenance},
+            metadata={**call.part.metadata, **result.metadata, **provenance},
             time_start=begun if begun is not None else now,
             time_end=now,
         )
 
-    async def _fail(self, call: Call, text: str, *, begun: float | None = None) -> ToolPart:
+    async def _fail(
+        self,
+        call: Call,
+        text: str,
+        *,
+        begun: float | None = None,
+        facts: tuple[Payload, ...] = (),
+    ) -> ToolPart:
         now = self._clock.now()
         failed = msgspec.structs.replace(
             call.part,
@@ -346,10 +430,10 @@ class ToolExecutionManager:
             time_start=begun if begun is not None else now,
             time_end=now,
         )
-        return await self._finish(call, failed)
+        return await self._finish(call, failed, *facts)
 
-    async def _finish(self, call: Call, part: ToolPart) -> ToolPart:
-        await self._append(MessagePartUpdated(message_id=call.message_id, part=part))
+    async def _finish(self, call: Call, part: ToolPart, *facts: Payload) -> ToolPart:
+        await self._append(*facts, MessagePartUpdated(message_id=call.message_id, part=part))
         return part
 
     async def _append(self, *payloads: Payload, is_synced: bool = False) -> None:
@@ -374,6 +458,16 @@ class ToolExecutionManager:
 
     def _cache_key(self, tool: Tool, part: ToolPart) -> str:
         return digest([tool.name, tool.source_hash, part.input])
+
+
+def _that_began(record: CallRecord, call: Call) -> CallRecord:
+    """Return what is known of a call that passed the gate before; else nothing is known.
+
+    Anybody may append an answer or a verdict; neither makes a call run that never began.
+    """
+    if record.started is not None and record.started.message_id != call.message_id:
+        return NOTHING_KNOWN
+    return record if record.started or record.parked else NOTHING_KNOWN
 
 
 def _with_result(part: ToolPart, known: ToolPart) -> ToolPart:
