@@ -192,6 +192,10 @@ class Client:
     cancel_run = _forward(AsyncClient.cancel_run)
     get_run = _forward(AsyncClient.get_run)
 
+    list_approvals = _forward(AsyncClient.list_approvals)
+    get_approval = _forward(AsyncClient.get_approval)
+    approve = _forward(AsyncClient.approve)
+    deny = _forward(AsyncClient.deny)
     open_questions = _forward(AsyncClient.open_questions)
     decide_outcome = _forward(AsyncClient.decide_outcome)
     answer_question = _forward(AsyncClient.answer_question)

@@ -1,18 +1,18 @@
 """The front door of an application: `AsyncClient`, thin.
 
-One file per subject; each room that the client opens adds a class of methods here.
+One file per subject; each room that the client opens adds a class of methods here. What
+waits for a person (`QuestionMethods`) builds on approvals, and these on agents.
 """
 
 from __future__ import annotations
 
-from holdfast.client.agents import AgentMethods
 from holdfast.client.messages import MessageMethods
 from holdfast.client.questions import QuestionMethods
 from holdfast.client.sessions import SessionMethods
 from holdfast.client.upkeep import UpkeepMethods
 
 
-class AsyncClient(AgentMethods, SessionMethods, MessageMethods, QuestionMethods, UpkeepMethods):
+class AsyncClient(QuestionMethods, SessionMethods, MessageMethods, UpkeepMethods):
     """Sessions, messages and everything else of one state directory.
 
     Use it as a context manager, or call `close` when done::

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
@@ -11,6 +12,7 @@ from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.client.models import ModelMethods
 from holdfast.messages import ToolPart
+from holdfast.policy.approvals import OnAsk
 from holdfast.providers.model import Delta, Model
 from holdfast.sessions import Run
 from holdfast.tools import Tool, ToolRegistry
@@ -21,6 +23,18 @@ _TITLE = 60
 
 StreamItem: TypeAlias = Delta | ToolPart | AgentResult
 """A piece of an answer, a finished call, and at the very end the result."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One call of `execute_agent`."""
+
+    session_id: str
+    message: str
+    options: JsonObject
+    run_id: str
+    model: str | Model
+    on_ask: OnAsk
 
 
 class AgentMethods(ModelMethods):
@@ -65,6 +79,7 @@ class AgentMethods(ModelMethods):
         *,
         run_id: str = "",
         model: str | Model = "",
+        on_ask: OnAsk = "deny",
     ) -> AgentResult:
         """Run an agent on a message in a session and return its result.
 
@@ -72,12 +87,14 @@ class AgentMethods(ModelMethods):
         new one. `options` are sent to the provider as they are. The same `run_id` again returns the
         finished result, or resumes what was interrupted.
 
+        Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
+        the run wait without memory (`park`) until `approve` or `deny` is called, anywhere.
+
         Raises:
             NotFound: there is no such agent or session.
         """
-        return await self._execute(
-            agent_name, session_id, user_message, options, run_id, model, hear_nothing
-        )
+        job = _Job(session_id, user_message, options or {}, run_id, model, on_ask)
+        return await self._execute(agent_name, job, hear_nothing)
 
     async def stream_agent(
         self,
@@ -88,17 +105,15 @@ class AgentMethods(ModelMethods):
         *,
         run_id: str = "",
         model: str | Model = "",
+        on_ask: OnAsk = "deny",
     ) -> AsyncGenerator[StreamItem, None]:
         """Run an agent and yield what happens; the last item is the result.
 
         Leaving the loop early cancels the run.
         """
         heard: asyncio.Queue[StreamItem | None] = asyncio.Queue()
-        work = asyncio.create_task(
-            self._execute(
-                agent_name, session_id, user_message, options, run_id, model, heard.put_nowait
-            )
-        )
+        job = _Job(session_id, user_message, options or {}, run_id, model, on_ask)
+        work = asyncio.create_task(self._execute(agent_name, job, heard.put_nowait))
         work.add_done_callback(lambda _: heard.put_nowait(None))
         try:
             while (item := await heard.get()) is not None:
@@ -122,33 +137,30 @@ class AgentMethods(ModelMethods):
     async def _execute(
         self,
         agent_name: str | Agent,
-        session_id: str,
-        user_message: str,
-        options: JsonObject | None,
-        run_id: str,
-        model: str | Model,
+        job: _Job,
         listener: Listener,
     ) -> AgentResult:
         sessions = await self._ready()
         agent = agent_name if isinstance(agent_name, Agent) else await self._find(agent_name)
         session = await sessions.get_session(
-            session_id or await self._session_for(user_message, run_id)
+            job.session_id or await self._session_for(job.message, job.run_id)
         )
-        ready = await self.ready_model(model or agent.model)
+        ready = await self.ready_model(job.model or agent.model)
         runtime = AgentRuntime(
             sessions,
             self._turns,
             model=ready.model,
             charge=ready.charge,
             approver=agent.approve or self.approver,
+            terms=self.approval_terms(job.on_ask),
         )
         return await runtime.execute_agent(
             agent,
             session,
-            user_message,
+            job.message,
             self._tool_registry(),
-            options=options or {},
-            run_id=run_id,
+            options=job.options,
+            run_id=job.run_id,
             listener=listener,
         )
 

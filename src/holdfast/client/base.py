@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.agents import AGENTS
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, SqliteStore
-from holdfast.policy.approvals import APPROVALS
+from holdfast.policy.approvals import APPROVALS, ApprovalTerms, OnAsk
 from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
 from holdfast.settings import load_settings
 
@@ -88,6 +88,13 @@ class ClientBase:
         """Return the turn queue of the open journal."""
         await self._ready()
         return self._turns
+
+    def approval_terms(self, on_ask: OnAsk = "deny") -> ApprovalTerms:
+        """Return the terms of the settings, with what becomes of calls that nobody answers."""
+        chosen = self.settings.approvals
+        return ApprovalTerms(
+            on_ask=on_ask, expires_after_s=chosen.expires_after_s, required=chosen.required
+        )
 
     async def _ready(self) -> SessionManager:
         if self._is_closed:

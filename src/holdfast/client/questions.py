@@ -1,4 +1,4 @@
-"""What waits for a person: calls whose outcome nobody knows, and questions of agents."""
+"""What waits for a person: consent to calls, unknown outcomes, questions of agents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.client.base import ClientBase
+from holdfast.client.approvals import ApprovalDetails, ApprovalMethods
 from holdfast.errors import NotFound
 from holdfast.journal import Condition, RowQuery
 from holdfast.sessions import Run
@@ -18,8 +18,12 @@ from holdfast.tools.ledger import CallRecord, read_records
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that waits for a person; `reason` says for what."""
+    """A call that waits for a person; `reason` says for what.
 
+    `id` is what to answer with: an approval's id, or else the id of the call.
+    """
+
+    id: str
     session_id: str
     run_id: str
     call_id: str
@@ -28,12 +32,15 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     request: JsonObject
 
 
-class QuestionMethods(ClientBase):
+class QuestionMethods(ApprovalMethods):
     """What the client can do about calls that wait for a person."""
 
     async def open_questions(self) -> list[OpenQuestion]:
-        """Return everything that waits for a person, oldest run first."""
-        await self._ready()
+        """Return everything that waits for a person: consent first, then the oldest run."""
+        found = [_consent(await self.get_approval(row.id)) for row in await self.list_approvals()]
+        return found + await self._open_calls()
+
+    async def _open_calls(self) -> list[OpenQuestion]:
         query = RowQuery(
             projection=RUNS,
             where=(Condition("status", "=", "parked"),),
@@ -76,7 +83,8 @@ class QuestionMethods(ClientBase):
             result=ToolResult(result) if result else None,
         )
         await self._journal.append(session_id, [decided])
-        return await self._turns.wake(question.run_id, cause=f"{by} said: {verdict}")
+        cause = f"{by} said: {verdict}"
+        return await self._turns.wake(question.run_id, cause=cause, is_for_anyone=True)
 
     async def answer_question(self, session_id: str, call_id: str, answer: str, *, by: str) -> Run:
         """Answer an agent's question; its run goes on with the answer as the result.
@@ -87,14 +95,33 @@ class QuestionMethods(ClientBase):
         question = await self._waiting(session_id, call_id, "")
         answered = ToolAnswered(call_id=call_id, answered_by=by, result=ToolResult(answer))
         await self._journal.append(session_id, [answered])
-        return await self._turns.wake(question.run_id, cause=f"{by} answered")
+        cause = f"{by} answered"
+        return await self._turns.wake(question.run_id, cause=cause, is_for_anyone=True)
 
     async def _waiting(self, session_id: str, call_id: str, reason: str) -> OpenQuestion:
-        for question in await self.open_questions():
+        for question in await self._open_calls():
             is_it = (question.session_id, question.call_id) == (session_id, call_id)
             if is_it and reason in ("", question.reason):
                 return question
         raise NotFound(kind="open question", value=call_id)
+
+
+def _consent(details: ApprovalDetails) -> OpenQuestion:
+    row, asked = details.approval, details.asked
+    return OpenQuestion(
+        id=row.id,
+        session_id=row.session_id,
+        run_id=row.run_id,
+        call_id=row.call_id,
+        tool=row.tool,
+        reason="approval",
+        request={
+            "arguments": asked.arguments,
+            "targets": list(asked.targets),
+            "because": asked.decision.explain(),
+            "expires_at": row.expires_at,
+        },
+    )
 
 
 def _question(run: Run, call_id: str, record: CallRecord) -> OpenQuestion:
@@ -107,6 +134,7 @@ def _question(run: Run, call_id: str, record: CallRecord) -> OpenQuestion:
         if record.started is not None:
             request["arguments"] = record.started.intent.arguments
     return OpenQuestion(
+        id=call_id,
         session_id=run.session_id,
         run_id=run.id,
         call_id=call_id,

@@ -117,7 +117,16 @@ class ApprovalsTable(Projection[Approval]):
     name = "approvals"
     version = 1
     row_type = Approval
-    columns = ("id", "session_id", "run_id", "message_id", "call_id", "status", "time")
+    columns = (
+        "id",
+        "session_id",
+        "run_id",
+        "message_id",
+        "call_id",
+        "status",
+        "time",
+        "expires_at",
+    )
     indexes = (("id",), ("status", "time"))
     kinds = frozenset({ApprovalRequested.kind, ApprovalAnswered.kind, ApprovalUsed.kind})
 

@@ -121,6 +121,18 @@ class SessionSettings(_Section):
     )
 
 
+class ApprovalSettings(_Section):
+    """How consent to calls that ask is given."""
+
+    expires_after_s: Duration = Field(
+        default=604_800.0,
+        description="A request that nobody answered, or used, for this long ends.",
+    )
+    required: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=1, description="How many different people have to consent to a call."
+    )
+
+
 class NetworkSettings(_Section):
     """What agents may reach."""
 
@@ -192,6 +204,7 @@ class Settings(_Section):
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings
     sessions: SessionSettings = Field(default_factory=SessionSettings)
+    approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
     network: NetworkSettings = Field(default_factory=NetworkSettings)
     tools: ToolSettings
     log: LogSettings = Field(default_factory=LogSettings)

@@ -102,9 +102,7 @@ class ConsentDesk:
         """Use an answer that came by way of the journal."""
         answer = await self._approvals.answer(approval)
         assert answer is not None
-        used = ApprovalUsed(
-            approval_id=approval.id, call_id=approval.call_id, seal=answer.seal
-        )
+        used = ApprovalUsed(approval_id=approval.id, call_id=approval.call_id, seal=answer.seal)
         if answer.verdict == "deny":
             return Refused(facts=(used,), because=_said_no(answer.by, answer.reason))
         if not answer.is_edited:
@@ -141,9 +139,7 @@ class ConsentDesk:
         )
         facts: list[Payload] = [asked] if asked is not None else []
         facts.append(answered)
-        used = ApprovalUsed(
-            approval_id=approval_id, call_id=request.call_id, seal=answered.seal
-        )
+        used = ApprovalUsed(approval_id=approval_id, call_id=request.call_id, seal=answered.seal)
         if answered.verdict == "deny":
             if answer.verdict == "stop":
                 self.stopped_by = answer.by

@@ -84,9 +84,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             return self
         noted = {"edited_by": edited_by, "asked_input": self.part.input}
         metadata = {**self.part.metadata, **noted}
-        part = msgspec.structs.replace(
-            self.part, input=arguments, raw_input="", metadata=metadata
-        )
+        part = msgspec.structs.replace(self.part, input=arguments, raw_input="", metadata=metadata)
         return msgspec.structs.replace(self, part=part)
 
 
@@ -262,7 +260,9 @@ class ToolExecutionManager:
         try:
             values = self._validate(tool, call.part)
         except ToolInputInvalid as error:
-            return await self._refuse(passage, tool, f"{consent.by} put in other arguments: {error}")
+            return await self._refuse(
+                passage, tool, f"{consent.by} put in other arguments: {error}"
+            )
         request, decision = self._judge(tool, values)
         passage = replace(passage, call=call, values=values, request=request, decision=decision)
         if decision.action == "deny":
