@@ -84,7 +84,14 @@ class AgentRuntime:
         services = self._services
         began = services.clock.monotonic()
         message = compose(session.id, "user", user_message, services.clock.now())
-        run = await services.turns.submit(session.id, message, agent=agent.name, run_id=run_id)
+        run = await services.turns.submit(
+            session.id,
+            message,
+            agent=agent.name,
+            run_id=run_id,
+            # Kept with the run, so that it parks again whoever resumes it.
+            options={"on_ask": "park"} if services.terms.on_ask == "park" else None,
+        )
 
         async def handler(turn: Turn) -> Outcome:
             return await AgentTurn(

@@ -175,7 +175,10 @@ class AgentTurn:
             session=RuleSet(rules=session.permission),
         )
         services, turn = self._services, self._turn
-        gate = Gate(rights=rights, approver=services.approver, terms=services.terms)
+        terms = services.terms
+        if turn.request.options.get("on_ask") == "park":
+            terms = msgspec.structs.replace(terms, on_ask="park")
+        gate = Gate(rights=rights, approver=services.approver, terms=terms)
         registry = self._registry.child(self._agent.tools, scope="agent")
         visible = [
             tool

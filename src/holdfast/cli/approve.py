@@ -1,41 +1,150 @@
-"""The approval prompt: a person at the terminal consents to one call, or does not."""
+"""The approval prompt: a person at the terminal consents to one call, or does not.
+
+Everything that comes from a model or a file is made harmless before it is shown. Nothing but
+an answer that is clearly a yes lets the call run.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import getpass
 import json
+import threading
+from collections.abc import Sequence
 
 import click
 
+from holdfast.canonical import JsonObject
 from holdfast.cli.output import printable
+from holdfast.sessions import PermissionRule
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
+
+_KEYS = {
+    "y": "yes, once",
+    "n": "no",
+    "e": "edit the arguments",
+    "a": "always",
+    "s": "this session",
+    "q": "stop",
+}
+_LONGEST = 4_000
+_one_at_a_time = threading.Lock()
 
 
 class AskInTerminal:
     """Asks whoever sits at the terminal; the loop goes on meanwhile."""
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Show the call and wait for y or n; anything but yes refuses."""
-        return await asyncio.to_thread(_ask, request)
-
-
-def _ask(request: ApprovalRequest) -> ApprovalAnswer | None:
-    arguments = json.dumps(request.arguments, indent=2, ensure_ascii=False)
-    click.echo(
-        printable(
-            f"\n{request.tool} wants to run ({request.decision.explain()}).\n"
-            f"It touches: {', '.join(request.targets)}\n{arguments}"
-        ),
-        err=True,
-    )
-    try:
-        answer = click.prompt("Allow this call? [y/N]", default="n", show_default=False, err=True)
-    except click.Abort:
-        return None
-    is_yes = answer.strip().lower() in ("y", "yes")
-    return ApprovalAnswer(verdict="allow" if is_yes else "deny", by=getpass.getuser())
+        """Show the call and wait for a key; `None` when the terminal is gone."""
+        return await asyncio.to_thread(_ask_alone, request)
 
 
 ask_in_terminal = AskInTerminal()
 """Pass it as `approve=` to have calls that ask put before whoever sits at the terminal."""
+
+
+def _ask_alone(request: ApprovalRequest) -> ApprovalAnswer | None:
+    with _one_at_a_time:
+        try:
+            return _ask(request)
+        except click.Abort:
+            return None
+
+
+def _ask(request: ApprovalRequest) -> ApprovalAnswer:
+    """Ask until there is an answer; a key that is not understood asks again."""
+    by = getpass.getuser()
+    _show(request)
+    offered = _offered(request)
+    while True:
+        key = _read_key(offered)
+        if key == "y":
+            return ApprovalAnswer(verdict="allow", by=by)
+        if key == "n":
+            reason = click.prompt(
+                "Why not (for the model)", default="", show_default=False, err=True
+            )
+            return ApprovalAnswer(verdict="deny", by=by, reason=reason.strip())
+        if key == "q":
+            return ApprovalAnswer(verdict="stop", by=by, reason="the run was stopped")
+        if key == "e":
+            arguments = read_arguments(request.arguments)
+            if arguments is not None:
+                return ApprovalAnswer(verdict="allow", by=by, arguments=arguments)
+        if key in ("a", "s"):
+            rules = request.rules if key == "a" else _session_rules(request)
+            show_rules(rules)
+            if click.confirm("Write it and go on?", default=False, err=True):
+                return ApprovalAnswer(verdict="allow", by=by, rules=rules)
+
+
+def _show(request: ApprovalRequest) -> None:
+    who = f" of {request.agent_path}" if request.agent_path else ""
+    what = request.tool
+    if request.permission != request.tool:
+        what += f" ({request.permission})"
+    lines = [
+        "",
+        f"{what}{who} wants to run: {request.decision.explain()}.",
+        f"It touches: {', '.join(request.targets)}",
+    ]
+    if request.required > 1:
+        lines.append(f"{request.required} different people have to consent.")
+    lines.append(request.preview or _as_json(request.arguments))
+    click.echo(printable("\n".join(line[:_LONGEST] for line in lines)), err=True)
+
+
+def _offered(request: ApprovalRequest) -> dict[str, str]:
+    keys = dict(_KEYS)
+    if not request.rules:
+        del keys["a"]
+    if request.required > 1:
+        del keys["s"]
+    return keys
+
+
+def _read_key(offered: dict[str, str]) -> str:
+    shown = ", ".join(f"{key} {meaning}" for key, meaning in offered.items())
+    answer = click.prompt(f"[{shown}]", default="", show_default=False, err=True)
+    given = str(answer).strip().lower()
+    given = {"yes": "y", "no": "n"}.get(given, given)
+    return given if given in offered else ""
+
+
+def _session_rules(request: ApprovalRequest) -> tuple[PermissionRule, ...]:
+    return (PermissionRule(permission=request.permission, pattern="*", action="allow"),)
+
+
+def show_rules(rules: Sequence[PermissionRule]) -> None:
+    """Show what would be written into the session."""
+    for rule in rules:
+        click.echo(printable(f"rule: {rule.permission} {rule.pattern} {rule.action}"), err=True)
+
+
+def read_arguments(arguments: JsonObject) -> JsonObject | None:
+    """Let the person change arguments in their editor; `None` when they left them alone."""
+    text = click.edit(_as_json(arguments), extension=".json")
+    if text is None:
+        click.echo("Nothing was changed.", err=True)
+        return None
+    try:
+        return parse_arguments(text)
+    except ValueError as error:
+        click.echo(printable(f"That is no JSON object: {error}"), err=True)
+        return None
+
+
+def parse_arguments(text: str) -> JsonObject:
+    """Return a JSON object.
+
+    Raises:
+        ValueError: the text is something else.
+    """
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")
+    return value
+
+
+def _as_json(arguments: JsonObject) -> str:
+    return json.dumps(arguments, indent=2, ensure_ascii=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "approvals": ("holdfast.cli.approvals", "Answer what waits for a person."),
     "audit": ("holdfast.cli.audit", "Prove that the records were not changed."),
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
     "config": ("holdfast.cli.config", "Show or check the settings."),

@@ -15,8 +15,9 @@ from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Command, Invocation, pass_invocation
 from holdfast.cli.output import emit, paint, printable, say
 from holdfast.client import AsyncClient
-from holdfast.errors import error_from_dict
+from holdfast.errors import UsageError, error_from_dict
 from holdfast.messages import ToolPart
+from holdfast.policy.approvals import OnAsk
 from holdfast.providers.model import Delta, Finished, TextDelta
 from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
 
@@ -24,12 +25,15 @@ _SHOWN = 100
 
 
 @click.command("run", cls=Command)
-@click.argument("goal", nargs=-1, required=True)
-@click.option("--agent", default="build", show_default=True, help="Agent that does the work.")
+@click.argument("goal", nargs=-1)
+@click.option("--agent", default="", metavar="NAME", help="Agent that does the work; else build.")
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")
 @click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
 @click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
+@click.option(
+    "--park", is_flag=True, help="Let the run wait where a call asks; else it is refused."
+)
 @pass_invocation
 def command(
     invocation: Invocation,
@@ -39,14 +43,18 @@ def command(
     session: str,
     run_id: str,
     auto_confirm: bool,
+    park: bool,
 ) -> None:
     """Give an agent a goal and watch it work.
 
     Every step is kept: kill it at any moment and the same --run-id goes on. Without a key
     and without a model server, the built-in offline model answers; it can look around a
     workspace and use a calculator, and says so.
+
+    A run that waits for a person ends with exit code 5 and says how to answer; afterwards
+    --run-id alone goes on with it.
     """
-    job = _Job(invocation, agent, model, session, run_id, auto_confirm)
+    job = _Job(invocation, agent, model, session, run_id, auto_confirm, park)
     result = asyncio.run(job.run(" ".join(goal)))
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
@@ -64,6 +72,7 @@ class _Job:
         session: str,
         run_id: str,
         auto_confirm: bool,
+        park: bool,
     ) -> None:
         self._invocation = invocation
         self._agent = agent
@@ -71,25 +80,53 @@ class _Job:
         self._session = session
         self._run_id = run_id
         self._auto_confirm = auto_confirm
+        self._on_ask: OnAsk = "park" if park else "deny"
         self._is_line_open = False
 
     async def run(self, goal: str) -> AgentResult:
         """Run the agent on the goal."""
         async with AsyncClient(settings=self._invocation.settings) as client:
+            agent = await self._agent_of_run(client, goal)
             ready = await client.ready_model(self._model)
             say(paint(printable(ready.notice), "yellow", self._invocation), err=True)
             client.approver = self._approver()
             items = client.stream_agent(
-                self._agent, self._session, goal, run_id=self._run_id, model=self._model
+                agent,
+                self._session,
+                goal,
+                run_id=self._run_id,
+                model=self._model,
+                on_ask=self._on_ask,
             )
             async with contextlib.aclosing(items):
                 async for item in items:
                     if isinstance(item, AgentResult):
                         self._close_line()
                         self._say_how_it_went(item)
+                        if item.status == "parked":
+                            await self._say_how_to_answer(client, item)
                         return item
                     self._hear(item)
         raise AssertionError("a stream ends with a result")
+
+    async def _agent_of_run(self, client: AsyncClient, goal: str) -> str:
+        """The agent that was named, or that of the run that goes on."""
+        turns = await client.turns()
+        known = await turns.find(self._run_id) if self._run_id else None
+        if known is None and not goal:
+            raise UsageError(detail="Say what to do: holdfast run GOAL.")
+        return self._agent or (known.agent if known is not None else "build")
+
+    async def _say_how_to_answer(self, client: AsyncClient, result: AgentResult) -> None:
+        for item in await client.open_questions():
+            if item.run_id != result.run_id:
+                continue
+            words = {
+                "approval": f"approve {item.id}",
+                "unknown_outcome": f"decide {item.id} happened|not-happened|abort",
+            }.get(item.reason, f"answer {item.id} TEXT")
+            say(f"{item.tool} waits. Answer: holdfast approvals {words}", err=True)
+        say(f"Then go on: holdfast run --run-id {result.run_id}", err=True)
 
     def _approver(self) -> Approver:
         if self._auto_confirm:
@@ -145,7 +182,6 @@ def _end(result: AgentResult) -> None:
     if result.status == "failed":
         raise error_from_dict(result.metadata.get("error", {}))
     if result.status == "parked":
-        say(f"Waiting for a person: {result.metadata.get('reason', '')}.", err=True)
         sys.exit(ExitCode.WAITING)
     if result.status == "cancelled":
         sys.exit(ExitCode.FAILED)

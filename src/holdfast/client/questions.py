@@ -118,7 +118,7 @@ def _consent(details: ApprovalDetails) -> OpenQuestion:
         request={
             "arguments": asked.arguments,
             "targets": list(asked.targets),
-            "because": asked.decision.explain(),
+            "because": asked.decision.explain() if asked.decision.because else "",
             "expires_at": row.expires_at,
         },
     )

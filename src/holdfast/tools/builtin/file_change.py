@@ -57,6 +57,25 @@ async def note_change(
     return await context.look(compute)
 
 
+async def preview_change(
+    context: ToolContext, path: str, change: Callable[[bytes | None], bytes]
+) -> str:
+    """The diff that a change would make, for somebody who has to consent to it."""
+
+    def compute() -> str:
+        try:
+            before = context.workspace.read(path)
+        except FileMissing:
+            before = None
+        after = change(before)
+        shown = _shown(before or b"", path), _shown(after, path)
+        if shown[0] is None or shown[1] is None:
+            return f"{path} is no text: {len(before or b'')} bytes become {len(after)}."
+        return unified_diff(shown[0], shown[1], path).text
+
+    return await context.look(compute)
+
+
 async def reconcile_change(intent: Intent, context: ToolContext) -> Reconciliation:
     """Tell from the file's hash whether a change happened before a crash."""
     path = str(intent.arguments.get("file_path", ""))

@@ -13,6 +13,7 @@ from holdfast.tools.builtin.file_change import (
     describe_change,
     note_change,
     on_text,
+    preview_change,
     reconcile_change,
 )
 from holdfast.tools.context import ToolContext
@@ -36,10 +37,15 @@ async def _prepare(arguments: Mapping[str, Any], context: ToolContext) -> JsonOb
     return await note_change(context, arguments["file_path"], _change(**arguments))
 
 
+async def _preview(arguments: Mapping[str, Any], context: ToolContext) -> str:
+    return await preview_change(context, arguments["file_path"], _change(**arguments))
+
+
 @tool(
     effect="reconcile",
     reconcile=reconcile_change,
     prepare=_prepare,
+    preview=_preview,
     tags=("files",),
     target=path_target("file_path"),
     timeout_s=60,

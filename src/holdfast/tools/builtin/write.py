@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from holdfast.errors import HoldfastError, TellModel
-from holdfast.tools.builtin.file_change import describe_change
+from holdfast.tools.builtin.file_change import describe_change, preview_change
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.encoding import TextForm, decode_file, encode_file, is_uniform_crlf
@@ -15,7 +16,18 @@ from holdfast.tools.result import ToolResult
 from holdfast.tools.target import path_target
 
 
-@tool(effect="idempotent", tags=("files",), target=path_target("file_path"), timeout_s=60)
+async def _preview(arguments: Mapping[str, Any], context: ToolContext) -> str:
+    path, content = arguments["file_path"], arguments["content"]
+    return await preview_change(context, path, lambda before: _encoded(before, content, path))
+
+
+@tool(
+    effect="idempotent",
+    preview=_preview,
+    tags=("files",),
+    target=path_target("file_path"),
+    timeout_s=60,
+)
 async def write(
     file_path: Annotated[str, Field(min_length=1, description="File to create or replace")],
     content: Annotated[str, Field(description="The whole new content")],
