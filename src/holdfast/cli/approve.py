@@ -27,7 +27,7 @@ _KEYS = {
     "s": "this session",
     "q": "stop",
 }
-_LONGEST = 4_000
+_LONGEST = 8_000
 _one_at_a_time = threading.Lock()
 
 
@@ -90,8 +90,11 @@ def _show(request: ApprovalRequest) -> None:
     ]
     if request.required > 1:
         lines.append(f"{request.required} different people have to consent.")
-    lines.append(request.preview or _as_json(request.arguments))
-    click.echo(printable("\n".join(line[:_LONGEST] for line in lines)), err=True)
+    shown = request.preview or _as_json(request.arguments)
+    lines.append(shown[:_LONGEST])
+    if len(shown) > _LONGEST:
+        lines.append(f"({len(shown) - _LONGEST} more characters are not shown; e shows all of it)")
+    click.echo(printable("\n".join(lines)), err=True)
 
 
 def _offered(request: ApprovalRequest) -> dict[str, str]:

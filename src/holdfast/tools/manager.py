@@ -293,6 +293,8 @@ class ToolExecutionManager:
             try:
                 shown = await tool.preview(passage.values, self._call_context(call))
                 preview = shown[:_PREVIEW_CHARS]
+                if len(shown) > _PREVIEW_CHARS:
+                    preview += f"\n({len(shown) - _PREVIEW_CHARS} more characters)"
             except (TellModel, HoldfastError) as error:
                 preview = f"It would fail: {error}"
         return sealed(
