@@ -165,13 +165,7 @@ class TurnQueue:
         Raises:
             InvalidTransition: the session is no longer active.
         """
-        is_first = run_id not in self._claimed
-        try:
-            return await self._see_to(run_id, handler)
-        except asyncio.CancelledError:
-            if is_first:
-                await _finish(self._abandon(run_id))
-            raise
+        return await self._see_to(run_id, handler, is_awaited=True)
 
     async def drain(self, session_id: str, handler: Handler) -> int:
         """Execute what waits in a session's queue and return how many runs were executed.
@@ -280,7 +274,7 @@ class TurnQueue:
             return first
         return None if await self._journal.store.is_alive(first.owner) else first
 
-    async def _see_to(self, run_id: str, handler: Handler) -> Run:
+    async def _see_to(self, run_id: str, handler: Handler, *, is_awaited: bool) -> Run:
         """Wait until a run rests; execute it, and what others left behind before it."""
         claim: asyncio.Event | None = None
 
@@ -299,6 +293,10 @@ class TurnQueue:
                 seq = await self._journal.last_seq()
                 if not await self._step(run.session_id, handler, is_ours):
                     await self._wait_for_others(run, seq)
+        except asyncio.CancelledError:
+            if is_awaited and claim is not None:
+                await _finish(self._abandon(run_id))
+            raise
         finally:
             if claim is not None:
                 del self._claimed[run_id]
@@ -449,7 +447,7 @@ class TurnQueue:
 
     def _continue_later(self, run_id: str, handler: Handler) -> None:
         """Execute a turn that came from late steering: nobody waits for it."""
-        task = asyncio.create_task(self._see_to(run_id, handler))
+        task = asyncio.create_task(self._see_to(run_id, handler, is_awaited=False))
         self._left_over.add(task)
         task.add_done_callback(self._note_end)
 
