@@ -244,7 +244,7 @@ class RunSteered(Payload, frozen=True, kw_only=True):
 
 @payload("run.signal_moved", is_inherited=False)
 class SignalMoved(Payload, frozen=True, kw_only=True):
-    """A steering message came too late for its run and became the turn `run_id`."""
+    """A steering message came too late for its run and became the turn `run_id`, if any."""
 
     signal_id: str
-    run_id: str
+    run_id: str = ""

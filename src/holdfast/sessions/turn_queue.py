@@ -416,6 +416,10 @@ class TurnQueue:
     async def _late_steering(self, turn: Turn) -> list[Payload]:
         moved: list[Payload] = []
         for sent in await turn.steering():
+            if sent.message is None:
+                # Its content was removed meanwhile; there is nothing left to answer.
+                moved.append(facts.SignalMoved(signal_id=sent.signal_id))
+                continue
             queued = facts.RunQueued(
                 run_id=new_id("run"),
                 owner=self._keeper.owner,
