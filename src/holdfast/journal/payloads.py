@@ -124,7 +124,7 @@ def decode_payload(kind: str, version: int, data: bytes) -> Payload:
         return msgspec.convert(value, newest)
     except KeyError as error:
         raise StorageDamaged(path=kind, detail=f"no upcaster from version {error}") from error
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise StorageDamaged(path=f"an event of kind {kind}", detail=str(error)) from error
 
 
