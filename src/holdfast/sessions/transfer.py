@@ -194,7 +194,7 @@ def _check_story(events: list[Event]) -> None:
             raise InvalidImport(detail=f"event {number} is {event.kind}")
         try:
             value = event.decode() if event.kind in known else _decode_unknown(event)
-        except (HoldfastError, msgspec.MsgspecError, RecursionError) as error:
+        except (HoldfastError, msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidImport(detail=f"event {number} cannot be read: {error}") from error
         names = [getattr(value, name, "") for name in _ID_FIELDS]
         message = getattr(value, "message", None)
