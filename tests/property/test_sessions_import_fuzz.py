@@ -128,7 +128,9 @@ WORDS = st.recursive(
     | st.floats()
     | st.text(max_size=20)
     | st.sampled_from(["../../etc/passwd", "\x00", "system", "e" * 5000, 10**400, -1, 2**63]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import NotFound, SessionBusy, UsageError
-from holdfast.journal import Draft, Journal, NO_ORIGIN, Payload, verify
+from holdfast.journal import NO_ORIGIN, Draft, Journal, Payload, verify
 from holdfast.journal.envelope import payload_digest
 from holdfast.journal.store import AppendRequest
 from holdfast.messages import Message, TextPart

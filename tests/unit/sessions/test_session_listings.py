@@ -68,7 +68,10 @@ async def test_pages_together_are_the_sorted_list(
         (SessionFilter(title_contains="ä"), lambda s, _: s.title == "Ä"),
         (SessionFilter(title_contains="SS"), lambda s, _: s.title == "ß"),
         (SessionFilter(title_contains="%"), lambda s, _: False),
-        (SessionFilter(project_id="p0", directory="/srv/0"), lambda s, _: s.metadata.get("n") in (0, 6)),
+        (
+            SessionFilter(project_id="p0", directory="/srv/0"),
+            lambda s, _: s.metadata.get("n") in (0, 6),
+        ),
     ],
 )
 async def test_a_filter_shows_what_it_names(

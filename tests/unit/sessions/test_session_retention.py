@@ -36,7 +36,9 @@ async def contents(manager: SessionManager, session_id: str) -> list[str]:
     return found
 
 
-async def add(manager: SessionManager, session: Session, clock: FakeClock, count: int) -> list[Message]:
+async def add(
+    manager: SessionManager, session: Session, clock: FakeClock, count: int
+) -> list[Message]:
     added = []
     for n in range(count):
         added.append(await manager.add_message(session.id, "user", str(n)))

@@ -200,9 +200,7 @@ def forge(data: bytes, change: Callable[[list[dict[str, Any]]], None]) -> bytes:
         )
         line["hash"] = previous = chain_hash(previous, header_of(event))
         out.append(
-            msgspec.json.encode(
-                transfer.ExportedEvent(**{**line, "payload": msgspec.Raw(payload)})
-            )
+            msgspec.json.encode(transfer.ExportedEvent(**{**line, "payload": msgspec.Raw(payload)}))
         )
     header |= {"events": len(lines), "hash": previous}
     return b"\n".join([msgspec.json.encode(header), *out, b""])
@@ -277,9 +275,7 @@ async def test_a_file_with_a_valid_chain_and_hostile_content_is_refused(
     assert caught.value.code == "session.invalid_import"
 
 
-async def test_a_header_that_is_none_is_refused(
-    journal: Journal, session: Session
-) -> None:
+async def test_a_header_that_is_none_is_refused(journal: Journal, session: Session) -> None:
     data = await export(journal, session.id)
     header, rest = data.split(b"\n", 1)
     fields = json.loads(header)
@@ -314,7 +310,12 @@ async def test_a_huge_line_is_refused_in_bounded_memory(
     data = await export(journal, session.id)
     header = data.split(b"\n", 1)[0] + b"\n"
     ten = 10 * 1024 * 1024
-    for line in (b"x" * ten, b"[" * ten, b'{"n":1,"kind":"' + b"k" * ten, b'"' + b"\\u0000" * 10**6):
+    for line in (
+        b"x" * ten,
+        b"[" * ten,
+        b'{"n":1,"kind":"' + b"k" * ten,
+        b'"' + b"\\u0000" * 10**6,
+    ):
         source = io.BytesIO(header + line)
         tracemalloc.start()
         try:

@@ -479,7 +479,9 @@ async def test_a_run_that_was_woken_before_it_parked_does_not_rest(
         return await park(turn)
 
     run = await queue.submit(session.id)
-    assert (await asyncio.wait_for(queue.run(run.id, woken_early), WAIT_S)).result == {"woken": True}
+    assert (await asyncio.wait_for(queue.run(run.id, woken_early), WAIT_S)).result == {
+        "woken": True
+    }
 
 
 async def test_a_run_id_of_ones_own_makes_one_run(
