@@ -86,15 +86,19 @@ class _Portal:
         loop = self._loop
         try:
             loop.run_forever()
-            # Nobody may wait for ever: what is under way is cancelled, and its caller told.
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.run_until_complete(_cancel_others())
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
             loop.close()
+
+
+async def _cancel_others() -> None:
+    """Cancel what is under way, so that nobody waits for ever for its end."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _closed() -> UsageError:
