@@ -31,7 +31,8 @@ class _Portal:
 
     def __init__(self) -> None:
         self._loop = _new_loop()
-        self._guard = threading.Lock()
+        # Reentrant: an iterator may be disposed of by the collector, in the midst of a call.
+        self._guard = threading.RLock()
         self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name="holdfast-client", daemon=True)
         self._thread.start()
@@ -72,9 +73,8 @@ class _Portal:
     def close(self) -> None:
         """End everything that is under way, the loop and its thread."""
         with self._guard:
-            if not self._is_closed:
-                self._is_closed = True
-                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._is_closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
     @property

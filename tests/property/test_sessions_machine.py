@@ -46,6 +46,16 @@ class Model:
         return self.history[-1]
 
 
+# Not as lambdas: their source would be parsed, which some versions of Python 3.11 do not
+# survive in every situation.
+def has_room(machine: Sessions) -> bool:
+    return len(machine.models) < 6
+
+
+def has_more_than_one(machine: Sessions) -> bool:
+    return len(machine.models) > 1
+
+
 class Sessions(RuleBasedStateMachine):
     """Every rule does the same to a real session and to its model."""
 
@@ -106,7 +116,11 @@ class Sessions(RuleBasedStateMachine):
         if model.state != "active":
             return
         message = Message(
-            id=self.name(), session_id="", role="user", cost_usd=cost, parts=(TextPart(id="a", text="1"),)
+            id=self.name(),
+            session_id="",
+            role="user",
+            cost_usd=cost,
+            parts=(TextPart(id="a", text="1"),),
         )
 
         async def append() -> None:
@@ -125,9 +139,7 @@ class Sessions(RuleBasedStateMachine):
             part = TextPart(id="a" if text == "x" else "b", text=text)
             self.do(self.manager.update_part(name, message, part))
             changed = (text, *parts[1:]) if text == "x" else (parts[0], text)
-            model.history.append(
-                tuple((m, changed if m == message else p) for m, p in model.now)
-            )
+            model.history.append(tuple((m, changed if m == message else p) for m, p in model.now))
 
     @rule(which=st.integers(0, 9), place=st.integers(0, 9))
     def delete_message(self, which: int, place: int) -> None:
@@ -144,7 +156,7 @@ class Sessions(RuleBasedStateMachine):
         self.do(self.manager.revert_session(name, to=to))
         model.history.append(model.history[to])
 
-    @precondition(lambda self: len(self.models) < 6)
+    @precondition(has_room)
     @rule(which=st.integers(0, 9), at=st.integers(1, 60))
     def fork(self, which: int, at: int) -> None:
         name, model = self.pick(which)
@@ -176,7 +188,7 @@ class Sessions(RuleBasedStateMachine):
             model.metadata[key] = value
         model.history.append(model.now)
 
-    @precondition(lambda self: len(self.models) > 1)
+    @precondition(has_more_than_one)
     @rule(which=st.integers(0, 9))
     def delete(self, which: int) -> None:
         name, _ = self.pick(which)

@@ -80,10 +80,8 @@ class SessionsTable(Projection[Session]):
                 return replace(row, state="active", state_reason=reason, time_archived=0.0)
             case facts.SessionReverted(hidden=hidden, message_count=count):
                 return replace(row, hidden=hidden, message_count=count)
-            case facts.SessionForked():
-                # What the other session spent is not spent again.
-                return replace(row, total_cost=0.0)
-        return row
+        # A fork: what the other session spent is not spent again.
+        return replace(row, total_cost=0.0)
 
 
 def _created(event: Event, payload: facts.SessionCreated) -> Session:

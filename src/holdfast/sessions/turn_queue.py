@@ -487,10 +487,9 @@ def _end_facts(turn: Turn, run: Run, outcome: Outcome) -> list[Payload]:
             return [facts.RunFailed(run_id=run.id, error=error)]
         case Cancelled(reason=reason):
             return [facts.RunCancelled(run_id=run.id, reason=reason or turn.cancel_reason)]
-        case Parked(reason=reason):
-            parked = facts.RunParked(run_id=run.id, reason=reason)
-            woken = facts.RunWoken(run_id=run.id, cause="woken before it parked", owner=run.owner)
-            return [parked, woken] if run.is_woken else [parked]
+    parked = facts.RunParked(run_id=run.id, reason=outcome.reason)
+    woken = facts.RunWoken(run_id=run.id, cause="woken before it parked", owner=run.owner)
+    return [parked, woken] if run.is_woken else [parked]
 
 
 def _failed(detail: str) -> Failed:
