@@ -8,6 +8,7 @@ calls do). A call from the background loop itself could never return and is refu
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import os
 import threading
@@ -30,43 +31,78 @@ class _Portal:
 
     def __init__(self) -> None:
         self._loop = _new_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="holdfast-client", daemon=True
-        )
-        self._thread.start()
+        # Reentrant: an iterator may be disposed of by the collector, in the midst of a call.
+        self._guard = threading.RLock()
         self._is_closed = False
+        self._thread = threading.Thread(target=self._serve, name="holdfast-client", daemon=True)
+        self._thread.start()
 
     def call(self, name: str, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for its result."""
         try:
-            if threading.current_thread() is self._thread:
-                raise WouldDeadlock(method=name)
-            if self._is_closed:
-                raise UsageError(detail="This client is closed; make a new one.")
+            self.check_thread(name)
+            with self._guard:
+                if self._is_closed:
+                    raise _closed()
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except BaseException:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError as error:
+            if self._is_closed:
+                raise _closed() from error
+            raise
         except BaseException:
             # Ctrl-C while waiting: the work must not go on unseen.
             future.cancel()
             raise
 
+    def check_thread(self, name: str) -> None:
+        """Refuse a call from the loop itself: it could never return."""
+        if threading.current_thread() is self._thread:
+            raise WouldDeadlock(method=name)
+
+    def dispose(self, items: AsyncIterator[Any]) -> None:
+        """Close an iterator, without waiting; a loop that has ended has closed it already."""
+        with self._guard:
+            if not self._is_closed:
+                asyncio.run_coroutine_threadsafe(_finish(items), self._loop)
+
     def close(self) -> None:
-        """Stop the loop and its thread."""
-        self._is_closed = True
+        """End everything that is under way, the loop and its thread."""
+        with self._guard:
+            self._is_closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
         return self._is_closed
+
+    def _serve(self) -> None:
+        loop = self._loop
+        try:
+            loop.run_forever()
+            loop.run_until_complete(_cancel_others())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
+
+
+async def _cancel_others() -> None:
+    """Cancel what is under way, so that nobody waits for ever for its end."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _closed() -> UsageError:
+    return UsageError(detail="This client is closed; make a new one.")
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -101,8 +137,7 @@ def _forward_iterator(
                     return
                 yield found[0]
         finally:
-            if not self._portal.is_closed:
-                self._portal.call(method.__name__, _finish(items))
+            self._portal.dispose(items)
 
     return blocking
 
@@ -139,6 +174,7 @@ class Client:
         """Read and check the settings; files are opened with the first call."""
         self._client = AsyncClient(base_dir, storage_path=storage_path, settings=settings)
         self._portal = _Portal()
+        self._closing = threading.Lock()
 
     def __enter__(self) -> Client:
         """Return the client; files are opened with the first call."""
@@ -155,11 +191,13 @@ class Client:
 
     def close(self) -> None:
         """Finish what was accepted and give everything back; safe to repeat."""
-        if not self._portal.is_closed:
-            try:
-                self._portal.call("close", self._client.close())
-            finally:
-                self._portal.close()
+        self._portal.check_thread("close")
+        with self._closing:
+            if not self._portal.is_closed:
+                try:
+                    self._portal.call("close", self._client.close())
+                finally:
+                    self._portal.close()
 
     create_session = _forward(AsyncClient.create_session)
     get_session = _forward(AsyncClient.get_session)

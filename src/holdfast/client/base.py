@@ -41,7 +41,7 @@ class ClientBase:
         self.settings = settings if settings is not None else load_settings().settings
         chosen = base_dir if base_dir is not None else storage_path
         self.base_dir = Path(chosen) if chosen is not None else self.settings.storage_path
-        self._open_once: asyncio.Lock | None = None
+        self._one_at_a_time: asyncio.Lock | None = None
         self._is_open = False
         self._is_closed = False
         store = SqliteStore(
@@ -70,11 +70,13 @@ class ClientBase:
 
     async def close(self) -> None:
         """Finish what was accepted and give everything back; safe to repeat."""
-        if self._is_open and not self._is_closed:
-            self._is_closed = True
-            await self._turns.close()
-            await asyncio.to_thread(self._keeper.close)
-            await self._journal.close()
+        self._is_closed = True
+        async with self._lock():
+            if self._is_open:
+                self._is_open = False
+                await self._turns.close()
+                await asyncio.to_thread(self._keeper.close)
+                await self._journal.close()
 
     async def journal(self) -> Journal:
         """Return the open journal, for what the client does not cover."""
@@ -97,13 +99,16 @@ class ClientBase:
         )
 
     async def _ready(self) -> SessionManager:
-        if self._is_closed:
-            raise UsageError(detail="This client is closed; make a new one.")
         if not self._is_open:
-            if self._open_once is None:
-                self._open_once = asyncio.Lock()
-            async with self._open_once:
+            async with self._lock():
+                if self._is_closed:
+                    raise UsageError(detail="This client is closed; make a new one.")
                 if not self._is_open:
                     await self._journal.open()
                     self._is_open = True
         return self._sessions
+
+    def _lock(self) -> asyncio.Lock:
+        if self._one_at_a_time is None:
+            self._one_at_a_time = asyncio.Lock()
+        return self._one_at_a_time

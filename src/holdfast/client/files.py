@@ -4,36 +4,53 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from holdfast.errors import InvalidImport, UsageError
+from holdfast.ids import random_token
 from holdfast.journal import Event
 from holdfast.sessions import parse_export
 
 
 def read_export(source: str | os.PathLike[str] | IO[bytes]) -> list[Event]:
     """Read and check an exported session from a path or an open file."""
-    if not isinstance(source, str | os.PathLike):
-        return parse_export(source)
     try:
+        if not isinstance(source, str | os.PathLike):
+            return parse_export(source)
         with open(source, "rb") as file:
             return parse_export(file)
-    except OSError as error:
-        raise InvalidImport(detail=f"{os.fspath(source)}: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        # ValueError: a path with a null byte, or a file that is closed.
+        detail = getattr(error, "strerror", None) or str(error)
+        raise InvalidImport(detail=f"it cannot be read: {detail}") from error
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is seen complete or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file, readable by its owner only, that is seen complete or not at all.
+
+    Raises:
+        UsageError: the place cannot be written; nothing is left behind.
+    """
+    partial = path.with_name(f".{path.name[:100]}.{random_token(8)}.part")
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # O_EXCL: never through a link that somebody else put there.
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
+        raise UsageError(detail=f"{path} cannot be written: {error.strerror}") from error
+    finally:
         with contextlib.suppress(OSError):
             partial.unlink()
-        raise UsageError(detail=f"{path} cannot be written: {error.strerror}") from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is seen complete or not at all."""
+    with whole_file(path) as file:
+        file.write(content)

@@ -10,7 +10,7 @@ from typing import IO
 
 from holdfast.canonical import JsonObject
 from holdfast.client.base import ClientBase
-from holdfast.client.files import read_export, write_whole
+from holdfast.client.files import read_export, whole_file
 from holdfast.sessions import (
     Page,
     PermissionRule,
@@ -118,7 +118,7 @@ class SessionMethods(ClientBase):
         return await (await self._ready()).fork_session(session_id, at=at, title=title)
 
     async def revert_session(self, session_id: str, *, to: int) -> Session:
-        """Take everything after event `to` out of the conversation; the log keeps it."""
+        """Make the conversation what it was at event `to`; the log keeps what came after."""
         return await (await self._ready()).revert_session(session_id, to=to)
 
     async def export_session(self, session_id: str, target: str | os.PathLike[str]) -> int:
@@ -128,9 +128,12 @@ class SessionMethods(ClientBase):
         """
         sessions = await self._ready()
         session = await sessions.get_session(session_id)
-        lines = [line async for line in export_lines(self._journal, session.id)]
-        await asyncio.to_thread(write_whole, Path(target), b"".join(lines))
-        return len(lines) - 1
+        count = -1
+        with whole_file(Path(target)) as file:
+            async for line in export_lines(self._journal, session.id):
+                file.write(line)
+                count += 1
+        return count
 
     async def session_lines(self, session_id: str) -> AsyncIterator[bytes]:
         """Yield the lines of an export, in bounded memory."""
@@ -142,7 +145,7 @@ class SessionMethods(ClientBase):
     async def import_session(
         self, source: str | os.PathLike[str] | IO[bytes], *, as_new: bool = False
     ) -> Session:
-        """Bring in an exported session, hashes and all; `as_new` gives it another id.
+        """Bring in an exported session, hashes and all; `as_new` makes a copy without runs.
 
         The whole file is checked before anything is changed.
 

@@ -29,8 +29,7 @@ class UpkeepMethods(ClientBase):
     async def count_events(self, session_id: str) -> int:
         """Return the number of events of a session."""
         session = await (await self._ready()).get_session(session_id)
-        head = await self._journal.head(session.id)
-        return head.session_seq if head else 0
+        return await self._sessions.last_number(session.id)
 
     async def watch(
         self,

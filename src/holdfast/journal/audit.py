@@ -8,6 +8,7 @@ chain that was cut short, rewritten as a whole, or removed.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import zip_longest
 from typing import TypeVar
 
 import msgspec
@@ -182,7 +183,7 @@ class _ChainCheck:
         self._previous = GENESIS
         self._findings: list[Finding] = []
         self._redacted: dict[int, Event] = {}
-        self._allowed: set[int] = set()
+        self._allowed: dict[int, str] = {}
 
     def take(self, event: Event) -> None:
         """Check the next event as it stands in the store."""
@@ -201,7 +202,8 @@ class _ChainCheck:
             self.remembered[event.session_seq] = event.hash
         note = _readable(event, EventsRedacted)
         if note is not None:
-            self._allowed.update(note.numbers)
+            left = zip_longest(note.numbers, note.digests, fillvalue="")
+            self._allowed.update((int(number), digest) for number, digest in left if number)
         self._previous = event.hash
 
     def finish(self) -> list[Finding]:
@@ -209,6 +211,8 @@ class _ChainCheck:
         for number, event in self._redacted.items():
             if number not in self._allowed:
                 self._report(number, "the payload was removed, and no redaction was recorded")
+            elif self._allowed[number] not in ("", payload_digest(event.payload)):
+                self._report(number, "what a redaction left was edited")
             elif not _is_left_bare(event):
                 self._report(number, "a redacted payload holds content")
         return self._findings

@@ -7,10 +7,15 @@ from holdfast.journal.payloads import Payload, payload
 
 @payload("journal.redacted", is_open=True, is_inherited=False, is_synced=True)
 class EventsRedacted(Payload, frozen=True, kw_only=True):
-    """The content of these events of the session was removed for good."""
+    """The content of these events of the session was removed for good.
+
+    `digests` are those of what is left of them, in the same order, so that this cannot be
+    edited either.
+    """
 
     numbers: tuple[int, ...]
     reason: str
+    digests: tuple[str, ...] = ()
 
 
 @payload("session.deleted", is_open=True, is_inherited=False, is_synced=True)

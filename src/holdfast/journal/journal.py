@@ -204,8 +204,9 @@ class Journal:
             if not event.is_redacted
         }
         if reduced:
-            note = self.draft(EventsRedacted(numbers=tuple(reduced), reason=reason))
-            await self.store.redact(session_id, reduced, note)
+            digests = tuple(payload_digest(data) for data in reduced.values())
+            fact = EventsRedacted(numbers=tuple(reduced), reason=reason, digests=digests)
+            await self.store.redact(session_id, reduced, self.draft(fact))
         return len(reduced)
 
     async def rebuild(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:

@@ -19,6 +19,7 @@ from holdfast.sessions.pages import Page
 from holdfast.sessions.projections import SESSION_PROJECTIONS, Run, RunStatus, Signal
 from holdfast.sessions.retention import RetentionPolicy, RetentionReport, clean_up
 from holdfast.sessions.transfer import export_lines, parse_export
+from holdfast.sessions.turn_queue import TurnQueue
 from holdfast.sessions.turns import (
     Cancelled,
     Completed,
@@ -27,7 +28,6 @@ from holdfast.sessions.turns import (
     Outcome,
     Parked,
     Turn,
-    TurnQueue,
 )
 
 __all__ = [

@@ -43,7 +43,11 @@ class SessionForked(Payload, frozen=True, kw_only=True):
 
 
 class SessionChanges(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """New values of a session's fields; `UNSET` leaves a field as it is."""
+    """New values of a session's fields; `UNSET` leaves a field as it is.
+
+    `metadata` holds only the keys that change, so that two who change different keys at the
+    same time both succeed; a value of `None` removes the key.
+    """
 
     title: str | msgspec.UnsetType = msgspec.UNSET
     slug: str | msgspec.UnsetType = msgspec.UNSET
@@ -92,12 +96,27 @@ class SessionRestored(Payload, frozen=True, kw_only=True):
     reason: str = ""
 
 
+@payload("session.omitted")
+class EventOmitted(Payload, frozen=True, kw_only=True):
+    """Stands in a copy where the source has an event that copies do not take over.
+
+    It keeps the numbers of all other events as they were, so that facts that name an event
+    by its number mean the same in the copy.
+    """
+
+    omitted: str
+
+
 @payload("session.reverted")
 class SessionReverted(Payload, frozen=True, kw_only=True):
-    """Messages between event `to` and this event no longer belong to the conversation."""
+    """The conversation is again what it was at event `to`.
+
+    `hidden` lists all ranges of event numbers that do not count from now on.
+    """
 
     to: int
     message_count: int
+    hidden: tuple[tuple[int, int], ...] = ()
 
 
 @payload("message.created", has_content=True)
@@ -172,7 +191,10 @@ class RunParked(Payload, frozen=True, kw_only=True):
 
 @payload("run.woken", is_open=True, is_inherited=False)
 class RunWoken(Payload, frozen=True, kw_only=True):
-    """What a parked run waited for has come; it is queued again, at its old place."""
+    """What a parked run waits for has come; it is queued again, at its old place.
+
+    For a run that has not parked yet it is remembered until it does.
+    """
 
     run_id: str
     cause: str
@@ -209,7 +231,7 @@ class RunCancelled(Payload, frozen=True, kw_only=True):
 
 @payload("run.cancel_requested", is_open=True, is_inherited=False, is_synced=True)
 class RunCancelRequested(Payload, frozen=True, kw_only=True):
-    """Somebody wants a run to end; consumed by `run.cancelled` or any other end."""
+    """Somebody wants a run to end; one that has not started ends with this fact."""
 
     run_id: str
     reason: str = ""
@@ -230,7 +252,7 @@ class RunSteered(Payload, frozen=True, kw_only=True):
 
 @payload("run.signal_moved", is_inherited=False)
 class SignalMoved(Payload, frozen=True, kw_only=True):
-    """A steering message came too late for its run and became a turn of its own."""
+    """A steering message came too late for its run and became the turn `run_id`, if any."""
 
     signal_id: str
-    run_id: str
+    run_id: str = ""

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from holdfast.canonical import sha256_hex
+from holdfast.ids import is_id
 from holdfast.messages import Message
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.model import Session
@@ -53,7 +55,8 @@ async def _session_files(
     while True:
         page = await manager.messages.page(session, limit=_PAGE, cursor=cursor, newest_first=False)
         for message in page.items:
-            yield f"storage/message/{session.id}/{message.id}.json", _pretty(message)
+            name = _file_name(message.id)
+            yield f"storage/message/{session.id}/{name}.json", _pretty(message)
         cursor = page.next_cursor
         if not cursor:
             break
@@ -74,7 +77,12 @@ async def _session_files(
                 )
                 lines.setdefault(event.run_id, []).append(msgspec.json.encode(line))
     for name in sorted(lines):
-        yield f"run-{name.removeprefix('run_')}.jsonl", b"\n".join(lines[name]) + b"\n"
+        yield f"run-{_file_name(name)}.jsonl", b"\n".join(lines[name]) + b"\n"
+
+
+def _file_name(name: str) -> str:
+    """Return an id as it is, anything else (an application may choose) as its digest."""
+    return name if is_id(name) else sha256_hex(name.encode())
 
 
 def _pretty(value: Session | Message) -> bytes:

@@ -7,6 +7,8 @@ the store then refuses whatever it still tries to write.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 from types import TracebackType
 
@@ -19,6 +21,7 @@ from holdfast.journal.journal import Journal
 from holdfast.journal.payloads import Payload
 
 DEFAULT_TTL_S = 30.0
+_LOOK_FOR_LEASE_S = 0.25
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,16 +66,17 @@ class LeaseKeeper:
         Raises:
             SessionBusy: it was not free in time.
         """
-        left = timeout_s
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
         while True:
+            seq = await self._journal.last_seq()
             lease = await self.acquire(session_id)
             if lease is not None:
                 return lease
+            left = deadline - loop.time()
             if left <= 0:
                 raise SessionBusy(session_id=session_id)
-            started = self._journal.clock.monotonic()
-            await self._journal.store.changed(await self._journal.last_seq(), min(left, 0.25))
-            left -= max(self._journal.clock.monotonic() - started, 0.001)
+            await self._journal.store.changed(seq, min(left, _LOOK_FOR_LEASE_S))
 
     async def release(self, lease: Lease) -> None:
         """Give a lease back."""
@@ -95,12 +99,15 @@ class LeaseKeeper:
             self._thread.start()
 
     def close(self) -> None:
-        """Stop renewing; leases that are still held run out by themselves."""
+        """Stop renewing, and let others take over at once what this process leaves behind."""
         self._is_closed = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+            with contextlib.suppress(HoldfastError):
+                # A full or broken disk: what is held runs out by itself.
+                self._journal.store.renew(self._held, self.owner, 0.0)
 
     def _renew_forever(self) -> None:
         while not self._wake.wait(self._ttl_s / 3):

@@ -5,6 +5,8 @@ Every change is a fact in the journal; what is returned is what the facts add up
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import unicodedata
@@ -15,7 +17,7 @@ import msgspec
 
 from holdfast._version import __version__
 from holdfast.canonical import JsonObject, sha256_hex
-from holdfast.errors import NotFound, SessionBusy, UsageError
+from holdfast.errors import AlreadyExists, NotFound, SessionBusy, UsageError
 from holdfast.ids import check_id, new_id
 from holdfast.journal.envelope import NO_ORIGIN, SYSTEM_SESSION, Draft, Event, Origin
 from holdfast.journal.events import SessionDeleted
@@ -25,23 +27,28 @@ from holdfast.journal.projection import Condition, RowQuery
 from holdfast.journal.store import AppendRequest
 from holdfast.messages import Message, Part
 from holdfast.sessions import events as facts
+from holdfast.sessions.copies import copied
 from holdfast.sessions.leases import LeaseKeeper, Writing
 from holdfast.sessions.messages import MessageReader, compose, stored
 from holdfast.sessions.model import (
+    STATES,
     ForkPoint,
     PermissionRule,
+    Ranges,
     Session,
     SessionState,
     check_open,
     check_transition,
+    hide,
 )
 from holdfast.sessions.pages import Page, fetch_page
-from holdfast.sessions.projections import RUNS, SESSIONS, Run
+from holdfast.sessions.projections import RUNS, SESSIONS, Run, merge_metadata
 
 SortField: TypeAlias = Literal[
     "time_updated", "time_created", "title", "message_count", "total_cost"
 ]
 _LARGEST_METADATA = 64 * 1024
+_LONGEST_TITLE = 500
 _WAIT_S = 10.0
 
 
@@ -58,6 +65,8 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def conditions(self) -> tuple[Condition, ...]:
         """Return the filter as conditions on the sessions table."""
+        if self.state is not None and self.state not in STATES:
+            raise UsageError(detail=f"A session's state is one of {', '.join(STATES)}.")
         given = (
             ("project_id", "=", self.project_id),
             ("directory", "=", self.directory),
@@ -107,24 +116,21 @@ class SessionManager:
             AlreadyExists: there is a session with this id.
             NotFound: there is no session `parent_id`.
         """
-        if not title.strip():
-            raise UsageError(detail="A session needs a title.")
         if parent_id:
-            await self.get_session(parent_id)
+            parent_id = (await self.get_session(parent_id)).id
         place = _absolute(directory)
         name = check_id(session_id, "session") if session_id else new_id("ses")
         if name == SYSTEM_SESSION:
             raise UsageError(detail=f"The id {SYSTEM_SESSION!r} belongs to Holdfast itself.")
-        now = self.journal.clock.now()
         created = facts.SessionCreated(
-            slug=_slug(title, name),
-            project_id=project_id or f"prj_{sha256_hex(place.encode())[:16]}",
+            slug=_slug(_checked_title(title), name),
+            project_id=project_id or f"prj_{sha256_hex(os.fsencode(place))[:16]}",
             directory=place,
             title=title,
             version=__version__,
             parent_id=parent_id,
             permission=tuple(permission),
-            expires_at=now + ttl_s if ttl_s is not None else 0.0,
+            expires_at=self._expiry(ttl_s) if ttl_s is not None else 0.0,
             metadata=_checked_metadata(metadata or {}),
         )
         await self.journal.append(name, [created], must_be_new=True)
@@ -165,7 +171,7 @@ class SessionManager:
             descending=descending,
             limit=limit,
         )
-        return await fetch_page(self.journal, query, cursor, lambda found: found.row)
+        return await fetch_page(self.journal, query, cursor)
 
     async def most_recent(self, where: SessionFilter | None = None) -> Session | None:
         """Return the session that was used last, to go on with it."""
@@ -186,15 +192,18 @@ class SessionManager:
     ) -> Session:
         """Change what is given and return the session; works while a turn is running.
 
-        `metadata` is merged key by key; a value of `None` removes the key.
+        `metadata` is merged key by key; a value of `None` removes the key. `ttl_s` counts
+        from now; 0 takes the limit away.
         """
         session = await self.get_session(session_id)
+        if metadata is not None:
+            _checked_metadata(merge_metadata(session.metadata, metadata))
         changes = facts.SessionChanges(
             title=msgspec.UNSET if title is None else _checked_title(title),
             summary=msgspec.UNSET if summary is None else summary,
             permission=msgspec.UNSET if permission is None else tuple(permission),
-            metadata=msgspec.UNSET if metadata is None else _merged(session.metadata, metadata),
-            expires_at=msgspec.UNSET if ttl_s is None else self.journal.clock.now() + ttl_s,
+            metadata=msgspec.UNSET if metadata is None else metadata,
+            expires_at=msgspec.UNSET if ttl_s is None else self._expiry(ttl_s),
         )
         if changes == facts.SessionChanges():
             return session
@@ -208,13 +217,16 @@ class SessionManager:
 
         Raises:
             InvalidTransition: with the states that are allowed instead.
-            SessionBusy: a turn holds the session.
+            SessionBusy: a turn holds the session; or has not ended, and the state is final.
         """
+        if state not in STATES:
+            raise UsageError(detail=f"A session's state is one of {', '.join(STATES)}.")
         session = await self.get_session(session_id)
         check_transition(session, state)
         async with self.writing(session.id) as hold:
-            session = await self.get_session(session.id)
-            check_transition(session, state)
+            check_transition(await self.get_session(session.id), state)
+            if state not in ("active", "suspended"):
+                await self.check_idle(session.id)
             if state == "archived":
                 fact: Payload = facts.SessionArchived(reason=reason)
             elif state == "active":
@@ -232,21 +244,27 @@ class SessionManager:
         """Make a session active again, whatever state it is in."""
         return await self.change_state(session_id, "active", reason=reason)
 
-    async def delete_session(self, session_id: str, *, reason: str = "") -> None:
+    async def delete_session(
+        self, session_id: str, *, reason: str = "", wait_s: float = _WAIT_S
+    ) -> None:
         """Remove a session for good; only the fact that it existed remains.
 
         Raises:
-            SessionBusy: a turn holds the session.
+            SessionBusy: a turn holds the session for longer than `wait_s`.
         """
         session = await self.get_session(session_id)
-        async with self.writing(session.id) as hold:
-            head = await self.journal.head(session.id)
-            assert head is not None
-            note = SessionDeleted(
-                session_id=session.id, last=head.session_seq, hash=head.hash, reason=reason
-            )
-            await self.journal.store.delete(session.id, self.journal.draft(note), hold.epoch)
-            hold.forget()
+        async with self.writing(session.id, wait_s=wait_s) as hold:
+            await self.delete_held(hold, session.id, reason)
+
+    async def delete_held(self, hold: Writing, session_id: str, reason: str) -> None:
+        """Remove a session that the caller holds."""
+        # Whoever appends while the hold lasts appends behind `last`; it goes all the same.
+        [head] = await self.journal.store.heads(session_id)
+        note = SessionDeleted(
+            session_id=session_id, last=head.session_seq, hash=head.hash, reason=reason
+        )
+        await self.journal.store.delete(session_id, self.journal.draft(note), hold.epoch)
+        hold.forget()
 
     async def fork_session(
         self, session_id: str, *, at: int | None = None, title: str = ""
@@ -254,21 +272,22 @@ class SessionManager:
         """Begin a new session with everything up to event `at` (default: all) taken over.
 
         Conversation and settings are taken over, runs and states are not; what the first
-        session spent is not counted again.
+        session spent is not counted again. Events keep their numbers.
 
         Raises:
             UsageError: there is no event with this number.
         """
         source = await self.get_session(session_id)
+        if at is not None:
+            await self._check_number(source.id, at)
         events = await self.journal.read_all(source.id, up_to=at)
-        if at is not None and (not events or events[-1].session_seq != at):
-            last = events[-1].session_seq if events else 0
-            raise UsageError(detail=f"Session {source.id} has no event {at}; its last is {last}.")
         point = ForkPoint(
             session_id=source.id, session_seq=events[-1].session_seq, hash=events[-1].hash
         )
         name = new_id("ses")
-        fork_title = title or f"{source.title} (fork)"
+        fork_title = (
+            _checked_title(title) if title else f"{source.title[: _LONGEST_TITLE - 7]} (fork)"
+        )
         created = msgspec.structs.replace(
             events[0].expect(facts.SessionCreated),
             title=fork_title,
@@ -276,50 +295,71 @@ class SessionManager:
             version=__version__,
             forked_from=point,
         )
-        taken = [_copied(self.journal, event) for event in events[1:]]
         drafts = (
             self.journal.draft(created),
-            *[draft for draft in taken if draft.value.is_inherited],
+            *[
+                copied(self.journal, event, is_kept=lambda kind: kind.is_inherited)
+                for event in events[1:]
+            ],
             self.journal.draft(
                 facts.SessionUpdated(changes=facts.SessionChanges(title=fork_title))
             ),
             self.journal.draft(facts.SessionForked(source=point)),
         )
-        request = AppendRequest(session_id=name, drafts=drafts, epoch=None, must_be_new=True)
-        await self.journal.store.append(request)
-        return await self.get_session(name)
+        return await self._begin_copy(name, drafts)
 
     async def import_events(self, events: Sequence[Event], *, as_new: bool = False) -> Session:
         """Store the checked events of an export; `as_new` chains them anew under another id.
 
+        A session imported `as_new` is a copy: it has everything but the runs, because a run
+        exists once. Events keep their numbers.
+
         Raises:
-            AlreadyExists: the session is already here.
+            AlreadyExists: the session, or another one with its slug, is already here.
         """
-        name = events[0].session_id
+        created = events[0].expect(facts.SessionCreated)
         if as_new:
             name = new_id("ses")
-            drafts = tuple(_copied(self.journal, event) for event in events)
-            request = AppendRequest(session_id=name, drafts=drafts, epoch=None, must_be_new=True)
-            await self.journal.store.append(request)
-        else:
-            await self.journal.store.restore(events)
-        return await self.get_session(name)
+            first = msgspec.structs.replace(created, slug=_slug(created.title, name))
+            drafts = (
+                msgspec.structs.replace(self.journal.draft(first), time=events[0].time),
+                *[
+                    copied(
+                        self.journal, event, is_kept=lambda kind: not kind.kind.startswith("run.")
+                    )
+                    for event in events[1:]
+                ],
+            )
+            return await self._begin_copy(name, drafts)
+        taken = RowQuery(
+            projection=SESSIONS, where=(Condition("slug", "=", created.slug),), limit=1
+        )
+        if await self.journal.rows(taken):
+            raise AlreadyExists(kind="session", value=created.slug)
+        await self.journal.store.restore(events)
+        return await self.get_session(events[0].session_id)
 
     async def revert_session(self, session_id: str, *, to: int) -> Session:
-        """Take everything after event `to` out of the conversation; the log keeps it.
+        """Make the conversation what it was at event `to`; the log keeps what came after.
+
+        A revert can be reverted: go to an event from before it. Settings, and what was
+        spent, stay as they are.
 
         Raises:
             UsageError: there is no event with this number.
-            SessionBusy: a turn holds the session.
+            SessionBusy: a turn holds the session, or has begun and not ended.
         """
         session = await self.get_session(session_id)
         async with self.writing(session.id) as hold:
-            session = await self.get_session(session.id)
-            head = await self.journal.head(session.id)
-            if head is None or not 1 <= to <= head.session_seq:
-                raise UsageError(detail=f"Session {session.id} has no event {to}.")
-            count = await self.messages.count_until(session, to)
-            fact = facts.SessionReverted(to=to, message_count=count)
+            await self.check_idle(session.id)
+            last = await self._check_number(session.id, to)
+            hidden = await self._hidden_at(session.id, to)
+            # Messages are only written under the lease, so none can follow `last` now.
+            hidden = hide(hidden, to + 1, last) if to < last else hidden
+            then = msgspec.structs.replace(await self.get_session(session.id), hidden=hidden)
+            fact = facts.SessionReverted(
+                to=to, message_count=await self.messages.count(then), hidden=hidden
+            )
             await hold.append(fact, is_last=True)
         return await self.get_session(session.id)
 
@@ -344,6 +384,7 @@ class SessionManager:
         check_open(session, self.journal.clock.now())
         message = compose(session.id, role, content, self.journal.clock.now())
         async with self.writing(session.id, wait_s=wait_s) as hold:
+            check_open(await self.get_session(session.id), self.journal.clock.now())
             await self.check_idle(session.id)
             fact = facts.MessageCreated(message=stored(message))
             await hold.append(fact, origin=origin, is_last=True)
@@ -355,7 +396,7 @@ class SessionManager:
         if not part.id:
             raise UsageError(detail="A part needs an id to be replaced or added.")
         async with self.writing(session.id) as hold:
-            await self.messages.row(session.id, message_id)
+            session = await self._with_message(session.id, message_id)
             fact = facts.MessagePartUpdated(message_id=message_id, part=part)
             await hold.append(fact, is_last=True)
         return await self.messages.one(session, message_id)
@@ -364,7 +405,7 @@ class SessionManager:
         """Take a message out of the conversation; the log keeps it until it is redacted."""
         session = await self.get_session(session_id)
         async with self.writing(session.id) as hold:
-            await self.messages.row(session.id, message_id)
+            await self._with_message(session.id, message_id)
             await hold.append(facts.MessageDeleted(message_id=message_id), is_last=True)
 
     # --- holding a session ------------------------------------------------------------
@@ -388,6 +429,13 @@ class SessionManager:
         if await self.journal.rows(query):
             raise SessionBusy(session_id=session_id)
 
+    async def last_number(self, session_id: str) -> int:
+        """Return the number of a session's last event; raises NotFound."""
+        head = await self.journal.head(session_id)
+        if head is None:
+            raise NotFound(kind="session", value=session_id)
+        return head.session_seq
+
     async def interrupted_runs(self) -> list[Run]:
         """Return runs that were under way when their process ended; draining resumes them."""
         query = RowQuery(
@@ -401,20 +449,53 @@ class SessionManager:
                 found.append(keyed.row)
         return found
 
+    # --- inside -----------------------------------------------------------------------
+
+    def _expiry(self, ttl_s: float) -> float:
+        if not 0 <= ttl_s < math.inf:
+            raise UsageError(detail=f"A time to live is a number of seconds, not {ttl_s}.")
+        return self.journal.clock.now() + ttl_s if ttl_s else 0.0
+
+    async def _begin_copy(self, name: str, drafts: tuple[Draft, ...]) -> Session:
+        # Synced, because that takes place in a thread: a copy can be long.
+        request = AppendRequest(
+            session_id=name, drafts=drafts, epoch=None, must_be_new=True, is_synced=True
+        )
+        await self.journal.store.append(request)
+        return await self.get_session(name)
+
+    async def _check_number(self, session_id: str, number: int) -> int:
+        """Return the number of the last event, after checking that `number` is not beyond."""
+        last = await self.last_number(session_id)
+        if not 1 <= number <= last:
+            raise UsageError(
+                detail=f"Session {session_id} has no event {number}; its last is {last}."
+            )
+        return last
+
+    async def _hidden_at(self, session_id: str, number: int) -> Ranges:
+        """Return what was hidden at an event: what the last revert before it says."""
+        hidden: Ranges = ()
+        after = 0
+        kinds = frozenset({facts.SessionReverted.kind})
+        while reverts := await self.journal.read(session_id, after=after, kinds=kinds):
+            for event in reverts:
+                if event.session_seq > number:
+                    return hidden
+                hidden = event.expect(facts.SessionReverted).hidden
+            after = reverts[-1].session_seq
+        return hidden
+
+    async def _with_message(self, session_id: str, message_id: str) -> Session:
+        """Return the session, after checking that this message of it may be changed now."""
+        await self.check_idle(session_id)
+        session = await self.get_session(session_id)
+        await self.messages.row(session, message_id)
+        return session
+
 
 def _absolute(directory: str | os.PathLike[str]) -> str:
     return os.path.abspath(directory)
-
-
-def _copied(journal: Journal, event: Event) -> Draft:
-    """Return an event as a draft for another chain, with its old time and origin."""
-    origin = Origin(
-        run_id=event.run_id,
-        agent_path=event.agent_path,
-        correlation_id=event.correlation_id,
-        causation_id=event.causation_id,
-    )
-    return msgspec.structs.replace(journal.draft(event.decode(), origin), time=event.time)
 
 
 def _slug(title: str, session_id: str) -> str:
@@ -425,15 +506,15 @@ def _slug(title: str, session_id: str) -> str:
 
 
 def _checked_title(title: str) -> str:
-    if not title.strip():
-        raise UsageError(detail="A session needs a title.")
+    if not title.strip() or len(title) > _LONGEST_TITLE:
+        raise UsageError(detail=f"A session needs a title of 1 to {_LONGEST_TITLE} characters.")
     return title
 
 
 def _checked_metadata(metadata: JsonObject) -> JsonObject:
     try:
-        size = len(msgspec.json.encode(metadata))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        size = len(json.dumps(metadata, allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(detail=f"Metadata must be JSON: {error}") from error
     if size > _LARGEST_METADATA:
         raise UsageError(
@@ -441,8 +522,3 @@ def _checked_metadata(metadata: JsonObject) -> JsonObject:
             "session. Keep large content in a message or a file."
         )
     return metadata
-
-
-def _merged(old: JsonObject, new: JsonObject) -> JsonObject:
-    merged = {**old, **new}
-    return _checked_metadata({key: value for key, value in merged.items() if value is not None})

@@ -13,11 +13,12 @@ from holdfast.journal.journal import Journal
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message, Part, TextPart
 from holdfast.sessions.events import MessageCreated, MessagePartUpdated
-from holdfast.sessions.model import Session
-from holdfast.sessions.pages import Page, fetch_page
+from holdfast.sessions.model import Ranges, Session, is_hidden
+from holdfast.sessions.pages import LONGEST_PAGE, Page, fetch_page
 from holdfast.sessions.projections import MESSAGES, MessageRow
 
 _FETCH = 200
+_RANGES_IN_QUERY = 50
 
 
 def compose(session_id: str, role: str, content: str | Sequence[Part], clock_now: float) -> Message:
@@ -26,13 +27,13 @@ def compose(session_id: str, role: str, content: str | Sequence[Part], clock_now
     Raises:
         UsageError: unknown role, or nothing in it.
     """
-    parts: tuple[Part, ...] = (
-        (TextPart(id=new_id("prt"), text=content),) if isinstance(content, str) else tuple(content)
-    )
-    if not parts:
-        raise UsageError(detail="A message needs at least one part.")
     try:
-        return msgspec.convert(
+        parts = (
+            (TextPart(id=new_id("prt"), text=content),)
+            if isinstance(content, str)
+            else tuple(content)
+        )
+        message = msgspec.convert(
             {
                 "id": new_id("msg"),
                 "session_id": session_id,
@@ -42,8 +43,11 @@ def compose(session_id: str, role: str, content: str | Sequence[Part], clock_now
             },
             Message,
         )
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, TypeError, RecursionError) as error:
         raise UsageError(detail=f"This is no message: {error}") from error
+    if not message.parts:
+        raise UsageError(detail="A message needs at least one part.")
+    return message
 
 
 def stored(message: Message) -> Message:
@@ -62,9 +66,8 @@ class MessageReader:
         self, session: Session, *, limit: int, cursor: str, newest_first: bool
     ) -> Page[Message]:
         """Return a page of the visible messages, oldest or newest first."""
-        query = self._query(session, limit, newest_first)
-        rows = await fetch_page(self._journal, query, cursor, lambda found: found.row)
-        messages = await self._load(session.id, rows.items)
+        rows = await self._rows(session, limit, cursor, newest_first)
+        messages = await self._load(session, rows.items)
         return Page(items=messages, next_cursor=rows.next_cursor)
 
     async def last(self, session: Session, count: int) -> tuple[Message, ...]:
@@ -77,69 +80,79 @@ class MessageReader:
         messages: list[Message] = []
         cursor = ""
         while True:
-            found = await self.page(session, limit=1000, cursor=cursor, newest_first=False)
+            found = await self.page(session, limit=LONGEST_PAGE, cursor=cursor, newest_first=False)
             messages += found.items
             cursor = found.next_cursor
             if not cursor:
                 return tuple(messages)
 
     async def one(self, session: Session, message_id: str) -> Message:
-        """Return one message, hidden or not.
+        """Return one message of the conversation.
 
         Raises:
-            NotFound: the session has no such message.
+            NotFound: the conversation has no such message, or no longer has it.
         """
-        check_id(message_id, "message")
-        row = await self.row(session.id, message_id)
-        return (await self._load(session.id, (row,)))[0]
+        return (await self._load(session, (await self.row(session, message_id),)))[0]
 
-    async def row(self, session_id: str, message_id: str) -> MessageRow:
-        """Return where a message stands in the log."""
-        found = await self._journal.row(MESSAGES, session_id, message_id)
-        if found is None or found.is_deleted:
+    async def row(self, session: Session, message_id: str) -> MessageRow:
+        """Return where a message of the conversation stands in the log."""
+        check_id(message_id, "message")
+        found = await self._journal.row(MESSAGES, session.id, message_id)
+        if found is None or not found.is_visible(session.hidden):
             raise NotFound(kind="message", value=message_id)
         return found
 
-    async def count_until(self, session: Session, session_seq: int) -> int:
-        """Count visible messages up to an event."""
+    async def count(self, session: Session) -> int:
+        """Count the visible messages."""
         count, cursor = 0, ""
-        query = self._query(session, 1000, newest_first=False)
-        before = Condition("session_seq", "<=", session_seq)
-        query = msgspec.structs.replace(query, where=(*query.where, before))
         while True:
-            page = await fetch_page(self._journal, query, cursor, lambda found: found.row)
+            page = await self._rows(session, LONGEST_PAGE, cursor, newest_first=False)
             count, cursor = count + len(page.items), page.next_cursor
             if not cursor:
                 return count
 
-    def _query(self, session: Session, limit: int, newest_first: bool) -> RowQuery[MessageRow]:
-        hidden = tuple(
-            Condition("session_seq", "outside", (low, high)) for low, high in session.hidden
-        )
-        return RowQuery(
+    async def _rows(
+        self, session: Session, limit: int, cursor: str, newest_first: bool
+    ) -> Page[MessageRow]:
+        # The widest ranges are left out by the database; `keep` knows them all.
+        widest = sorted(session.hidden, key=lambda ends: ends[0] - ends[1])[:_RANGES_IN_QUERY]
+        query = RowQuery(
             projection=MESSAGES,
             session_id=session.id,
-            where=(Condition("is_deleted", "=", False), *hidden),
+            where=tuple(Condition("session_seq", "outside", ends) for ends in sorted(widest)),
             order="session_seq",
             descending=newest_first,
             limit=limit,
         )
+        return await fetch_page(
+            self._journal, query, cursor, keep=lambda row: row.is_visible(session.hidden)
+        )
 
-    async def _load(self, session_id: str, rows: Sequence[MessageRow]) -> tuple[Message, ...]:
-        wanted = sorted({n for row in rows for n in (row.session_seq, *row.updates)})
+    async def _load(self, session: Session, rows: Sequence[MessageRow]) -> tuple[Message, ...]:
+        wanted = sorted({n for row in rows for n in _events_of(row, session.hidden)})
         events: dict[int, Event] = {}
         for start in range(0, len(wanted), _FETCH):
             chunk = wanted[start : start + _FETCH]
-            for event in await self._journal.store.read(session_id, seqs=chunk, limit=_FETCH):
+            for event in await self._journal.store.read(session.id, seqs=chunk, limit=_FETCH):
                 events[event.session_seq] = event
-        return tuple(_build(session_id, row, events) for row in rows)
+        return tuple(_build(session, row, events) for row in rows)
 
 
-def _build(session_id: str, row: MessageRow, events: dict[int, Event]) -> Message:
-    message = events[row.session_seq].expect(MessageCreated).message
-    parts = {part.id or f"#{n}": part for n, part in enumerate(message.parts)}
-    for number in row.updates:
+def _events_of(row: MessageRow, hidden: Ranges) -> list[int]:
+    return [row.session_seq, *(number for number in row.updates if not is_hidden(hidden, number))]
+
+
+def _build(session: Session, row: MessageRow, events: dict[int, Event]) -> Message:
+    first, *updates = _events_of(row, session.hidden)
+    message = events[first].expect(MessageCreated).message
+    parts = list(message.parts)
+    for number in updates:
         part = events[number].expect(MessagePartUpdated).part
-        if part is not None:
-            parts[part.id] = part
-    return msgspec.structs.replace(message, session_id=session_id, parts=tuple(parts.values()))
+        if part is None:
+            continue
+        places = [place for place, old in enumerate(parts) if old.id == part.id]
+        if places:
+            parts[places[0]] = part
+        else:
+            parts.append(part)
+    return msgspec.structs.replace(message, session_id=session.id, parts=tuple(parts))

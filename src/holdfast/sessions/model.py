@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
@@ -20,6 +21,7 @@ _LEGAL: dict[SessionState, tuple[SessionState, ...]] = {
     "archived": ("active",),
 }
 
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
 PermissionAction: TypeAlias = Literal["allow", "deny", "ask"]
 
 
@@ -42,7 +44,8 @@ class ForkPoint(msgspec.Struct, frozen=True, kw_only=True):
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A session as of its last event; times are seconds since the epoch, 0 means never.
 
-    `hidden` lists ranges of event numbers that a revert took out of the conversation.
+    `hidden` lists ranges of event numbers that do not count since a revert: messages,
+    changes of messages and deletions in them are as if they had not happened.
     """
 
     id: str
@@ -64,11 +67,28 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     total_cost: float = 0.0
     metadata: JsonObject = msgspec.field(default_factory=dict)
     forked_from: ForkPoint | None = None
-    hidden: tuple[tuple[int, int], ...] = ()
+    hidden: Ranges = ()
 
     def is_expired(self, now: float) -> bool:
         """Say whether the session's time to live has passed."""
         return 0.0 < self.expires_at <= now
+
+
+def is_hidden(hidden: Ranges, number: int) -> bool:
+    """Say whether an event lies in one of the ranges, which are sorted and apart."""
+    place = bisect.bisect_right(hidden, number, key=lambda ends: ends[0])
+    return place > 0 and number <= hidden[place - 1][1]
+
+
+def hide(hidden: Ranges, low: int, high: int) -> Ranges:
+    """Return the ranges with one more; ranges that touch are joined."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted((*hidden, (low, high))):
+        if joined and start <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return tuple(joined)
 
 
 def allowed_states(current: SessionState) -> tuple[SessionState, ...]:
@@ -93,11 +113,11 @@ def check_transition(session: Session, wanted: SessionState) -> None:
 
 def check_open(session: Session, now: float) -> None:
     """Refuse new turns and messages unless the session is active and not expired."""
-    current = "expired" if session.is_expired(now) else session.state
+    if session.is_expired(now):
+        current, allowed = "expired", "active, by update_session with another ttl_s"
+    else:
+        current, allowed = session.state, "active, by restore_session"
     if current != "active":
         raise InvalidTransition(
-            what=f"Session {session.id}",
-            current=current,
-            wanted="a new turn",
-            allowed="active, by restore_session",
+            what=f"Session {session.id}", current=current, wanted="a new turn", allowed=allowed
         )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from holdfast.canonical import digest
-from holdfast.errors import InvalidCursor
+from holdfast.errors import InvalidCursor, UsageError
 from holdfast.journal.journal import Journal
-from holdfast.journal.projection import KeyedRow, RowQuery, Scalar
+from holdfast.journal.projection import KeyedRow, RowQuery, Scalar, check_query
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=msgspec.Struct)
+LONGEST_PAGE = 1000
+_LONGEST_CURSOR = 16 * 1024
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -25,32 +26,49 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     next_cursor: str = ""
 
 
-class _Cursor(msgspec.Struct, frozen=True, array_like=True):
+class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     listing: str
     value: Scalar
     key: str
 
 
 async def fetch_page(
-    journal: Journal, query: RowQuery[Row], cursor: str, make: Callable[[KeyedRow[Row]], T]
-) -> Page[T]:
+    journal: Journal,
+    query: RowQuery[Row],
+    cursor: str,
+    *,
+    keep: Callable[[Row], bool] = lambda row: True,
+) -> Page[Row]:
     """Return the page of a listing that follows a cursor ("" for the first one).
+
+    Rows that `keep` refuses are passed over.
 
     Raises:
         InvalidCursor: the cursor is not one of this listing, with this filter and order.
     """
+    if not 1 <= query.limit <= LONGEST_PAGE:
+        raise UsageError(detail=f"A page holds 1 to {LONGEST_PAGE} items, not {query.limit}.")
+    check_query(query)
     listing = _listing(query)
     if cursor:
-        found = _decode(cursor, listing)
-        query = msgspec.structs.replace(query, after=(found.value, found.key))
-    rows = await journal.rows(msgspec.structs.replace(query, limit=query.limit + 1))
-    shown = rows[: query.limit]
+        query = msgspec.structs.replace(query, after=_decode(cursor, listing, query))
+    found: list[KeyedRow[Row]] = []
+    wanted = limit = query.limit
+    while len(found) <= limit:
+        wanted = limit + 1 - len(found)
+        rows = await journal.rows(msgspec.structs.replace(query, limit=wanted))
+        found += [keyed for keyed in rows if keep(keyed.row)]
+        if len(rows) < wanted:
+            break
+        query = msgspec.structs.replace(query, after=_place(rows[-1], query))
     next_cursor = ""
-    if len(rows) > query.limit:
-        last = shown[-1]
-        value = getattr(last.row, query.order) if query.order else last.key
-        next_cursor = _encode(_Cursor(listing, value, last.key))
-    return Page(items=tuple(make(row) for row in shown), next_cursor=next_cursor)
+    if len(found) > limit:
+        next_cursor = _encode(_Cursor(listing, *_place(found[limit - 1], query)))
+    return Page(items=tuple(keyed.row for keyed in found[:limit]), next_cursor=next_cursor)
+
+
+def _place(last: KeyedRow[Row], query: RowQuery[Row]) -> tuple[Scalar, str]:
+    return getattr(last.row, query.order), last.key
 
 
 def _listing(query: RowQuery[Any]) -> str:
@@ -69,13 +87,23 @@ def _encode(cursor: _Cursor) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
 
 
-def _decode(text: str, listing: str) -> _Cursor:
+def _decode(text: str, listing: str, query: RowQuery[Any]) -> tuple[Scalar, str]:
+    """Return the place that a cursor names; only what `_encode` wrote is taken."""
     shown = text if len(text) <= 80 else f"{text[:77]}..."
+    fields = msgspec.structs.fields(query.projection.row_type)
+    column = next(field.type for field in fields if field.name == query.order)
     try:
+        if len(text) > _LONGEST_CURSOR:
+            raise ValueError("too long")
         padded = text + "=" * (-len(text) % 4)
         found = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Cursor)
-    except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        value = msgspec.convert(found.value, column)
+        if found.listing != listing or _encode(found) != text or _is_huge(value):
+            raise ValueError("not one of this listing")
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidCursor(value=shown) from error
-    if found.listing != listing:
-        raise InvalidCursor(value=shown)
-    return found
+    return value, found.key
+
+
+def _is_huge(value: object) -> bool:
+    return isinstance(value, int) and not -(2**63) <= value < 2**63

@@ -11,7 +11,7 @@ from holdfast.journal.envelope import Event
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import AnyProjection, Projection
 from holdfast.sessions import events as facts
-from holdfast.sessions.model import Session
+from holdfast.sessions.model import Ranges, Session, is_hidden
 
 RunStatus: TypeAlias = Literal["queued", "running", "parked", "completed", "failed", "cancelled"]
 ENDED: tuple[RunStatus, ...] = ("completed", "failed", "cancelled")
@@ -81,13 +81,10 @@ class SessionsTable(Projection[Session]):
                 return replace(row, state="archived", state_reason=reason, time_archived=event.time)
             case facts.SessionRestored(reason=reason):
                 return replace(row, state="active", state_reason=reason, time_archived=0.0)
-            case facts.SessionReverted(to=to, message_count=count):
-                hidden = _merged((*row.hidden, (to + 1, event.session_seq)))
+            case facts.SessionReverted(hidden=hidden, message_count=count):
                 return replace(row, hidden=hidden, message_count=count)
-            case facts.SessionForked():
-                # What the other session spent is not spent again.
-                return replace(row, total_cost=0.0)
-        return row
+        # A fork: what the other session spent is not spent again.
+        return replace(row, total_cost=0.0)
 
 
 def _created(event: Event, payload: facts.SessionCreated) -> Session:
@@ -114,29 +111,34 @@ def _changed(row: Session, changes: facts.SessionChanges) -> Session:
         for name, value in msgspec.structs.asdict(changes).items()
         if value is not msgspec.UNSET
     }
+    if "metadata" in values:
+        values["metadata"] = merge_metadata(row.metadata, values["metadata"])
     return msgspec.structs.replace(row, **values)
 
 
-def _merged(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Join ranges that overlap, so that repeated reverts do not pile up."""
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted(ranges):
-        if joined and low <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
-        else:
-            joined.append((low, high))
-    return tuple(joined)
+def merge_metadata(old: JsonObject, changes: JsonObject) -> JsonObject:
+    """Return metadata with changes applied key by key; `None` removes a key."""
+    return {key: value for key, value in {**old, **changes}.items() if value is not None}
 
 
 class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a message stands in the log; its content is read from there."""
+    """Where a message stands in the log; its content is read from there.
+
+    `updates` and `deletions` are numbers of events; those that a revert hid do not count.
+    """
 
     id: str
     role: str
     session_seq: int
     updates: tuple[int, ...] = ()
+    deletions: tuple[int, ...] = ()
     run_id: str = ""
-    is_deleted: bool = False
+
+    def is_visible(self, hidden: Ranges) -> bool:
+        """Say whether the message belongs to the conversation."""
+        return not is_hidden(hidden, self.session_seq) and all(
+            is_hidden(hidden, number) for number in self.deletions
+        )
 
 
 class MessagesTable(Projection[MessageRow]):
@@ -145,7 +147,7 @@ class MessagesTable(Projection[MessageRow]):
     name = "messages"
     version = 1
     row_type = MessageRow
-    columns = ("session_seq", "is_deleted", "role")
+    columns = ("session_seq", "role")
     indexes = (("session", "session_seq"),)
     kinds = frozenset(
         {facts.MessageCreated.kind, facts.MessagePartUpdated.kind, facts.MessageDeleted.kind}
@@ -171,7 +173,7 @@ class MessagesTable(Projection[MessageRow]):
         if row is None:
             return None
         if isinstance(payload, facts.MessageDeleted):
-            return msgspec.structs.replace(row, is_deleted=True)
+            return msgspec.structs.replace(row, deletions=(*row.deletions, event.session_seq))
         return msgspec.structs.replace(row, updates=(*row.updates, event.session_seq))
 
 
@@ -179,6 +181,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run: exactly one of queued, running (leased), parked, or ended.
 
     `queued_at` is the number of the event that queued it; its message and options are there.
+    `result` comes from the event that ended it, so that content is kept in one place only.
     """
 
     id: str
@@ -190,6 +193,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     place: int = 0
     """The queue's order: urgent runs stand before all others."""
     has_started: bool = False
+    is_cancel_requested: bool = False
+    is_woken: bool = False
+    """Somebody woke it before it had parked."""
+    ended_at: int = 0
     reason: str = ""
     result: JsonObject = msgspec.field(default_factory=dict)
     error: JsonObject = msgspec.field(default_factory=dict)
@@ -209,8 +216,8 @@ class RunsTable(Projection[Run]):
     name = "runs"
     version = 1
     row_type = Run
-    columns = ("id", "session_id", "status", "place", "time_queued")
-    indexes = (("id",), ("status",))
+    columns = ("id", "session_id", "status", "place", "time_queued", "is_cancel_requested")
+    indexes = (("id",), ("session", "status"), ("status",))
     kinds = frozenset(
         {
             facts.RunQueued.kind,
@@ -221,6 +228,7 @@ class RunsTable(Projection[Run]):
             facts.RunCompleted.kind,
             facts.RunFailed.kind,
             facts.RunCancelled.kind,
+            facts.RunCancelRequested.kind,
         }
     )
 
@@ -229,48 +237,60 @@ class RunsTable(Projection[Run]):
         return str(getattr(payload, "run_id", ""))
 
     def apply(self, row: Run | None, event: Event, payload: Payload) -> Run | None:
-        """Fold one fact into the run."""
-        if isinstance(payload, facts.RunQueued):
-            return Run(
-                id=payload.run_id,
-                session_id=event.session_id,
-                status="queued",
-                queued_at=event.session_seq,
-                owner=payload.owner,
-                agent=payload.agent,
-                place=-event.session_seq if payload.is_urgent else event.session_seq,
-                time_queued=event.time,
-            )
+        """Fold one fact into the run; a run exists once, and its end is final."""
         if row is None:
-            return None
+            return _queued(event, payload) if isinstance(payload, facts.RunQueued) else None
+        if row.has_ended:
+            return row
         replace = msgspec.structs.replace
         match payload:
             case facts.RunStarted():
                 return replace(row, status="running", has_started=True, time_started=event.time)
             case facts.RunResumed():
-                return replace(row, status="running", has_started=True)
+                return replace(row, status="running", is_woken=False)
             case facts.RunParked(reason=reason):
                 return replace(row, status="parked", reason=reason)
             case facts.RunWoken(cause=cause, owner=owner):
-                return replace(row, status="queued", reason=cause, owner=owner)
-            case facts.RunCompleted(result=result):
-                return replace(row, status="completed", result=result, time_ended=event.time)
-            case facts.RunFailed(error=error):
-                return replace(row, status="failed", error=error, time_ended=event.time)
-            case facts.RunCancelled(reason=reason):
-                return replace(row, status="cancelled", reason=reason, time_ended=event.time)
-        return row
+                if row.status == "parked":
+                    return replace(row, status="queued", reason=cause, owner=owner)
+                return replace(row, is_woken=True)
+            case facts.RunCancelRequested(reason=reason):
+                if row.has_started:
+                    return replace(row, is_cancel_requested=True, reason=reason)
+        return _ended(row, event, payload)
+
+
+def _ended(row: Run, event: Event, payload: Payload) -> Run:
+    replace = msgspec.structs.replace
+    row = replace(row, time_ended=event.time, ended_at=event.session_seq)
+    match payload:
+        case facts.RunFailed(error=error):
+            return replace(row, status="failed", error=error)
+        case facts.RunCancelled(reason=reason) | facts.RunCancelRequested(reason=reason):
+            return replace(row, status="cancelled", reason=reason)
+    return replace(row, status="completed")
+
+
+def _queued(event: Event, payload: facts.RunQueued) -> Run:
+    return Run(
+        id=payload.run_id,
+        session_id=event.session_id,
+        status="queued",
+        queued_at=event.session_seq,
+        owner=payload.owner,
+        agent=payload.agent,
+        place=-event.session_seq if payload.is_urgent else event.session_seq,
+        time_queued=event.time,
+    )
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something sent to a run under way, not yet consumed; `session_seq` is where it stands."""
+    """A message for a run under way, not yet taken; `session_seq` is where it stands."""
 
     id: str
     session_id: str
     run_id: str
-    kind: Literal["cancel", "steer"]
     session_seq: int
-    reason: str = ""
 
 
 class SignalsTable(Projection[Signal]):
@@ -280,50 +300,22 @@ class SignalsTable(Projection[Signal]):
     version = 1
     row_type = Signal
     columns = ("session_id", "run_id", "session_seq")
-    kinds = frozenset(
-        {
-            facts.RunCancelRequested.kind,
-            facts.RunCompleted.kind,
-            facts.RunFailed.kind,
-            facts.RunCancelled.kind,
-            facts.RunSteered.kind,
-            facts.MessageCreated.kind,
-            facts.SignalMoved.kind,
-        }
-    )
+    kinds = frozenset({facts.RunSteered.kind, facts.MessageCreated.kind, facts.SignalMoved.kind})
 
     def key(self, event: Event, payload: Payload) -> str:
-        """A steering message has its own id; a run can be cancelled once."""
-        match payload:
-            case (
-                facts.RunSteered(signal_id=signal_id)
-                | facts.MessageCreated(signal_id=signal_id)
-                | facts.SignalMoved(signal_id=signal_id)
-            ):
-                return signal_id
-        return f"cancel:{getattr(payload, 'run_id', '')}"
+        """A signal has its own id; most messages come from none."""
+        return str(getattr(payload, "signal_id", ""))
 
     def apply(self, row: Signal | None, event: Event, payload: Payload) -> Signal | None:
         """Keep a new signal; drop a consumed one."""
-        match payload:
-            case facts.RunCancelRequested(run_id=run_id, reason=reason):
-                return Signal(
-                    id=f"cancel:{run_id}",
-                    session_id=event.session_id,
-                    run_id=run_id,
-                    kind="cancel",
-                    session_seq=event.session_seq,
-                    reason=reason,
-                )
-            case facts.RunSteered(signal_id=signal_id, run_id=run_id):
-                return Signal(
-                    id=signal_id,
-                    session_id=event.session_id,
-                    run_id=run_id,
-                    kind="steer",
-                    session_seq=event.session_seq,
-                )
-        return None
+        if not isinstance(payload, facts.RunSteered):
+            return None
+        return Signal(
+            id=payload.signal_id,
+            session_id=event.session_id,
+            run_id=payload.run_id,
+            session_seq=event.session_seq,
+        )
 
 
 SESSIONS = SessionsTable()

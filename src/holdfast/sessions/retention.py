@@ -6,17 +6,21 @@ whole sessions are removed by deletion, which leaves a note in the system chain.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import msgspec
 
-from holdfast.errors import SessionBusy
+from holdfast.errors import NotFound, SessionBusy, UsageError
 from holdfast.journal.envelope import Event
 from holdfast.journal.payloads import known_kinds
 from holdfast.journal.projection import Condition, RowQuery
+from holdfast.sessions import events as facts
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.model import Session
-from holdfast.sessions.projections import MESSAGES, SESSIONS
+from holdfast.sessions.projections import MESSAGES, RUNS, SESSIONS
 
 _PAGE = 500
+_MESSAGES_OF_RUNS = (facts.RunQueued.kind, facts.RunSteered.kind)
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +29,8 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     `message_ttl_s` and `max_messages` remove the content of messages; `event_ttl_s` and
     `max_events` that of every kind of event; `session_ttl_s` removes sessions that nobody
     touched for so long, `max_sessions` the oldest archived ones beyond the number. Sessions
-    whose own time to live has passed are always removed.
+    whose own time to live has passed are always removed. What a run that has not ended
+    still needs is kept.
     """
 
     message_ttl_s: float | None = None
@@ -34,6 +39,18 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: int | None = None
     max_events: int | None = None
     max_sessions: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse limits that nobody can mean, before they remove anything."""
+        for name, limit in msgspec.structs.asdict(self).items():
+            if limit is not None and not limit >= 0:
+                raise UsageError(detail=f"{name} cannot be {limit}.")
+
+    @property
+    def removes_content(self) -> bool:
+        """Whether anything but whole sessions is limited."""
+        limits = (self.message_ttl_s, self.event_ttl_s, self.max_messages, self.max_events)
+        return any(limit is not None for limit in limits)
 
 
 class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,17 +64,16 @@ class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def clean_up(manager: SessionManager, policy: RetentionPolicy) -> RetentionReport:
-    """Remove what the policy no longer wants; safe to repeat and to interrupt."""
+    """Remove what the policy no longer wants; safe to repeat, to interrupt and to run twice."""
     deleted = busy = redacted = 0
     for session in await _doomed(manager, policy):
         try:
-            await manager.delete_session(session.id, reason="retention")
-            deleted += 1
+            deleted += await _delete(manager, session)
         except SessionBusy:
             busy += 1
-    if policy != RetentionPolicy(
-        session_ttl_s=policy.session_ttl_s, max_sessions=policy.max_sessions
-    ):
+        except NotFound:
+            continue
+    if policy.removes_content:
         for session in await _sessions(manager):
             redacted += await _redact_old(manager, session, policy)
     freed = await manager.journal.store.collect()
@@ -95,52 +111,77 @@ async def _doomed(manager: SessionManager, policy: RetentionPolicy) -> list[Sess
     return list(doomed.values())
 
 
+async def _delete(manager: SessionManager, session: Session) -> int:
+    """Delete a session, unless somebody has used it since it was found."""
+    async with manager.writing(session.id, wait_s=0) as hold:
+        if await manager.get_session(session.id) != session:
+            return 0
+        await manager.delete_held(hold, session.id, "retention")
+    return 1
+
+
 async def _redact_old(manager: SessionManager, session: Session, policy: RetentionPolicy) -> int:
     """Redact what is too old or too much in one session."""
+    heads = await manager.journal.store.heads(session.id)
+    last = max([head.session_seq for head in heads], default=0)
+    first_event = 0 if policy.max_events is None else last - policy.max_events + 1
+    kept = await _newest_messages(manager, session, policy.max_messages)
     now = manager.journal.clock.now()
-    head = await manager.journal.head(session.id)
-    if head is None:
-        return 0
-    keep_messages_from = await _first_kept_message(manager, session, policy.max_messages)
-    keep_events_from = 0 if policy.max_events is None else head.session_seq - policy.max_events + 1
     wanted: list[int] = []
-    after = 0
-    while page := await manager.journal.read(
-        session.id, after=after, limit=_PAGE, kinds=_kinds_with_content()
-    ):
-        after = page[-1].session_seq
-        for event in page:
-            is_message = event.kind.startswith("message.")
-            too_many = event.session_seq < keep_events_from or (
-                is_message and event.session_seq < keep_messages_from
-            )
-            if not event.is_redacted and (too_many or _too_old(event, now, policy)):
-                wanted.append(event.session_seq)
+    async for event in _with_content(manager, session):
+        limits = [policy.event_ttl_s]
+        is_too_much = event.session_seq < first_event
+        if event.kind.startswith("message.") or event.kind in _MESSAGES_OF_RUNS:
+            limits.append(policy.message_ttl_s)
+            is_too_much = is_too_much or (kept is not None and _message_id(event) not in kept)
+        is_too_old = any(limit is not None and event.time <= now - limit for limit in limits)
+        if is_too_much or is_too_old:
+            wanted.append(event.session_seq)
     return await manager.journal.redact(session.id, wanted, reason="retention") if wanted else 0
 
 
-def _too_old(event: Event, now: float, policy: RetentionPolicy) -> bool:
-    limits = [policy.event_ttl_s]
-    if event.kind.startswith("message."):
-        limits.append(policy.message_ttl_s)
-    return any(limit is not None and event.time <= now - limit for limit in limits)
+async def _with_content(manager: SessionManager, session: Session) -> AsyncIterator[Event]:
+    """Yield the events that hold content, without what unfinished runs still need."""
+    kinds = frozenset(kind for kind, cls in known_kinds().items() if cls.has_content)
+    after = 0
+    while page := await manager.journal.read(session.id, after=after, limit=_PAGE, kinds=kinds):
+        after = page[-1].session_seq
+        for event in page:
+            if not event.is_redacted and not await _is_needed(manager, event):
+                yield event
 
 
-def _kinds_with_content() -> frozenset[str]:
-    return frozenset(kind for kind, cls in known_kinds().items() if cls.has_content)
+async def _is_needed(manager: SessionManager, event: Event) -> bool:
+    if event.kind not in _MESSAGES_OF_RUNS:
+        return False
+    run_id: str = getattr(event.decode(), "run_id", "")
+    run = await manager.journal.row(RUNS, event.session_id, run_id)
+    return run is not None and not run.has_ended
 
 
-async def _first_kept_message(
-    manager: SessionManager, session: Session, max_messages: int | None
-) -> int:
-    if max_messages is None:
-        return 0
+def _message_id(event: Event) -> str:
+    value = event.decode()
+    if isinstance(value, facts.MessagePartUpdated):
+        return value.message_id
+    message = getattr(value, "message", None)
+    return message.id if message is not None else ""
+
+
+async def _newest_messages(
+    manager: SessionManager, session: Session, count: int | None
+) -> set[str] | None:
+    """Return the ids of the newest messages, `None` when all may stay."""
+    if count is None:
+        return None
+    ids: set[str] = set()
     query = RowQuery(
         projection=MESSAGES,
         session_id=session.id,
         order="session_seq",
         descending=True,
-        limit=max_messages,
+        limit=_PAGE,
     )
-    newest = await manager.journal.rows(query)
-    return newest[-1].row.session_seq if len(newest) == max_messages else 0
+    while len(ids) < count and (page := await manager.journal.rows(query)):
+        ids.update(keyed.key for keyed in page[: count - len(ids)])
+        query = msgspec.structs.replace(query, after=(page[-1].row.session_seq, page[-1].key))
+    return ids

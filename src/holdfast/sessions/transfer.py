@@ -2,7 +2,8 @@
 
 The file is JSON lines: a header, then one line per event with its payload byte for byte, so
 that the hash chain holds in the store that imports it. An import is checked as a whole
-before anything is changed; the file is taken for hostile until then.
+before anything is changed; the file is taken for hostile until then. Only what an export
+would write is accepted, to the byte: there is one way to write a session down.
 """
 
 from __future__ import annotations
@@ -13,20 +14,27 @@ from typing import IO
 
 import msgspec
 
+from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, InvalidImport
 from holdfast.ids import is_id
 from holdfast.journal.audit import check_chain
 from holdfast.journal.envelope import SYSTEM_SESSION, Event
 from holdfast.journal.journal import Journal
 from holdfast.journal.payloads import known_kinds
-from holdfast.sessions.events import SessionCreated
+from holdfast.messages import Message
+from holdfast.sessions.events import MessageCreated, SessionCreated
 
 FORMAT = "holdfast-session"
 LARGEST_FILE = 2 * 1024**3
 LARGEST_LINE = 128 * 1024**2
+_LARGEST_HEADER = 4096
 _PAGE = 200
 _KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,4}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _LARGEST_NUMBER = 2**62
+_LATEST_TIME = 1e11
+_ID_FIELDS = ("run_id", "message_id", "signal_id")
+_LONGEST_TEXT = 1000
 
 
 class ExportHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,8 +76,7 @@ async def export_lines(journal: Journal, session_id: str) -> AsyncIterator[bytes
 
     Events that are appended meanwhile are left out; the export ends where the header says.
     """
-    head = await journal.head(session_id)
-    assert head is not None, "the caller has looked the session up"
+    [head] = await journal.store.heads(session_id)
     header = ExportHeader(
         format=FORMAT,
         version=1,
@@ -80,10 +87,10 @@ async def export_lines(journal: Journal, session_id: str) -> AsyncIterator[bytes
     yield msgspec.json.encode(header) + b"\n"
     after = 0
     while after < head.session_seq:
-        for event in await journal.read(session_id, after=after, limit=_PAGE):
+        limit = min(_PAGE, head.session_seq - after)
+        for event in await journal.read(session_id, after=after, limit=limit):
             after = event.session_seq
-            if after <= head.session_seq:
-                yield msgspec.json.encode(_exported(event)) + b"\n"
+            yield msgspec.json.encode(_exported(event)) + b"\n"
 
 
 def parse_export(source: IO[bytes]) -> list[Event]:
@@ -92,13 +99,11 @@ def parse_export(source: IO[bytes]) -> list[Event]:
     Raises:
         InvalidImport: it is no export, is damaged, cut short, or was changed.
     """
-    lines = _lines(source)
-    header = _parse_header(next(lines, b""))
-    events = [_parse_event(line, number, header) for number, line in enumerate(lines, 1)]
+    header = _parse_header(source.readline(_LARGEST_HEADER))
+    events = [_parse_event(line, number, header) for number, line in enumerate(_lines(source), 1)]
     if len(events) != header.events or not events:
         raise InvalidImport(detail=f"{len(events)} of {header.events} events are there")
-    if events[0].kind != SessionCreated.kind:
-        raise InvalidImport(detail=f"it begins with {events[0].kind}")
+    _check_story(events)
     findings = check_chain(events)
     if findings:
         first = findings[0]
@@ -124,6 +129,8 @@ def _parse_header(line: bytes) -> ExportHeader:
         header = _header_decoder.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidImport(detail="its first line is no header of an export") from error
+    if msgspec.json.encode(header) + b"\n" != line:
+        raise InvalidImport(detail="its first line is not as an export writes it")
     if header.format != FORMAT or header.version != 1:
         raise InvalidImport(detail=f"it is {header.format!r} version {header.version}")
     if not is_id(header.session_id) or header.session_id == SYSTEM_SESSION:
@@ -136,6 +143,8 @@ def _parse_event(line: bytes, number: int, header: ExportHeader) -> Event:
         found = _event_decoder.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidImport(detail=f"line {number + 1} is no event ({error})") from error
+    if msgspec.json.encode(found) + b"\n" != line:
+        raise InvalidImport(detail=f"line {number + 1} is not as an export writes it")
     event = Event(
         seq=0,
         session_id=header.session_id,
@@ -162,13 +171,49 @@ def _check_event(event: Event, number: int) -> None:
         raise InvalidImport(detail=f"event {number} is missing")
     if not _KIND.fullmatch(event.kind) or len(event.kind) > 80:
         raise InvalidImport(detail=f"event {number} has no kind that Holdfast makes")
-    if not (1 <= event.version < 10_000 and 0 <= event.epoch < _LARGEST_NUMBER):
+    is_plausible = (
+        1 <= event.version < 10_000
+        and 0 <= event.epoch < _LARGEST_NUMBER
+        and 0 <= event.time < _LATEST_TIME
+    )
+    if not is_plausible:
         raise InvalidImport(detail=f"event {number} has numbers that Holdfast never makes")
-    if event.kind in known_kinds():
+    if not _DIGEST.fullmatch(event.payload_digest):
+        raise InvalidImport(detail=f"event {number} has no digest that Holdfast makes")
+    texts = (event.agent_path, event.correlation_id, event.causation_id)
+    if any(len(text) > _LONGEST_TEXT for text in texts) or not _is_name(event.run_id):
+        raise InvalidImport(detail=f"event {number} has an origin that Holdfast never makes")
+
+
+def _check_story(events: list[Event]) -> None:
+    """Refuse facts that cannot be read, are in the wrong place, or name things by no id."""
+    known, messages = known_kinds(), set()
+    for event in events:
+        number = event.session_seq
+        if (event.kind == SessionCreated.kind) != (number == 1):
+            raise InvalidImport(detail=f"event {number} is {event.kind}")
         try:
-            event.decode()
-        except HoldfastError as error:
-            raise InvalidImport(detail=f"event {number}: {error}") from error
+            value = event.decode() if event.kind in known else _decode_unknown(event)
+        except (HoldfastError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InvalidImport(detail=f"event {number} cannot be read: {error}") from error
+        names = [getattr(value, name, "") for name in _ID_FIELDS]
+        message = getattr(value, "message", None)
+        if isinstance(message, Message):
+            names.append(message.id or "?")
+        if not all(_is_name(name) for name in names):
+            raise InvalidImport(detail=f"event {number} holds an id that Holdfast never makes")
+        if isinstance(value, MessageCreated):
+            if value.message.id in messages:
+                raise InvalidImport(detail=f"event {number} repeats a message")
+            messages.add(value.message.id)
+
+
+def _decode_unknown(event: Event) -> JsonObject:
+    return msgspec.json.decode(event.payload, type=JsonObject)
+
+
+def _is_name(value: object) -> bool:
+    return value == "" or is_id(value)
 
 
 def _exported(event: Event) -> ExportedEvent:

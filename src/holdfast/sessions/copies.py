@@ -1,0 +1,37 @@
+"""Copies of events, for sessions that begin with what another one has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.journal.envelope import Draft, Event, Origin, payload_digest
+from holdfast.journal.journal import Journal
+from holdfast.journal.payloads import Payload, known_kinds
+from holdfast.sessions.events import EventOmitted
+
+
+def copied(journal: Journal, event: Event, *, is_kept: Callable[[type[Payload]], bool]) -> Draft:
+    """Return an event as a draft for another chain: same time, same origin, same bytes.
+
+    What is not kept is replaced by a fact that says so. Kinds that nobody here knows are kept.
+    """
+    kind = known_kinds().get(event.kind, Payload)
+    if not is_kept(kind):
+        omitted = journal.draft(EventOmitted(omitted=event.kind))
+        return msgspec.structs.replace(omitted, time=event.time)
+    return Draft(
+        kind=event.kind,
+        version=event.version,
+        time=event.time,
+        origin=Origin(
+            run_id=event.run_id,
+            agent_path=event.agent_path,
+            correlation_id=event.correlation_id,
+            causation_id=event.causation_id,
+        ),
+        payload=event.payload,
+        payload_digest=payload_digest(event.payload),
+        value=Payload() if kind is Payload else event.decode(),
+    )

@@ -1,0 +1,512 @@
+"""The turn queue: one run at a time per session, in order, across processes and crashes.
+
+A run is put into the queue as a fact that anyone may append. Whoever holds the session's
+lease executes the queue: first what was interrupted, then run after run. A run is executed
+by the process that submitted it, or by any other once that process is gone; inside a process
+by the task that waits for it with `run`, or by one that takes whatever comes with `drain`.
+
+What others may append at any moment (a cancellation, a steering message) is never overlooked:
+facts that depend on it are appended only if nothing else was appended since it was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import (
+    AlreadyExists,
+    HoldfastError,
+    LeaseLost,
+    NotFound,
+    SessionBusy,
+    StaleWriter,
+    StorageError,
+    UsageError,
+)
+from holdfast.ids import check_id, new_id
+from holdfast.journal.envelope import Origin
+from holdfast.journal.journal import Journal
+from holdfast.journal.payloads import Payload
+from holdfast.journal.projection import Condition, RowQuery
+from holdfast.messages import Message
+from holdfast.sessions import events as facts
+from holdfast.sessions.leases import Lease, LeaseKeeper
+from holdfast.sessions.manager import SessionManager
+from holdfast.sessions.messages import stored
+from holdfast.sessions.model import check_open
+from holdfast.sessions.projections import RUNS, Run
+from holdfast.sessions.turns import (
+    Cancelled,
+    Completed,
+    Failed,
+    Handler,
+    Outcome,
+    Parked,
+    Turn,
+)
+
+_LOOK_FOR_SIGNALS_S = 0.2
+_LOOK_FOR_LEASE_S = 0.5
+_STOPPED_WAITING = "the caller stopped waiting"
+_Choice: TypeAlias = Callable[[Run], bool]
+
+
+class TurnQueue:
+    """Submits, executes, cancels and steers runs."""
+
+    def __init__(self, manager: SessionManager, keeper: LeaseKeeper) -> None:
+        """Work on the manager's sessions; the keeper stands for this process."""
+        self._manager = manager
+        self._journal: Journal = manager.journal
+        self._keeper = keeper
+        self._active: dict[str, Turn] = {}
+        self._claimed: dict[str, asyncio.Event] = {}
+        self._watcher: asyncio.Task[None] | None = None
+        self._left_over: set[asyncio.Task[Run]] = set()
+
+    # --- from outside -----------------------------------------------------------------
+
+    async def submit(
+        self,
+        session_id: str,
+        message: Message | None = None,
+        *,
+        on_busy: facts.OnBusy = "queue",
+        agent: str = "",
+        options: JsonObject | None = None,
+        run_id: str = "",
+        is_for_anyone: bool = False,
+    ) -> Run:
+        """Put a turn into the session's queue and return its run.
+
+        While another run is under way, `queue` waits behind it, `reject` raises, `interrupt`
+        ends it and goes first, and `steer` hands the message to it (and returns that run).
+        `is_for_anyone` lets any process execute the run, not only this one.
+
+        A `run_id` of one's own makes the call safe to repeat: the run exists once. Follow up
+        with `run` or `drain`: turns behind this one wait for it.
+
+        Raises:
+            SessionBusy: the session is busy and `on_busy` is `reject`.
+            InvalidTransition: the session is not active.
+            AlreadyExists: another session has a run with this `run_id`.
+        """
+        if on_busy not in facts.ON_BUSY:
+            raise UsageError(detail=f"on_busy is one of {', '.join(facts.ON_BUSY)}.")
+        session_id = (await self._manager.get_session(session_id)).id
+        self._keeper.show_presence()
+        queued = facts.RunQueued(
+            run_id=check_id(run_id, "run") if run_id else new_id("run"),
+            owner="" if is_for_anyone else self._keeper.owner,
+            message=stored(message) if message else None,
+            agent=agent,
+            is_urgent=on_busy == "interrupt",
+            options=options or {},
+        )
+        try:
+            return await self._put(session_id, queued, message, on_busy, is_known=bool(run_id))
+        except asyncio.CancelledError:
+            await _finish(self._abandon(queued.run_id))
+            raise
+
+    async def _put(
+        self,
+        session_id: str,
+        queued: facts.RunQueued,
+        message: Message | None,
+        on_busy: facts.OnBusy,
+        *,
+        is_known: bool,
+    ) -> Run:
+        while True:
+            session = await self._manager.get_session(session_id)
+            check_open(session, self._journal.clock.now())
+            seq = await self._manager.last_number(session_id)
+            known = await self.find(queued.run_id) if is_known else None
+            if known is not None and known.session_id != session_id:
+                raise AlreadyExists(kind="run", value=queued.run_id)
+            if known is not None:
+                return known
+            current = await self._unfinished(session_id)
+            if current and on_busy == "reject":
+                raise SessionBusy(session_id=session_id)
+            try:
+                if on_busy == "steer" and current and current[0].status == "running" and message:
+                    await self._steer(current[0], message, after=seq)
+                    return current[0]
+                # A plain turn depends on nothing that others may have appended.
+                after = None if on_busy == "queue" and not is_known else seq
+                origin = Origin(run_id=queued.run_id)
+                await self._journal.append(session_id, [queued], origin=origin, after=after)
+                break
+            except StaleWriter:
+                continue
+        if on_busy == "interrupt":
+            for run in current:
+                if run.has_started:
+                    await self.cancel(run.id, reason=f"interrupted by {queued.run_id}")
+        return await self.get(queued.run_id)
+
+    async def run(self, run_id: str, handler: Handler) -> Run:
+        """Make sure that a run is executed, here or elsewhere, and return it when it rests.
+
+        It rests when it has ended or is parked. Calling this again for a run that was
+        interrupted resumes it; for one that has ended, it returns at once. The handler is
+        first given what stands before it and was left behind by processes that are gone.
+
+        A caller that is cancelled takes its run with it: the run ends as cancelled.
+
+        Raises:
+            InvalidTransition: the session is no longer active.
+        """
+        return await self._see_to(run_id, handler, is_awaited=True)
+
+    async def drain(self, session_id: str, handler: Handler) -> int:
+        """Execute what waits in a session's queue and return how many runs were executed.
+
+        Returns 0 when somebody else holds the session or nothing is for this process. A
+        run that is under way when the caller is cancelled stays interrupted, to be resumed.
+        """
+        executed = 0
+        while await self._step(session_id, handler, lambda run: run.id not in self._claimed):
+            executed += 1
+        return executed
+
+    async def cancel(self, run_id: str, *, reason: str = "") -> Run:
+        """Ask for a run to end; one that is not under way ends at once.
+
+        A run that has ended already is returned as it is.
+        """
+        run = await self.get(run_id)
+        if run.has_ended:
+            return run
+        request = facts.RunCancelRequested(run_id=run_id, reason=reason)
+        await self._journal.append(run.session_id, [request], origin=Origin(run_id=run_id))
+        turn = self._active.get(run_id)
+        if turn is not None:
+            turn.cancel_reason = reason
+            turn.cancelled.set()
+        else:
+            await self._end_idle(run_id)
+        return await self.get(run_id)
+
+    async def wake(self, run_id: str, *, cause: str, is_for_anyone: bool = False) -> Run:
+        """Put a parked run back into the queue; one that is about to park will not rest.
+
+        A run that is queued or has ended is returned as it is. `is_for_anyone` lets any
+        process execute it, not only this one.
+        """
+        run = await self.get(run_id)
+        if run.status in ("parked", "running"):
+            owner = "" if is_for_anyone else self._keeper.owner
+            self._keeper.show_presence()
+            fact = facts.RunWoken(run_id=run_id, cause=cause, owner=owner)
+            await self._journal.append(run.session_id, [fact], origin=Origin(run_id=run_id))
+        return await self.get(run_id)
+
+    async def get(self, run_id: str) -> Run:
+        """Return a run.
+
+        Raises:
+            NotFound: there is none.
+        """
+        run = await self.find(check_id(run_id, "run"))
+        if run is None:
+            raise NotFound(kind="run", value=run_id)
+        return run
+
+    async def find(self, run_id: str) -> Run | None:
+        """Return a run, `None` when there is none."""
+        query = RowQuery(projection=RUNS, where=(Condition("id", "=", run_id),), limit=1)
+        found = await self._journal.rows(query)
+        if not found:
+            return None
+        run = found[0].row
+        if run.status == "completed":
+            [event] = await self._journal.store.read(run.session_id, seqs=[run.ended_at])
+            run = msgspec.structs.replace(run, result=event.expect(facts.RunCompleted).result)
+        return run
+
+    async def close(self) -> None:
+        """Stop looking for signals, and leave what waits to others."""
+        tasks: set[asyncio.Task[Any]] = {*self._left_over}
+        if self._watcher is not None:
+            tasks.add(self._watcher)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._watcher = None
+
+    # --- inside -----------------------------------------------------------------------
+
+    async def _steer(self, run: Run, message: Message, *, after: int) -> None:
+        fact = facts.RunSteered(signal_id=new_id("sig"), run_id=run.id, message=stored(message))
+        origin = Origin(run_id=run.id)
+        await self._journal.append(run.session_id, [fact], origin=origin, after=after)
+
+    async def _unfinished(self, session_id: str) -> list[Run]:
+        """Return what waits or is under way, in the order in which it is executed."""
+        query = RowQuery(
+            projection=RUNS,
+            session_id=session_id,
+            where=(Condition("status", "in", ("running", "parked", "queued")),),
+            order="place",
+            limit=1000,
+        )
+        waiting = [keyed.row for keyed in await self._journal.rows(query)]
+        return sorted(waiting, key=lambda run: not run.has_started)
+
+    async def _next(self, session_id: str, is_ours: _Choice) -> Run | None:
+        """Return the run that should be executed now, if that is for this task to do.
+
+        What was interrupted comes first; a parked run holds up the queue, because its turn
+        is not over; a run of another living process, or of another task, is left to them.
+        """
+        waiting = await self._unfinished(session_id)
+        if not waiting or waiting[0].status == "parked" or not is_ours(waiting[0]):
+            return None
+        first = waiting[0]
+        if first.status == "running" or first.owner in ("", self._keeper.owner):
+            return first
+        return None if await self._journal.store.is_alive(first.owner) else first
+
+    async def _see_to(self, run_id: str, handler: Handler, *, is_awaited: bool) -> Run:
+        """Wait until a run rests; execute it, and what others left behind before it."""
+        claim: asyncio.Event | None = None
+
+        def is_ours(run: Run) -> bool:
+            if run.id in self._claimed:
+                return run.id == run_id and claim is not None
+            return run.status == "running" or run.owner != self._keeper.owner
+
+        try:
+            while True:
+                if run_id not in self._claimed:
+                    self._claimed[run_id] = claim = asyncio.Event()
+                run = await self.get(run_id)
+                if run.has_ended or run.status == "parked":
+                    return run
+                seq = await self._journal.last_seq()
+                if not await self._step(run.session_id, handler, is_ours):
+                    await self._wait_for_others(run, seq)
+        except asyncio.CancelledError:
+            if is_awaited and claim is not None:
+                await _finish(self._abandon(run_id))
+            raise
+        finally:
+            if claim is not None:
+                del self._claimed[run_id]
+                claim.set()
+
+    async def _wait_for_others(self, run: Run, seq: int) -> None:
+        """Wait until the run before this one rests; of others, until something happens."""
+        waiting = [each.id for each in await self._unfinished(run.session_id)]
+        before = waiting[: waiting.index(run.id)] if run.id in waiting else []
+        claims = [self._claimed[run_id] for run_id in before if run_id in self._claimed]
+        if not claims:
+            await self._journal.store.changed(seq, _LOOK_FOR_LEASE_S)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(claims[-1].wait(), _LOOK_FOR_LEASE_S)
+
+    async def _step(self, session_id: str, handler: Handler, is_ours: _Choice) -> bool:
+        """Execute the next run, if it is for this task; says whether one was executed."""
+        if await self._next(session_id, is_ours) is None:
+            return False
+        check_open(await self._manager.get_session(session_id), self._journal.clock.now())
+        lease = await self._keeper.acquire(session_id)
+        if lease is None:
+            return False
+        try:
+            run = await self._next(session_id, is_ours)
+            if run is None:
+                return False
+            turn = await self._begin(run, lease)
+            if turn is not None:
+                await self._execute(turn, handler)
+            return True
+        except LeaseLost:
+            # Another process has taken over and goes on from what is stored.
+            return False
+        finally:
+            await self._keeper.release(lease)
+
+    async def _begin(self, run: Run, lease: Lease) -> Turn | None:
+        """Note that the run is under way; `None` when it was cancelled meanwhile."""
+        turn = await self._turn(run, lease)
+        while True:
+            seq = await self._manager.last_number(run.session_id)
+            run = await self.get(run.id)
+            if run.has_ended:
+                return None
+            if run.is_cancel_requested:
+                turn.cancel_reason = run.reason
+                turn.cancelled.set()
+                return turn
+            begin: Payload = facts.RunStarted(run_id=run.id)
+            if run.has_started:
+                cause = run.reason if run.status == "queued" else "interrupted"
+                begin = facts.RunResumed(run_id=run.id, cause=cause)
+            try:
+                await turn.append(begin, after=seq)
+            except StaleWriter:
+                continue
+            return turn
+
+    async def _turn(self, run: Run, lease: Lease) -> Turn:
+        [queued] = await self._journal.store.read(run.session_id, seqs=[run.queued_at])
+        return Turn(self._manager, run, lease, queued.expect(facts.RunQueued))
+
+    async def _execute(self, turn: Turn, handler: Handler) -> None:
+        """Call the handler, note the outcome, and see to steering that came too late."""
+        self._active[turn.run.id] = turn
+        self._watch()
+        try:
+            outcome: Outcome = Cancelled()
+            if not turn.cancelled.is_set():
+                outcome = await self._outcome(turn, handler)
+            for run_id in await self._end(turn, outcome):
+                self._continue_later(run_id, handler)
+        finally:
+            del self._active[turn.run.id]
+
+    async def _outcome(self, turn: Turn, handler: Handler) -> Outcome:
+        try:
+            outcome: object = await handler(turn)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return Cancelled(reason="a task inside the handler was cancelled")
+        except HoldfastError as error:
+            if isinstance(error, LeaseLost) and await turn.is_lost():
+                raise
+            return Failed(error=error.to_dict())
+        except Exception as error:  # noqa: BLE001 - the turn is where a failure becomes a fact
+            return _failed(f"{type(error).__name__}: {error}")
+        if isinstance(outcome, Completed | Parked | Cancelled | Failed):
+            return outcome
+        return _failed(f"the handler returned {type(outcome).__name__}, which is no outcome")
+
+    async def _end(self, turn: Turn, outcome: Outcome) -> list[str]:
+        """Note how a run ended or that it rests.
+
+        Steering messages that nobody took become turns of their own: none is lost. Their runs
+        are returned.
+        """
+        while True:
+            seq = await self._manager.last_number(turn.session_id)
+            run = await self.get(turn.run.id)
+            if isinstance(outcome, Parked) and run.is_cancel_requested:
+                outcome = Cancelled(reason=run.reason)
+            facts_of_end = _end_facts(turn, run, outcome)
+            moved = [] if isinstance(outcome, Parked) else await self._late_steering(turn)
+            try:
+                await turn.append(*facts_of_end, *moved, after=seq)
+                return [fact.run_id for fact in moved if isinstance(fact, facts.RunQueued)]
+            except StaleWriter:
+                continue
+            except UsageError as error:
+                outcome = _failed(f"the outcome cannot be stored: {error}")
+
+    async def _late_steering(self, turn: Turn) -> list[Payload]:
+        moved: list[Payload] = []
+        for sent in await turn.steering():
+            if sent.message is None:
+                # Its content was removed meanwhile; there is nothing left to answer.
+                moved.append(facts.SignalMoved(signal_id=sent.signal_id))
+                continue
+            queued = facts.RunQueued(
+                run_id=new_id("run"),
+                owner=self._keeper.owner,
+                message=sent.message,
+                agent=turn.request.agent,
+                options=turn.request.options,
+            )
+            moved += [facts.SignalMoved(signal_id=sent.signal_id, run_id=queued.run_id), queued]
+        return moved
+
+    async def _end_idle(self, run_id: str) -> None:
+        """End a run that nobody is executing."""
+        run = await self.get(run_id)
+        lease = None if run.has_ended else await self._keeper.acquire(run.session_id)
+        if lease is None:
+            return
+        try:
+            run = await self.get(run_id)
+            if not run.has_ended:
+                await self._end(await self._turn(run, lease), Cancelled(reason=run.reason))
+        finally:
+            await self._keeper.release(lease)
+
+    async def _abandon(self, run_id: str) -> None:
+        """End a run of this process, because nobody waits for it any more."""
+        run = await self.find(run_id)
+        if run is not None and run.owner == self._keeper.owner and run.status != "parked":
+            await self.cancel(run_id, reason=_STOPPED_WAITING)
+
+    def _continue_later(self, run_id: str, handler: Handler) -> None:
+        """Execute a turn that came from late steering: nobody waits for it."""
+        task = asyncio.create_task(self._see_to(run_id, handler, is_awaited=False))
+        self._left_over.add(task)
+        task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[Run]) -> None:
+        self._left_over.discard(task)
+        if not task.cancelled():
+            # Whatever went wrong: the run still waits in the queue for the next who comes.
+            task.exception()
+
+    def _watch(self) -> None:
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._look_for_cancellation())
+
+    async def _look_for_cancellation(self) -> None:
+        """Notice what other processes ask of runs that are executed here."""
+        wanted = (Condition("status", "=", "running"), Condition("is_cancel_requested", "=", True))
+        query = RowQuery(projection=RUNS, where=wanted, limit=1000)
+        while self._active:
+            with contextlib.suppress(StorageError):
+                for keyed in await self._journal.rows(query):
+                    turn = self._active.get(keyed.row.id)
+                    if turn is not None:
+                        turn.cancel_reason = keyed.row.reason
+                        turn.cancelled.set()
+            await asyncio.sleep(_LOOK_FOR_SIGNALS_S)
+
+
+def _end_facts(turn: Turn, run: Run, outcome: Outcome) -> list[Payload]:
+    match outcome:
+        case Completed(result=result):
+            return [facts.RunCompleted(run_id=run.id, result=result)]
+        case Failed(error=error):
+            return [facts.RunFailed(run_id=run.id, error=error)]
+        case Cancelled(reason=reason):
+            return [facts.RunCancelled(run_id=run.id, reason=reason or turn.cancel_reason)]
+    parked = facts.RunParked(run_id=run.id, reason=outcome.reason)
+    woken = facts.RunWoken(run_id=run.id, cause="woken before it parked", owner=run.owner)
+    return [parked, woken] if run.is_woken else [parked]
+
+
+def _failed(detail: str) -> Failed:
+    plain = detail.encode(errors="backslashreplace").decode()
+    return Failed(error=HoldfastError(detail=plain).to_dict())
+
+
+async def _finish(work: Coroutine[Any, Any, object]) -> None:
+    """Do something to its end, also when the caller is cancelled again meanwhile.
+
+    Failing is allowed: a cancelled caller cannot be told, and what is stored stays true.
+    """
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    with contextlib.suppress(HoldfastError):
+        task.result()

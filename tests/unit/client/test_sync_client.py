@@ -1,0 +1,284 @@
+"""Client: the same as AsyncClient, for code that cannot wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncClient, Client
+from holdfast.errors import NotFound, StorageReadOnly, UsageError, WouldDeadlock
+from holdfast.sync import _new_loop
+
+WAIT_S = 20
+HANDS_OUT_ASYNC_OBJECTS = {"journal", "turns", "session_manager"}
+
+
+def public(cls: type) -> dict[str, Any]:
+    return {
+        name: member
+        for name, member in inspect.getmembers(cls, callable)
+        if not name.startswith("_")
+    }
+
+
+def test_every_method_of_the_async_client_is_there_with_the_same_signature() -> None:
+    asynchronous, blocking = public(AsyncClient), public(Client)
+    assert set(asynchronous) - set(blocking) == HANDS_OUT_ASYNC_OBJECTS
+    assert set(blocking) - set(asynchronous) == set()
+    for name, member in blocking.items():
+        assert not inspect.iscoroutinefunction(member)
+        ours, theirs = inspect.signature(member), inspect.signature(asynchronous[name])
+        assert ours.parameters == theirs.parameters, name
+        assert member.__doc__, name
+    assert inspect.signature(Client).parameters == inspect.signature(AsyncClient).parameters
+
+
+def test_a_conversation_without_await(blocking: Client, tmp_path: Path) -> None:
+    session = blocking.create_session("Math Help")
+    message = blocking.add_message(session.id, "user", "What is 15 times 23?")
+    assert blocking.get_message(session.id, message.id) == message
+    assert blocking.list_messages(session.id).items == (message,)
+    lines = list(blocking.session_lines(session.id))
+    assert blocking.export_session(session.id, tmp_path / "x.jsonl") == 2
+    assert b"".join(lines) == (tmp_path / "x.jsonl").read_bytes()
+    with pytest.raises(NotFound):
+        blocking.get_session("ses_none")
+    with pytest.raises(NotFound):
+        list(blocking.session_lines("ses_none"))
+
+
+def test_a_client_without_arguments_uses_the_standard_place(home: Path) -> None:
+    with Client() as client:
+        client.create_session("Here")
+    assert [file.name for file in home.rglob("journal.db")] == ["journal.db"]
+
+
+def test_a_place_that_cannot_be_written_is_named() -> None:
+    with Client("/proc/nonexistent/state") as client, pytest.raises(StorageReadOnly):
+        client.create_session("Nowhere")
+
+
+def test_two_places_are_refused(state: Path) -> None:
+    with pytest.raises(UsageError):
+        Client(state, storage_path=state)
+
+
+async def test_it_works_inside_a_running_loop(state: Path) -> None:
+    with Client(state) as client:
+        session = client.create_session("From inside")
+        assert client.get_session(session.id) == session
+        events = client.watch(after=0)
+        assert next(events).kind == "session.created"
+        events.close()
+
+
+def on_the_loop(client: Client, call: Callable[[], object]) -> BaseException | None:
+    """Call something on the client's own loop, as a callback would."""
+
+    async def inside() -> BaseException | None:
+        try:
+            call()
+        except BaseException as error:
+            return error
+        return None
+
+    return client._portal.call("test", inside())
+
+
+def test_a_call_from_its_own_loop_is_refused(blocking: Client) -> None:
+    session = blocking.create_session("Deadlock")
+    calls: list[Callable[[], object]] = [
+        blocking.list_sessions,
+        lambda: blocking.get_session(session.id),
+        lambda: next(blocking.watch()),
+        blocking.close,
+    ]
+    for call in calls:
+        error = on_the_loop(blocking, call)
+        assert isinstance(error, WouldDeadlock)
+        assert error.code == "client.would_deadlock"
+    assert blocking.get_session(session.id) == session
+
+
+def test_a_closed_client_says_so(state: Path) -> None:
+    client = Client(state)
+    session = client.create_session("Once")
+    left_open = client.watch(after=0)
+    next(left_open)
+    client.close()
+    client.close()
+    with pytest.raises(UsageError):
+        client.get_session(session.id)
+    with pytest.raises(UsageError):
+        next(left_open)
+    with pytest.raises(UsageError):
+        next(client.session_lines(session.id))
+
+
+def test_closing_wakes_whoever_still_waits(state: Path) -> None:
+    client = Client(state)
+    client.create_session("Waiting")
+    waiting = threading.Event()
+
+    def wait_forever() -> BaseException | None:
+        events = client.watch(after=0)
+        next(events)
+        waiting.set()
+        try:
+            next(events)
+        except BaseException as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(wait_forever)
+        assert waiting.wait(WAIT_S)
+        client.close()
+        assert ended.result(WAIT_S) is not None
+
+
+def test_work_that_outlives_the_client_is_told(state: Path) -> None:
+    client = Client(state)
+    begun = threading.Event()
+
+    async def forever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call() -> BaseException | None:
+        try:
+            client._portal.call("test", forever())
+        except BaseException as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(call)
+        assert begun.wait(WAIT_S)
+        client.close()
+        assert isinstance(ended.result(WAIT_S), UsageError)
+
+
+def test_work_that_was_cancelled_from_within_says_so(blocking: Client) -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    import concurrent.futures  # noqa: PLC0415
+
+    with pytest.raises(concurrent.futures.CancelledError):
+        blocking._portal.call("test", cancelled())
+
+
+def test_ctrl_c_while_waiting_cancels_the_work(blocking: Client) -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    main = threading.get_ident()
+
+    def press() -> None:
+        begun.wait(WAIT_S)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    with pytest.raises(KeyboardInterrupt):
+        blocking._portal.call("test", work())
+    assert cancelled.wait(WAIT_S)
+    presser.join()
+    assert blocking.create_session("Still usable").title == "Still usable"
+
+
+def test_many_threads_share_one_client(blocking: Client) -> None:
+    session = blocking.create_session("Crowd")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: blocking.add_message(session.id, "user", str(n)), range(24)))
+    texts = [message.text for message in blocking.list_messages(session.id).items]
+    assert sorted(texts, key=int) == [str(n) for n in range(24)]
+
+
+def test_many_threads_close_one_client(state: Path) -> None:
+    client = Client(state)
+    client.create_session("Crowd")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: client.close(), range(4)))
+
+
+def test_an_iterator_that_is_left_early_is_closed(blocking: Client) -> None:
+    closed = threading.Event()
+
+    class Spying(AsyncClient):
+        async def numbers(self) -> AsyncIterator[int]:
+            try:
+                yield 1
+                yield 2
+            finally:
+                closed.set()
+
+    from holdfast.sync import _forward_iterator  # noqa: PLC0415
+
+    numbers = _forward_iterator(Spying.numbers)
+    items = numbers(blocking)
+    assert next(items) == 1
+    items.close()  # type: ignore[attr-defined]
+    assert closed.wait(WAIT_S)
+    closed.clear()
+    abandoned = numbers(blocking)
+    assert next(abandoned) == 1
+    del abandoned
+    gc.collect()
+    assert closed.wait(WAIT_S)
+    assert list(numbers(blocking)) == [1, 2]
+
+
+def test_a_plain_iterator_needs_no_closing(blocking: Client) -> None:
+    class Plain:
+        def __init__(self) -> None:
+            self.left = [1]
+
+        def __aiter__(self) -> Plain:
+            return self
+
+        async def __anext__(self) -> int:
+            if not self.left:
+                raise StopAsyncIteration
+            return self.left.pop()
+
+    from holdfast.sync import _forward_iterator  # noqa: PLC0415
+
+    def plain(client: AsyncClient) -> Plain:
+        return Plain()
+
+    assert list(_forward_iterator(plain)(blocking)) == [1]
+
+
+def test_the_loop_is_uvloop_when_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with contextlib.closing(_new_loop()) as loop:
+        assert type(loop) in (asyncio.SelectorEventLoop, type(asyncio.new_event_loop()))
+    made = asyncio.new_event_loop()
+
+    class Fake:
+        @staticmethod
+        def new_event_loop() -> asyncio.AbstractEventLoop:
+            return made
+
+    monkeypatch.setitem(sys.modules, "uvloop", Fake)  # type: ignore[arg-type]
+    assert _new_loop() is made
+    made.close()
