@@ -15,22 +15,26 @@ from holdfast.sessions.events import EventOmitted
 def copied(journal: Journal, event: Event, *, is_kept: Callable[[type[Payload]], bool]) -> Draft:
     """Return an event as a draft for another chain: same time, same origin, same bytes.
 
-    What is not kept is replaced by a fact that says so. Kinds that nobody here knows are kept.
+    What is not kept is replaced by a fact that says so. Kinds that nobody here knows are kept,
+    unless they are redacted. Of a redacted event the copy holds what is left of it.
     """
     kind = known_kinds().get(event.kind, Payload)
-    if not is_kept(kind):
+    if not is_kept(kind) or (event.is_redacted and kind is Payload):
         omitted = journal.draft(EventOmitted(omitted=event.kind))
         return msgspec.structs.replace(omitted, time=event.time)
+    origin = Origin(
+        run_id=event.run_id,
+        agent_path=event.agent_path,
+        correlation_id=event.correlation_id,
+        causation_id=event.causation_id,
+    )
+    if event.is_redacted:
+        return msgspec.structs.replace(journal.draft(event.decode(), origin), time=event.time)
     return Draft(
         kind=event.kind,
         version=event.version,
         time=event.time,
-        origin=Origin(
-            run_id=event.run_id,
-            agent_path=event.agent_path,
-            correlation_id=event.correlation_id,
-            causation_id=event.causation_id,
-        ),
+        origin=origin,
         payload=event.payload,
         payload_digest=payload_digest(event.payload),
         value=Payload() if kind is Payload else event.decode(),
