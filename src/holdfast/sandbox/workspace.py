@@ -109,6 +109,11 @@ class Workspace:
         """Directories outside the workspace that were granted."""
         return tuple(tree.root.path for tree in self._grants)
 
+    @property
+    def trees(self) -> tuple[tuple[str, bool], ...]:
+        """Every directory within reach, the workspace first, and whether it may be written."""
+        return tuple((tree.root.path, tree.is_writable) for tree in (self._main, *self._grants))
+
     def grant(self, path: str | os.PathLike[str], *, is_writable: bool = False) -> str:
         """Bring a directory outside the workspace into reach and return its real path.
 
@@ -179,6 +184,18 @@ class Workspace:
         return self._retry(path, lambda: self._scandir(path, details=details))
 
     # --- changing -------------------------------------------------------------------
+
+    def open_output(self, path: str, *, is_append: bool = False) -> BinaryIO:
+        """Open a regular file for writing as a shell does: made, emptied or appended to.
+
+        Unlike `write`, others see what is written so far.
+
+        Raises:
+            FileMissing, FileError, PermissionDenied: its directory is not there, or it is
+                out of reach.
+            FileUnsuitable: it is a directory, a device, a pipe or a socket.
+        """
+        return self._retry(path, lambda: self._open_output(path, is_append=is_append))
 
     def write(self, path: str, data: bytes) -> FileChange:
         """Replace or create a file as a whole; parents are made, its mode is kept."""
@@ -283,6 +300,23 @@ class Workspace:
             raise
         return os.fdopen(fd, "rb"), info
 
+    def _open_output(self, path: str, *, is_append: bool) -> BinaryIO:
+        with self._at(path) as (tree, place):
+            tree.check_write(place.path)
+            if place.info is not None:
+                _want(place.info, "file", path)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            flags |= os.O_APPEND if is_append else 0
+            fd = os.open(place.name or ".", flags, 0o666, dir_fd=place.parent_fd)
+        try:
+            _want(os.fstat(fd), "file", path)
+            if not is_append:
+                os.ftruncate(fd, 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        return os.fdopen(fd, "ab" if is_append else "wb")
+
     def _scandir(self, path: str, *, details: bool) -> list[Entry]:
         with self._at(path) as (tree, place):
             tree.rules.check(place.path, is_write=False, is_directory=True)
@@ -361,7 +395,7 @@ class _Tree:
         self.rules = rules
         self._given = given
         self._is_main = is_main
-        self._is_writable = is_writable
+        self.is_writable = is_writable
         weakref.finalize(self, os.close, fd)
 
     def below(self, absolute: str) -> str | None:
@@ -379,7 +413,7 @@ class _Tree:
 
     def check_write(self, relative: str) -> None:
         """Raise PermissionDenied unless the path may be written."""
-        if not self._is_writable:
+        if not self.is_writable:
             raise PermissionDenied(
                 permission="write",
                 target=self.display(relative),

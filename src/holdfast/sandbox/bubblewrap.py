@@ -1,0 +1,52 @@
+"""The arguments by which bubblewrap builds the view of a profile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+FILTER_FD = 9
+# The launcher puts the scratch directory here, which is elsewhere in a view of its own.
+SCRATCH = "@scratch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Which directories commands see, and how; paths that do not exist are left out."""
+
+    system: Sequence[str]
+    trees: Sequence[tuple[str, bool]]
+    read_only: Sequence[str]
+    hidden: Sequence[str]
+    scratch_target: str
+    has_network: bool
+
+
+def bubblewrap_arguments(program: str, view: View) -> list[str]:
+    """Wrap whatever follows in namespaces of its own, without any capability."""
+    arguments = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    arguments += ["--unshare-cgroup-try", *([] if view.has_network else ["--unshare-net"])]
+    arguments += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    for path in view.system:
+        arguments += ["--ro-bind-try", path, path]
+    arguments += ["--proc", "/proc", "--dev", "/dev", "--bind", SCRATCH, view.scratch_target]
+    for path, can_write in view.trees:
+        arguments += ["--bind" if can_write else "--ro-bind", path, path]
+    arguments += _mounts(view.read_only, view.hidden)
+    return [*arguments, "--seccomp", str(FILTER_FD)]
+
+
+def _mounts(read_only: Iterable[str], hidden: Iterable[str]) -> list[str]:
+    arguments: list[str] = []
+    for path in read_only:
+        arguments += ["--ro-bind-try", path, path]
+    for path in hidden:
+        if os.path.isdir(path):
+            arguments += ["--tmpfs", path, "--remount-ro", path]
+        elif os.path.exists(path):
+            arguments += ["--ro-bind", "/dev/null", path]
+    return arguments
+
+
+__all__ = ["FILTER_FD", "SCRATCH", "View", "bubblewrap_arguments"]

@@ -1,0 +1,364 @@
+"""Our side of the launcher: start it, hand it one command at a time, end it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from holdfast.errors import HoldfastError, SandboxFailed
+from holdfast.sandbox.output import HeadAndTail
+from holdfast.sandbox.profiles import PATH, Limits
+
+_START_S = 20.0
+_END_S = 10.0
+_CHUNK = 256 * 1024
+_MOST_BYTES = 1 << 20
+_BUFFER = 4 << 20
+
+# The launcher's modules without the packages around them, which would import the rest.
+_BOOT = """
+import sys, types
+for name, path in (("holdfast", sys.argv[2]), ("holdfast.sandbox", sys.argv[2] + "/sandbox")):
+    module = types.ModuleType(name)
+    module.__path__ = [path]
+    sys.modules[name] = module
+from holdfast.sandbox.launcher.server import main
+main(int(sys.argv[1]))
+"""
+
+
+class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the launcher is told once, before the first command."""
+
+    level: str
+    network: bool
+    namespaces: bool
+    workspace: str
+    trees: list[tuple[str, bool]]
+    scratch: tuple[str, str]
+    system: list[str]
+    read_only: list[str]
+    hidden: list[str]
+    uid: int
+    limits: dict[str, int]
+    wrapper: list[str]
+
+
+class LauncherFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the launcher found out about this machine."""
+
+    landlock_version: int
+    namespaces: str
+    uid: int
+    is_lent: bool
+    has_view: bool
+
+
+class _Greeting(msgspec.Struct, frozen=True):
+    facts: LauncherFacts | None = None
+    error: str = ""
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    code: int
+
+
+class FileQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command line wants opened, or entered, and from where."""
+
+    path_open: str = msgspec.field(default="", name="open")
+    path_enter: str = msgspec.field(default="", name="enter")
+    mode: str = ""
+    directory: str = msgspec.field(name="in")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileAnswer:
+    """A descriptor (ours to close), or a directory."""
+
+    fd: int | None = None
+    directory: str = ""
+
+
+FileOpener = Callable[[FileQuestion], FileAnswer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a command ended."""
+
+    exit_code: int
+    stdout: HeadAndTail
+    stderr: HeadAndTail
+    stopped: str
+
+
+class Launcher:
+    """One launcher process; it runs one command at a time."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], server: socket.socket, facts: LauncherFacts
+    ) -> None:
+        """Use `start`."""
+        self._process = process
+        self._server = server
+        self.facts = facts
+        self.runs = 0
+        self.is_usable = True
+
+    @classmethod
+    async def start(cls, config: LauncherConfig) -> Launcher:
+        """Start a launcher and wait until it is confined.
+
+        Raises:
+            SandboxFailed: it cannot confine as asked; it is gone.
+        """
+        here, there = _socket_pair()
+        try:
+            process = await asyncio.to_thread(_spawn, there)
+        except OSError as error:
+            here.close()
+            raise SandboxFailed(detail=f"the launcher did not start: {error}") from error
+        finally:
+            there.close()
+        try:
+            here.send(msgspec.json.encode(config))
+            async with asyncio.timeout(_START_S):
+                data = await asyncio.get_running_loop().sock_recv(here, _MOST_BYTES)
+            greeting = msgspec.json.decode(data, type=_Greeting) if data else _Greeting()
+        except (TimeoutError, OSError, msgspec.DecodeError) as error:
+            greeting = _Greeting(error=f"the launcher did not answer: {error}")
+        except BaseException:
+            await asyncio.to_thread(_end, process, here)
+            raise
+        if greeting.facts is None:
+            await asyncio.to_thread(_end, process, here)
+            raise SandboxFailed(detail=greeting.error or "the launcher ended at once")
+        return cls(process, here, greeting.facts)
+
+    async def run(
+        self, job: bytes, limits: Limits, *, opener: FileOpener | None, timeout_s: float
+    ) -> Ended:
+        """Run one job to its end; cancelling ends all its processes first.
+
+        Raises:
+            SandboxFailed: the launcher is gone.
+        """
+        self.runs += 1
+        self.is_usable = False
+        run = _Run(limits, opener)
+        try:
+            run.hand_over(self._server, job)
+            stopped = await run.wait(timeout_s)
+            self.is_usable = True
+        finally:
+            run.close()
+        return Ended(exit_code=run.code, stdout=run.out, stderr=run.err, stopped=stopped)
+
+    async def close(self) -> None:
+        """End the process and all that it started."""
+        self.is_usable = False
+        await asyncio.to_thread(_end, self._process, self._server)
+
+
+class _Run:
+    """One command under way: its pipes, its control socket, its files."""
+
+    def __init__(self, limits: Limits, opener: FileOpener | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limits = limits
+        self._opener = opener
+        self.out = HeadAndTail(limits.output_bytes)
+        self.err = HeadAndTail(limits.output_bytes)
+        self.code = 0
+        self._stopped = ""
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._pipes: dict[int, HeadAndTail] = {}
+        self._control: socket.socket | None = None
+        self._files: socket.socket | None = None
+        self._answers: set[asyncio.Task[None]] = set()
+
+    def hand_over(self, server: socket.socket, job: bytes) -> None:
+        """Send the job with its descriptors, and start to listen."""
+        theirs: list[int] = []
+        try:
+            self._control, control = _socket_pair()
+            theirs.append(control.detach())
+            for kept in (self.out, self.err):
+                reader, writer = os.pipe()
+                os.set_blocking(reader, False)
+                self._pipes[reader] = kept
+                theirs.append(writer)
+            if self._opener is not None:
+                self._files, files = _socket_pair()
+                theirs.append(files.detach())
+            socket.send_fds(server, [job], theirs)
+        except OSError as error:
+            raise SandboxFailed(detail=f"the launcher takes no command: {error}") from error
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        self._loop.add_reader(self._control, self._on_control)
+        for reader in self._pipes:
+            self._loop.add_reader(reader, self._on_output, reader)
+        if self._files is not None:
+            self._loop.add_reader(self._files, self._on_question)
+
+    async def wait(self, timeout_s: float) -> str:
+        """Return why it was stopped, or nothing, when every process of it is gone."""
+        try:
+            async with asyncio.timeout(timeout_s or None):
+                await asyncio.shield(self._done)
+        except TimeoutError:
+            await self._stop("timeout")
+        except asyncio.CancelledError:
+            if not self._done.done():
+                await self._stop("cancelled")
+            raise
+        for reader in list(self._pipes):
+            self._on_output(reader)
+        return self._stopped
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for reader in list(self._pipes):
+            self._drop(reader)
+        for one in (self._control, self._files):
+            if one is not None:
+                self._loop.remove_reader(one)
+                one.close()
+        for task in self._answers:
+            task.cancel()
+        if not self._done.done():
+            self._done.cancel()
+        elif not self._done.cancelled():
+            self._done.exception()
+
+    async def _stop(self, reason: str) -> None:
+        self._ask_to_stop(reason)
+        try:
+            async with asyncio.timeout(_END_S):
+                await asyncio.shield(self._done)
+        except TimeoutError as error:
+            raise SandboxFailed(detail="the command could not be ended") from error
+
+    def _ask_to_stop(self, reason: str) -> None:
+        self._stopped = self._stopped or reason
+        if self._control is not None:
+            with suppress(OSError):
+                self._control.send(b"stop")
+
+    def _on_control(self) -> None:
+        assert self._control is not None
+        try:
+            data = self._control.recv(_MOST_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._loop.remove_reader(self._control)
+        if self._done.done():
+            return
+        if data:
+            self.code = msgspec.json.decode(data, type=_Ended).code
+            self._done.set_result(None)
+        else:
+            self._done.set_exception(SandboxFailed(detail="the launcher ended unexpectedly"))
+
+    def _on_output(self, reader: int) -> None:
+        kept = self._pipes[reader]
+        while True:
+            try:
+                data = os.read(reader, _CHUNK)
+            except BlockingIOError:
+                return
+            if not data:
+                self._drop(reader)
+                return
+            kept.add(data)
+            if kept.total > self._limits.output_bytes * self._limits.flood_factor:
+                self._ask_to_stop("output")
+            if len(data) < _CHUNK and not self._done.done():
+                return
+
+    def _drop(self, reader: int) -> None:
+        self._loop.remove_reader(reader)
+        del self._pipes[reader]
+        os.close(reader)
+
+    def _on_question(self) -> None:
+        assert self._files is not None
+        try:
+            data = self._files.recv(_MOST_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._files)
+            return
+        task = self._loop.create_task(self._answer(data))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def _answer(self, data: bytes) -> None:
+        assert self._files is not None
+        assert self._opener is not None
+        fds: list[int] = []
+        try:
+            question = msgspec.json.decode(data, type=FileQuestion)
+            answer = await asyncio.to_thread(self._opener, question)
+            text = msgspec.json.encode({"directory": answer.directory})
+            fds = [answer.fd] if answer.fd is not None else []
+        except (HoldfastError, msgspec.DecodeError) as error:
+            text = msgspec.json.encode({"error": str(error)})
+        try:
+            with suppress(OSError):
+                socket.send_fds(self._files, [text], fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    """A pair that keeps messages apart and is large enough for one; ours does not block."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+    here.setblocking(False)
+    return here, there
+
+
+def _spawn(there: socket.socket) -> subprocess.Popen[bytes]:
+    package = str(Path(__file__).parents[1])
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _BOOT, str(there.fileno()), package],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(there.fileno(),),
+        cwd="/",
+        env={"PATH": PATH, "LANG": "C.UTF-8"},
+    )
+
+
+def _end(process: subprocess.Popen[bytes], server: socket.socket) -> None:
+    """Close the socket, which ends the launcher; kill it if it does not listen."""
+    server.close()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+__all__ = ["Ended", "FileAnswer", "FileOpener", "FileQuestion", "Launcher", "LauncherConfig"]
+__all__ += ["LauncherFacts"]

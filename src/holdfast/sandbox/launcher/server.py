@@ -1,0 +1,150 @@
+"""The launcher's main thread: takes jobs, watches over them, and ends what is left."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import os
+import select
+import signal
+import socket
+from contextlib import suppress
+from typing import Any
+
+from holdfast.sandbox.launcher.confine import CannotConfineError, Confinement
+from holdfast.sandbox.launcher.executor import Executor
+from holdfast.sandbox.launcher.kernel import (
+    KERNEL,
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_DUMPABLE,
+    PR_SET_PDEATHSIG,
+)
+from holdfast.sandbox.launcher.mounts import enter_namespaces
+from holdfast.sandbox.launcher.processes import end_all, reap_all
+
+_MOST_BYTES = 1 << 20
+
+
+def main(fd: int) -> None:
+    """Serve jobs from the socket until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setsid()
+    server = socket.socket(fileno=fd)
+    config = json.loads(server.recv(_MOST_BYTES))
+    namespaces, is_init = _enter(config)
+    try:
+        confinement = Confinement(config, namespaces=namespaces, is_init=is_init)
+        desk = _Desk(confinement)
+    except (CannotConfineError, OSError) as error:
+        server.send(json.dumps({"error": str(error)}).encode())
+        return
+    server.send(json.dumps({"facts": confinement.facts}).encode())
+    _serve(server, desk, is_init=is_init)
+
+
+def _enter(config: dict[str, Any]) -> tuple[str, bool]:
+    """Make namespaces if they are wanted and allowed; what they are, and if we are init."""
+    is_root = os.geteuid() == 0
+    wanted = config["level"] == "landlock" or (config["level"] == "bubblewrap" and is_root)
+    if not wanted or not config["namespaces"]:
+        KERNEL.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        return "", False
+    # bubblewrap makes its own network; it needs only the view that root prepares.
+    has_network = config["network"] or config["level"] == "bubblewrap"
+    try:
+        enter_namespaces(has_network=has_network, with_pids=True)
+    except OSError:
+        KERNEL.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        return "", False
+    child = os.fork()
+    if child:
+        # Whoever started us knows this process only: its end is the end of all.
+        _, status = os.waitpid(child, 0)
+        os._exit(0 if status == 0 else 1)
+    KERNEL.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    kinds = "pid mount ipc" + ("" if has_network else " net") + ("" if is_root else " user")
+    return kinds, True
+
+
+class _Desk:
+    """Hands jobs to the confined thread and takes their results back."""
+
+    def __init__(self, confinement: Confinement) -> None:
+        self._confinement = confinement
+        self._jobs, self._jobs_in = os.pipe()
+        self.done, self._done_in = os.pipe()
+        self._job: tuple[dict[str, Any], int, int, socket.socket | None] | None = None
+        self._executor: Executor | None = None
+        self.code = 0
+        self.error = ""
+        _thread.start_new_thread(self._work, ())
+        os.read(self.done, 1)
+        if self.error:
+            raise CannotConfineError(self.error)
+        KERNEL.prctl(PR_SET_DUMPABLE, 0)
+
+    def start(
+        self, job: dict[str, Any], out: int, err: int, files: socket.socket | None
+    ) -> None:
+        self._job = (job, out, err, files)
+        os.write(self._jobs_in, b"1")
+
+    def stop(self) -> None:
+        """Start no further program of the current job."""
+        if self._executor is not None:
+            self._executor.is_stopped = True
+
+    def _work(self) -> None:
+        thread = _thread.get_native_id()
+        try:
+            # The filter is built before rights are gone, because it asks about them.
+            program = self._confinement.filter(thread)
+            self._executor = executor = Executor(self._confinement.wrapper, program)
+            self._confinement.give_up(thread)
+        except OSError as error:
+            self.error = str(error)
+        os.write(self._done_in, b"1")
+        while not self.error and os.read(self._jobs, 1):
+            if self._job is not None:
+                self.code = executor.run(*self._job)
+            os.write(self._done_in, b"1")
+
+
+def _serve(server: socket.socket, desk: _Desk, *, is_init: bool) -> None:
+    while True:
+        data, fds, _, _ = socket.recv_fds(server, _MOST_BYTES, 4)
+        if not data:
+            return
+        control, out, err = socket.socket(fileno=fds[0]), fds[1], fds[2]
+        files = socket.socket(fileno=fds[3]) if len(fds) > 3 else None
+        desk.start(json.loads(data), out, err, files)
+        _watch(control, desk, is_init=is_init)
+        os.close(out)
+        os.close(err)
+        if files is not None:
+            files.close()
+        with suppress(OSError):
+            control.send(json.dumps({"code": desk.code}).encode())
+        control.close()
+
+
+def _watch(control: socket.socket, desk: _Desk, *, is_init: bool) -> None:
+    """Wait for the end of the job; a word or silence from outside ends it early."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN | select.POLLHUP)
+    poll.register(desk.done, select.POLLIN)
+    while True:
+        ready = {fd for fd, _ in poll.poll()}
+        if desk.done in ready:
+            os.read(desk.done, 1)
+            break
+        # The confined thread may be about to start a program: look again and again.
+        desk.stop()
+        end_all(is_init=is_init)
+        poll.unregister(control)
+        while not select.select([desk.done], [], [], 0.005)[0]:
+            end_all(is_init=is_init)
+    reap_all(is_init=is_init)
+
+
+__all__ = ["main"]

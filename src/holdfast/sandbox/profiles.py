@@ -1,0 +1,122 @@
+"""What commands may do: profiles, limits, and the environment that they see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from holdfast.errors import UsageError
+
+Profile: TypeAlias = Literal["read-only", "workspace-write", "network", "full"]
+Level: TypeAlias = Literal["bubblewrap", "landlock", "none"]
+
+MIB = 1024 * 1024
+
+# What every command may read besides the workspace: programs, libraries, settings of the
+# system. Home directories, /var, /run, /root and other people's files are not here.
+SYSTEM_PATHS = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc",
+    "/opt",
+    "/nix",
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+)
+# Where the resolver's settings really are on machines with systemd.
+NETWORK_PATHS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PASSED = re.compile(
+    r"LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR|CI|PY_COLORS"
+    r"|CARGO_TERM_COLOR|RUST_BACKTRACE|NODE_ENV|SOURCE_DATE_EPOCH|DEBIAN_FRONTEND"
+)
+# Variables that make programs load or run something; nobody may set them by accident.
+_LOADERS = re.compile(
+    r"LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|MALLOC_.*|PYTHON.*|PERL.*|RUBY.*|GEM_.*|NODE_OPTIONS"
+    r"|NODE_PATH|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|GIT_.*|BASH_.*|ENV"
+    r"|SHELLOPTS|IFS|PATH|CDPATH|PS[0-4]|PROMPT_COMMAND|EDITOR|VISUAL|PAGER|.*_PAGER|BROWSER"
+    r"|LESS.*|MANOPT|TAR_OPTIONS|RIPGREP_CONFIG_PATH|AWKPATH|AWKLIBPATH|LUA_.*|PHPRC|PHP_INI_.*"
+    r"|HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|SSH_.*|.*_PROXY|.*_proxy|HOME|TMPDIR|SHELL|USER"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of one command; 0 means that we set none.
+
+    `memory_bytes`, `file_bytes`, `open_files` and `cpu_s` hold for each process,
+    `processes` for all of them together. Of the output, head and tail are kept; a command
+    that writes more than `flood_factor` times that is ended.
+    """
+
+    timeout_s: float = 120.0
+    cpu_s: int = 600
+    memory_bytes: int = 1536 * MIB
+    processes: int = 256
+    file_bytes: int = 1024 * MIB
+    open_files: int = 1024
+    output_bytes: int = MIB
+    flood_factor: int = 64
+
+
+def has_network(profile: Profile) -> bool:
+    """Say whether a profile reaches the network."""
+    return profile in ("network", "full")
+
+
+def can_write_workspace(profile: Profile) -> bool:
+    """Say whether a profile writes in the workspace."""
+    return profile != "read-only"
+
+
+def clean_environment(given: Mapping[str, str], *, home: str) -> dict[str, str]:
+    """The environment of a command: fixed values, and those given that change no behaviour.
+
+    Nothing is inherited. Pagers are `cat`, so that no program starts one; git asks nobody.
+
+    Raises:
+        UsageError: a given variable makes programs load or run something.
+    """
+    for name, value in given.items():
+        if _LOADERS.fullmatch(name) or "=" in name or "\0" in name + value or not name:
+            raise UsageError(detail=f"The variable {name!r} cannot be given to commands.")
+    return {
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        **given,
+        "PATH": PATH,
+        "HOME": home,
+        "TMPDIR": home,
+        "SHELL": "/bin/sh",
+        "PAGER": "cat",
+        "GIT_PAGER": "cat",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def passed_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those variables of an environment that only say how to print."""
+    return {name: value for name, value in environment.items() if _PASSED.fullmatch(name)}
+
+
+__all__ = [
+    "NETWORK_PATHS",
+    "SYSTEM_PATHS",
+    "Level",
+    "Limits",
+    "Profile",
+    "can_write_workspace",
+    "clean_environment",
+    "has_network",
+    "passed_variables",
+]

@@ -1,0 +1,471 @@
+"""Run commands inside a profile, and say which sandbox held them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import FileUnsuitable, SandboxFailed, UsageError
+from holdfast.sandbox.bubblewrap import View, bubblewrap_arguments
+from holdfast.sandbox.launch import FileAnswer, FileQuestion, Launcher, LauncherConfig
+from holdfast.sandbox.profiles import (
+    NETWORK_PATHS,
+    PATH,
+    SYSTEM_PATHS,
+    Level,
+    Limits,
+    Profile,
+    can_write_workspace,
+    clean_environment,
+    has_network,
+)
+from holdfast.sandbox.workspace import Workspace
+
+LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
+
+_MOST_IDLE = 2
+_MOST_RUNS = 500
+_FIRST_UID, _UIDS = 61_500, 3_000
+_GIT_CODE = (".git/hooks", ".git/config")
+_counter = itertools.count()
+
+
+class RedirectionLike(Protocol):
+    """One descriptor of a program, connected to a file or to another descriptor."""
+
+    @property
+    def fd(self) -> int:
+        """The descriptor."""
+        ...
+
+    @property
+    def mode(self) -> str:
+        """`read`, `write`, `append` or `duplicate`."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The file, relative to where the program runs."""
+        ...
+
+    @property
+    def source_fd(self) -> int:
+        """For `duplicate`: the other descriptor."""
+        ...
+
+
+class CommandLike(Protocol):
+    """One program with exactly the arguments that it gets."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The program and its arguments."""
+        ...
+
+    @property
+    def assignments(self) -> tuple[tuple[str, str], ...]:
+        """Variables for this program only."""
+        ...
+
+    @property
+    def redirections(self) -> Sequence[RedirectionLike]:
+        """Where its descriptors go."""
+        ...
+
+
+class PipelineLike(Protocol):
+    """Programs that feed each other."""
+
+    @property
+    def commands(self) -> Sequence[CommandLike]:
+        """The programs, in order."""
+        ...
+
+    @property
+    def connector(self) -> str:
+        """`;`, `&&` or `||`: when to start."""
+        ...
+
+
+class SandboxResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended; head and tail of long output are kept, the middle is not.
+
+    `exit_code` is negative when a signal ended it. `stopped` says why we ended it:
+    `timeout`, `output`, or empty. `sandbox` is level and profile, for the journal.
+    """
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    stopped: str = ""
+    is_truncated: bool = False
+    sandbox: str = ""
+    duration_s: float = 0.0
+
+
+class _Redirection(msgspec.Struct, frozen=True):
+    fd: int
+    mode: str
+    path: str
+    source_fd: int
+
+
+class _Program(msgspec.Struct, frozen=True):
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    redirections: list[_Redirection]
+
+
+class _Stage(msgspec.Struct, frozen=True):
+    connector: str
+    commands: list[_Program]
+
+
+class _Job(msgspec.Struct, frozen=True):
+    directory: str
+    pipelines: list[_Stage]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxOptions:
+    """How commands are confined.
+
+    `readable` are further paths that they may read, `hidden` paths that they must not
+    see although they are within reach (the state directory, for example). `level` is for
+    tests and for those who must insist: `auto` takes the strongest that works.
+    """
+
+    profile: Profile = "workspace-write"
+    limits: Limits = field(default_factory=Limits)
+    level: LevelChoice = "auto"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    readable: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    with_namespaces: bool = True
+
+
+class SandboxRunner:
+    """Runs commands in a workspace, always inside its profile or not at all.
+
+    Nothing is weaker than what `level_name` says: where no sandbox works, every command
+    is refused. Close it when done; what it started ends with it in any case.
+    """
+
+    def __init__(
+        self, workspace: Workspace, options: SandboxOptions | None = None, *, clock: Clock = SYSTEM
+    ) -> None:
+        """Prepare; processes start with the first command.
+
+        Raises:
+            UsageError: the workspace is the root of the file system, or a variable given
+                for commands makes programs load something.
+        """
+        self._workspace = workspace
+        self._options = options or SandboxOptions()
+        self._clock = clock
+        if workspace.root == "/":
+            raise UsageError(detail="The root of the file system cannot be a sandbox's workspace.")
+        clean_environment(self._options.environment, home="/")
+        self._uid = _FIRST_UID + (os.getpid() * 13 + next(_counter)) % _UIDS
+        self._scratch = ""
+        self._level: Level | None = None
+        self._idle: list[tuple[tuple[tuple[str, bool], ...], Launcher]] = []
+        self._choosing: asyncio.Lock | None = None
+        self._level_name = ""
+        self.objections: dict[str, str] = {}
+
+    @property
+    def profile(self) -> Profile:
+        """What commands may do."""
+        return self._options.profile
+
+    @property
+    def level_name(self) -> str:
+        """Level and profile as the journal names them; empty before the first command."""
+        return self._level_name
+
+    async def start(self) -> str:
+        """Find the strongest sandbox that works, and return `level_name`.
+
+        Raises:
+            SandboxFailed: none works; says why for each.
+        """
+        launcher = await self._acquire()
+        self._release(launcher)
+        return self._level_name
+
+    async def run(
+        self,
+        pipelines: Sequence[PipelineLike],
+        *,
+        directory: str = ".",
+        timeout_s: float | None = None,
+        output_bytes: int | None = None,
+    ) -> SandboxResult:
+        """Run a parsed command exactly as it was parsed, without a shell.
+
+        Cancelling ends every process that it started.
+
+        Raises:
+            SandboxFailed: it cannot be confined here, so it was not started.
+            FileMissing, FileUnsuitable, PermissionDenied: the directory cannot be used.
+        """
+        stages = [
+            _Stage(pipeline.connector, [self._program(one) for one in pipeline.commands])
+            for pipeline in pipelines
+        ]
+        return await self._run(stages, directory, timeout_s, output_bytes)
+
+    async def run_argv(
+        self, argv: Sequence[str], *, directory: str = ".", timeout_s: float | None = None
+    ) -> SandboxResult:
+        """Run one program with these arguments; otherwise as `run`."""
+        stages = [_Stage(";", [_Program(tuple(argv), {}, [])])]
+        return await self._run(stages, directory, timeout_s, None)
+
+    async def run_approved_text(
+        self,
+        text: str,
+        *,
+        directory: str = ".",
+        timeout_s: float | None = None,
+        output_bytes: int | None = None,
+    ) -> SandboxResult:
+        """Run a text in bash that a person approved as it is; otherwise as `run`.
+
+        The only way in which a shell sees a string here. The caller holds an approval
+        that is sealed to exactly this text.
+        """
+        argv = ("/bin/bash", "--noprofile", "--norc", "-c", text)
+        return await self._run([_Stage(";", [_Program(argv, {}, [])])], directory, timeout_s, output_bytes)
+
+    async def aclose(self) -> None:
+        """End the launchers and remove the scratch directory."""
+        idle, self._idle = self._idle, []
+        for _, launcher in idle:
+            await launcher.close()
+        if self._scratch:
+            scratch, self._scratch = self._scratch, ""
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+
+    # --- within ---------------------------------------------------------------------
+
+    def _program(self, command: CommandLike) -> _Program:
+        redirections = [
+            _Redirection(one.fd, one.mode, one.path, one.source_fd) for one in command.redirections
+        ]
+        return _Program(command.argv, dict(command.assignments), redirections)
+
+    async def _run(
+        self,
+        stages: list[_Stage],
+        directory: str,
+        timeout_s: float | None,
+        output_bytes: int | None,
+    ) -> SandboxResult:
+        where = await asyncio.to_thread(self._enter, directory)
+        limits = self._options.limits
+        if output_bytes is not None:
+            limits = Limits(**{**asdict(limits), "output_bytes": output_bytes})
+        started = self._clock.monotonic()
+        launcher = await self._acquire()
+        try:
+            ended = await launcher.run(
+                self._job(stages, where, launcher),
+                limits,
+                opener=self._open if _needs_files(stages) else None,
+                timeout_s=limits.timeout_s if timeout_s is None else timeout_s,
+            )
+        finally:
+            if launcher.is_usable:
+                self._release(launcher)
+            else:
+                await launcher.close()
+        return SandboxResult(
+            exit_code=ended.exit_code,
+            stdout=ended.stdout.text(),
+            stderr=ended.stderr.text(),
+            stopped=ended.stopped,
+            is_truncated=bool(ended.stdout.left_out or ended.stderr.left_out),
+            sandbox=self._level_name,
+            duration_s=self._clock.monotonic() - started,
+        )
+
+    def _job(self, stages: list[_Stage], directory: str, launcher: Launcher) -> bytes:
+        home = self._scratch_target if self._is_moved(launcher) else self._scratch
+        base = clean_environment(self._options.environment, home=home)
+        stages = [
+            _Stage(
+                stage.connector,
+                [
+                    _Program(one.argv, {**base, **one.environment}, one.redirections)
+                    for one in stage.commands
+                ],
+            )
+            for stage in stages
+        ]
+        return msgspec.json.encode(_Job(directory, stages))
+
+    def _is_moved(self, launcher: Launcher) -> bool:
+        return self._level == "bubblewrap" or launcher.facts.has_view
+
+    @property
+    def _scratch_target(self) -> str:
+        return self._scratch if self._workspace.root == "/tmp" else "/tmp"
+
+    async def _acquire(self) -> Launcher:
+        if self._level is None:
+            if self._choosing is None:
+                self._choosing = asyncio.Lock()
+            async with self._choosing:
+                if self._level is None:
+                    return await self._choose()
+        trees = self._workspace.trees
+        while self._idle:
+            key, launcher = self._idle.pop()
+            if key == trees and launcher.runs < _MOST_RUNS:
+                return launcher
+            await launcher.close()
+        return await Launcher.start(self._config(self._level))
+
+    def _release(self, launcher: Launcher) -> None:
+        if len(self._idle) < _MOST_IDLE and self._scratch:
+            self._idle.append((self._workspace.trees, launcher))
+            return
+        task = asyncio.get_running_loop().create_task(launcher.close())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
+
+    async def _choose(self) -> Launcher:
+        """Start a launcher on the strongest level that really works here."""
+        if not self._scratch:
+            self._scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="holdfast-sandbox-")
+            weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        for level in self._levels():
+            try:
+                launcher = await self._try(level)
+            except SandboxFailed as error:
+                self.objections[level] = str(error.context.get("detail", error))
+                continue
+            self._level = level
+            extra = "+namespaces" if level == "landlock" and launcher.facts.namespaces else ""
+            self._level_name = f"{level}{extra}/{self._options.profile}"
+            return launcher
+        told = "; ".join(f"{level}: {because}" for level, because in self.objections.items())
+        raise SandboxFailed(detail=f"no sandbox works on this machine ({told})")
+
+    def _levels(self) -> list[Level]:
+        if self._options.profile == "full":
+            return ["none"]
+        if self._options.level != "auto":
+            return [self._options.level]
+        return ["bubblewrap", "landlock"]
+
+    async def _try(self, level: Level) -> Launcher:
+        launcher = await Launcher.start(self._config(level))
+        if level != "bubblewrap":
+            return launcher
+        # Installed is not the same as permitted: let it run something.
+        stage = _Stage(";", [_Program(("true",), clean_environment({}, home="/tmp"), [])])
+        job = msgspec.json.encode(_Job(self._workspace.root, [stage]))
+        try:
+            ended = await launcher.run(job, self._options.limits, opener=None, timeout_s=20)
+        except BaseException:
+            await launcher.close()
+            raise
+        if ended.exit_code or ended.stopped:
+            await launcher.close()
+            raise SandboxFailed(detail=f"bwrap does not work: {ended.stderr.text().strip()[:300]}")
+        return launcher
+
+    def _config(self, level: Level) -> LauncherConfig:
+        options, root = self._options, self._workspace.root
+        can_write = can_write_workspace(options.profile)
+        trees = [(path, is_writable and can_write) for path, is_writable in self._workspace.trees]
+        trees += [(path, False) for path in options.readable if os.path.exists(path)]
+        system = [*SYSTEM_PATHS, *(NETWORK_PATHS if has_network(options.profile) else ())]
+        read_only = [path for name in _GIT_CODE if os.path.exists(path := f"{root}/{name}")]
+        limits = asdict(options.limits)
+        wrapper: list[str] = []
+        if level == "bubblewrap":
+            program = shutil.which("bwrap", path=PATH)
+            if program is None:
+                raise SandboxFailed(detail="bwrap is not installed")
+            view = View(
+                system=system,
+                trees=trees,
+                read_only=read_only,
+                hidden=options.hidden,
+                scratch_target=self._scratch_target,
+                has_network=has_network(options.profile),
+            )
+            wrapper = bubblewrap_arguments(program, view)
+        return LauncherConfig(
+            level=level,
+            network=has_network(options.profile),
+            namespaces=options.with_namespaces,
+            workspace=root,
+            trees=trees,
+            scratch=(self._scratch, self._scratch_target),
+            system=system,
+            read_only=read_only,
+            hidden=list(options.hidden),
+            uid=self._uid,
+            limits={name: int(value) for name, value in limits.items()},
+            wrapper=wrapper,
+        )
+
+    def _enter(self, directory: str) -> str:
+        info = self._workspace.stat(directory)
+        if info.kind != "directory":
+            raise FileUnsuitable(path=directory, found="a file", wanted="a directory")
+        return os.path.normpath(os.path.join(self._workspace.root, info.path))
+
+    def _open(self, question: FileQuestion) -> FileAnswer:
+        """Open a file of a redirection, or enter a directory, through the workspace."""
+        if question.path_enter:
+            wanted = os.path.join(question.directory, question.path_enter)
+            return FileAnswer(directory=self._enter(wanted))
+        path = os.path.join(question.directory, question.path_open)
+        if question.mode == "read":
+            with self._workspace.open(path) as stream:
+                return FileAnswer(fd=os.dup(stream.fileno()))
+        if not can_write_workspace(self._options.profile):
+            raise UsageError(detail=f"{question.path_open}: the profile is read-only")
+        with self._workspace.open_output(path, is_append=question.mode == "append") as stream:
+            fd = os.dup(stream.fileno())
+        if os.geteuid() == 0 and os.fstat(fd).st_uid == 0:
+            owner = os.stat(self._workspace.root)
+            os.fchown(fd, owner.st_uid, owner.st_gid)
+        return FileAnswer(fd=fd)
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _needs_files(stages: list[_Stage]) -> bool:
+    return any(
+        one.argv[0] == "cd" or any(target.mode != "duplicate" for target in one.redirections)
+        for stage in stages
+        for one in stage.commands
+    )
+
+
+__all__ = [
+    "CommandLike",
+    "PipelineLike",
+    "RedirectionLike",
+    "SandboxOptions",
+    "SandboxResult",
+    "SandboxRunner",
+]
