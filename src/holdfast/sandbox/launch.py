@@ -252,19 +252,17 @@ class _Run:
             raise SandboxFailed(detail="the command could not be ended") from error
 
     def _ask_to_stop(self, reason: str) -> None:
-        self._stopped = self._stopped or reason
-        if self._control is not None:
+        if not self._stopped and self._control is not None:
             with suppress(OSError):
                 self._control.send(b"stop")
+        self._stopped = self._stopped or reason
 
     def _on_control(self) -> None:
         assert self._control is not None
         try:
-            data = self._control.recv(_MOST_BYTES)
+            data = _receive(self._control)
         except BlockingIOError:
             return
-        except OSError:
-            data = b""
         self._loop.remove_reader(self._control)
         if self._done.done():
             return
@@ -298,11 +296,9 @@ class _Run:
     def _on_question(self) -> None:
         assert self._files is not None
         try:
-            data = self._files.recv(_MOST_BYTES)
+            data = _receive(self._files)
         except BlockingIOError:
             return
-        except OSError:
-            data = b""
         if not data:
             self._loop.remove_reader(self._files)
             return
@@ -327,6 +323,24 @@ class _Run:
         finally:
             for fd in fds:
                 os.close(fd)
+
+
+def _receive(source: socket.socket) -> bytes:
+    """The next message; nothing at the end.
+
+    A stop that crosses the result is left unread, which resets the connection; the reset is
+    told first, and the result is still there.
+    """
+    for _ in range(2):
+        try:
+            return source.recv(_MOST_BYTES)
+        except ConnectionResetError:
+            continue
+        except BlockingIOError:
+            raise
+        except OSError:
+            break
+    return b""
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:

@@ -247,7 +247,9 @@ class SandboxRunner:
         that is sealed to exactly this text.
         """
         argv = ("/bin/bash", "--noprofile", "--norc", "-c", text)
-        return await self._run([_Stage(";", [_Program(argv, {}, [])])], directory, timeout_s, output_bytes)
+        return await self._run(
+            [_Stage(";", [_Program(argv, {}, [])])], directory, timeout_s, output_bytes
+        )
 
     async def aclose(self) -> None:
         """End the launchers and remove the scratch directory."""

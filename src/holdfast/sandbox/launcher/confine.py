@@ -82,7 +82,13 @@ class Confinement:
         families = network_families(has_network=self._has_network, has_unix=False)
         is_scoped = self._version >= SCOPE_VERSION or self._is_init or self._was_root
         protected = (os.getpid(), thread) if is_scoped else ()
-        return build_filter(families=families, can_signal=is_scoped, protected=protected)
+        return build_filter(
+            families=families,
+            can_signal=is_scoped,
+            # Files of the same user outside would be within reach; others' are not.
+            can_change_metadata=self._has_view or self._was_root,
+            protected=protected,
+        )
 
     def give_up(self, thread: int) -> None:
         """Confine the calling thread for good; the rest of the process stays as it is."""
@@ -150,7 +156,9 @@ class Confinement:
                 "and this kernel lets us make no namespaces"
             )
         if not self._has_view and self._config["hidden"]:
-            raise CannotConfineError("without namespaces nothing inside the workspace can be hidden")
+            raise CannotConfineError(
+                "without namespaces nothing inside the workspace can be hidden"
+            )
 
     def _rules(self) -> Ruleset:
         rules = Ruleset(has_network=self._has_network)

@@ -106,6 +106,7 @@ class Executor:
                 file_actions=actions,
                 setsigdef=_DEFAULT_SIGNALS,
                 setsigmask=[],
+                setpgroup=0,  # a signal to its own group must not reach the launcher
             )
         finally:
             if reader != -1:

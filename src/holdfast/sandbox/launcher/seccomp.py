@@ -47,6 +47,11 @@ _SHARED_IPC = ["mq_open", "msgget", "semget", "shmget"]
 _ONLY_SELF = ["prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam"]
 _ONLY_SELF += ["sched_setscheduler"]
 _SIGNALS = ["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open"]
+# Modes, owners and times of any file by its path, which Landlock does not look at.
+_METADATA = """
+chmod fchmodat fchmodat2 chown lchown fchownat setxattr lsetxattr setxattrat removexattr
+lremovexattr removexattrat utime utimes futimesat
+""".split()
 _NAMESPACES = (
     CLONE_NEWNS
     | CLONE_NEWCGROUP
@@ -95,14 +100,23 @@ class Filter:
 
     def deny_unless(self, name: str, argument: int, values: list[int]) -> None:
         """Let a call fail unless an argument has one of these values."""
-        body = [
-            _instruction(_EQUAL, value, len(values) - at, 0) for at, value in enumerate(values)
-        ]
+        body = [_instruction(_EQUAL, value, len(values) - at, 0) for at, value in enumerate(values)]
         self._when(name, argument, [*body, _instruction(_RETURN, _ERRNO | _EPERM)])
 
     def deny_if_bits(self, name: str, argument: int, bits: int) -> None:
         """Let a call fail if an argument has any of these bits."""
         body = [_instruction(_ANY_BIT, bits, 0, 1), _instruction(_RETURN, _ERRNO | _EPERM)]
+        self._when(name, argument, body)
+
+    def deny_unless_null(self, name: str, argument: int) -> None:
+        """Let a call fail unless a pointer is null."""
+        at = _ARGUMENTS_AT + 8 * argument
+        body = [
+            _instruction(_EQUAL, 0, 0, 2),
+            _instruction(_LOAD, at + 4),
+            _instruction(_EQUAL, 0, 1, 0),
+            _instruction(_RETURN, _ERRNO | _EPERM),
+        ]
         self._when(name, argument, body)
 
     def assembled(self) -> bytes:
@@ -124,19 +138,25 @@ def build_filter(
     families: list[int] | None,
     has_own_ipc: bool = False,
     can_signal: bool = True,
+    can_change_metadata: bool = True,
     protected: tuple[int, ...] = (),
 ) -> bytes:
     """Build the filter for a command.
 
     `families` are the socket families that it may open (None: all). `protected` are
     process and thread numbers that it must not signal; without `can_signal` it can signal
-    nobody but its own group.
+    nobody but its own group. Without `can_change_metadata` modes, owners and times can be
+    changed through open descriptors only.
     """
     program = Filter()
     for name in _NEVER:
         program.deny(name)
     for name in [] if has_own_ipc else _SHARED_IPC:
         program.deny(name)
+    for name in [] if can_change_metadata else _METADATA:
+        program.deny(name)
+    if not can_change_metadata:
+        program.deny_unless_null("utimensat", 1)
     # Its flags are behind a pointer, where a filter cannot look; libc falls back to clone.
     program.deny("clone3", _ENOSYS)
     program.deny_if_bits("clone", 0, _NAMESPACES)

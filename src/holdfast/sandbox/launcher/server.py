@@ -83,10 +83,10 @@ class _Desk:
             raise CannotConfineError(self.error)
         KERNEL.prctl(PR_SET_DUMPABLE, 0)
 
-    def start(
-        self, job: dict[str, Any], out: int, err: int, files: socket.socket | None
-    ) -> None:
+    def start(self, job: dict[str, Any], out: int, err: int, files: socket.socket | None) -> None:
         self._job = (job, out, err, files)
+        if self._executor is not None:
+            self._executor.is_stopped = False
         os.write(self._jobs_in, b"1")
 
     def stop(self) -> None:
@@ -138,6 +138,9 @@ def _watch(control: socket.socket, desk: _Desk, *, is_init: bool) -> None:
         if desk.done in ready:
             os.read(desk.done, 1)
             break
+        # Read the word: a socket that closes with something unread resets the other side.
+        with suppress(OSError):
+            control.recv(16, socket.MSG_DONTWAIT)
         # The confined thread may be about to start a program: look again and again.
         desk.stop()
         end_all(is_init=is_init)

@@ -1,0 +1,324 @@
+"""Commands run as they were parsed, inside their profile, and end when they should."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import FileUnsuitable, PermissionDenied, SandboxFailed, UsageError
+from holdfast.policy.commands import parse_command
+from holdfast.sandbox import (
+    Limits,
+    PathRules,
+    SandboxOptions,
+    SandboxRunner,
+    Workspace,
+    describe_sandbox,
+)
+
+
+@pytest.fixture(params=["landlock", "bubblewrap"])
+def level(request, bubblewrap):
+    return request.param
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    (tmp_path / "ws" / "src").mkdir(parents=True)
+    (tmp_path / "ws" / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "outside").write_text("planted")
+    return tmp_path / "ws"
+
+
+@asynccontextmanager
+async def running(root, level="landlock", *, rules=None, **options):
+    runner = SandboxRunner(Workspace(root, rules=rules), SandboxOptions(level=level, **options))
+    try:
+        yield runner
+    finally:
+        await runner.aclose()
+
+
+async def run(runner, text, **options):
+    parsed = parse_command(text)
+    assert parsed.is_parsed, parsed.problem
+    return await runner.run(parsed.pipelines, **options)
+
+
+async def output(runner, text, **options):
+    return (await run(runner, text, **options)).stdout
+
+
+async def test_pipes_connectors_and_directories_work_without_a_shell(root, level):
+    async with running(root, level) as runner:
+        assert await output(runner, "cat a.txt | wc -l") == "2\n"
+        assert await output(runner, "true && echo yes || echo no") == "yes\n"
+        assert await output(runner, "false && echo yes || echo no; echo end") == "no\nend\n"
+        assert await output(runner, "cd src && pwd") == f"{root}/src\n"
+        assert await output(runner, "cd src && cd .. && pwd") == f"{root}\n"
+        assert await output(runner, "pwd", directory="src") == f"{root}/src\n"
+        assert await output(runner, "LC_ALL=C printenv LC_ALL") == "C\n"
+
+
+async def test_arguments_reach_the_program_untouched(root, level):
+    async with running(root, level) as runner:
+        shown = await output(runner, r"printf '%s|' '$(id)' '*' 'a  b' '' \;")
+        assert shown == "$(id)|*|a  b||;|"
+
+
+async def test_redirections_go_through_the_workspace(root, level):
+    async with running(root, level) as runner:
+        result = await run(runner, "echo one > x && echo two >> x; cat < x; ls nothing 2> err")
+        assert result.stdout == "one\ntwo\n"
+        assert (root / "x").read_text() == "one\ntwo\n"
+        assert "nothing" in (root / "err").read_text()
+        assert (root / "x").stat().st_uid == root.stat().st_uid
+        both = await run(runner, "ls nothing a.txt > both 2>&1")
+        assert both.exit_code == 2
+        assert "nothing" in (root / "both").read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo x > ../outside",
+        "echo x > /etc/hosts",
+        "cat < ../outside",
+        "echo x > .git/config",
+        "cd ..",
+        "cd a.txt",
+        "cd src src",
+        "echo x > src",
+        "echo x > missing/x",
+    ],
+)
+async def test_what_the_workspace_refuses_fails_like_in_a_shell(root, text):
+    (root / ".git").mkdir()
+    async with running(root) as runner:
+        result = await run(runner, f"{text} || echo refused")
+        assert result.stdout == "refused\n"
+        assert (root.parent / "outside").read_text() == "planted"
+
+
+async def test_a_skipped_redirection_does_not_empty_its_file(root):
+    async with running(root) as runner:
+        await run(runner, "false && echo x > a.txt")
+        assert (root / "a.txt").read_text() == "one\ntwo\n"
+
+
+async def test_path_rules_hold_for_redirections(root):
+    rules = PathRules(blocked=("src/**",))
+    async with running(root, rules=rules) as runner:
+        assert (await run(runner, "echo x > src/y")).exit_code == 1
+
+
+async def test_exit_codes_tell_how_it_ended(root, level):
+    async with running(root, level) as runner:
+        assert (await run(runner, "false")).exit_code == 1
+        missing = await run(runner, "no-such-program x")
+        assert missing.exit_code == 127
+        assert "no-such-program: not found" in missing.stderr
+        assert (await run(runner, "./a.txt")).exit_code in (1, 126)
+        killed = await runner.run_approved_text("kill -9 $$")
+        assert killed.exit_code in (-9, 137)
+
+
+async def test_an_approved_text_runs_in_a_shell_in_the_same_sandbox(root, level):
+    async with running(root, level) as runner:
+        result = await runner.run_approved_text("for x in 1 2; do echo $((x * 2)); done; id -u")
+        assert result.stdout.startswith("2\n4\n")
+        assert result.sandbox.startswith(level)
+        assert (await runner.run_approved_text("cat ../outside")).exit_code != 0
+
+
+async def test_the_environment_is_clean_and_home_is_scratch(root, level, monkeypatch):
+    monkeypatch.setenv("PLANTED_SECRET", "planted")
+    async with running(root, level, environment={"CI": "1"}) as runner:
+        shown = await output(runner, "printenv")
+        assert "planted" not in shown
+        assert "CI=1\n" in shown
+        assert "PATH=/usr/local/sbin:" in shown
+        kept = await runner.run_approved_text('echo kept > "$HOME/x" && cat "$TMPDIR/x"')
+        assert kept.stdout == "kept\n"
+
+
+async def test_a_command_that_takes_too_long_is_ended_with_all_it_started(root, level):
+    async with running(root, level) as runner:
+        script = "sleep 1000 & setsid sleep 1000 & sleep 1000"
+        result = await runner.run_approved_text(f"echo started; {script}", timeout_s=0.5)
+        assert (result.stopped, result.stdout) == ("timeout", "started\n")
+        assert await output(runner, "echo next") == "next\n"
+
+
+async def test_steps_after_the_time_is_up_are_not_started(root):
+    async with running(root) as runner:
+        result = await run(runner, "sleep 1000; echo x > late", timeout_s=0.3)
+        assert result.stopped == "timeout"
+        assert not (root / "late").exists()
+
+
+async def test_cancelling_ends_the_command(root, level):
+    os.mkfifo(root / "fifo")
+    fd = os.open(root / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(fd, started.set)
+    async with running(root, level) as runner:
+        task = asyncio.create_task(runner.run_approved_text("echo x > fifo && sleep 1000"))
+        async with asyncio.timeout(30):
+            await started.wait()
+        loop.remove_reader(fd)
+        os.close(fd)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await output(runner, "echo next") == "next\n"
+
+
+async def test_a_flood_is_stopped_and_head_and_tail_are_kept(root, level):
+    limits = Limits(output_bytes=1000, flood_factor=1000)
+    async with running(root, level, limits=limits) as runner:
+        result = await run(runner, "yes")
+        assert result.stopped == "output"
+        assert result.is_truncated
+        counted = await run(runner, "seq 10000")
+        assert counted.stdout.startswith("1\n2\n")
+        assert counted.stdout.endswith("9999\n10000\n")
+        assert "bytes left out" in counted.stdout
+        assert counted.stopped == ""
+
+
+async def test_output_of_one_run_can_be_bounded(root):
+    async with running(root) as runner:
+        parsed = parse_command("seq 1000")
+        assert (await runner.run(parsed.pipelines, output_bytes=100)).is_truncated
+
+
+async def test_commands_run_side_by_side(root, level):
+    async with running(root, level) as runner:
+        await runner.start()
+        texts = [f"echo {number}" for number in range(6)]
+        shown = await asyncio.gather(*(output(runner, text) for text in texts))
+        assert shown == [f"{number}\n" for number in range(6)]
+
+
+async def test_a_read_only_profile_reads_and_does_not_write(root, level):
+    async with running(root, level, profile="read-only") as runner:
+        assert await output(runner, "cat a.txt") == "one\ntwo\n"
+        assert (await run(runner, "touch new")).exit_code != 0
+        assert (await run(runner, "echo x > new")).exit_code != 0
+        assert sorted(os.listdir(root)) == ["a.txt", "src"]
+        assert (await run(runner, "ls")).sandbox.endswith("/read-only")
+
+
+async def test_the_network_profile_has_sockets_and_still_no_files(root, level):
+    async with running(root, level, profile="network") as runner:
+        listed = await runner.run_approved_text("exec 3<>/dev/udp/127.0.0.1/9 && echo open")
+        assert listed.stdout == "open\n"
+        assert (await run(runner, "cat ../outside")).exit_code != 0
+
+
+async def test_the_full_profile_says_that_nothing_confines_it(root):
+    async with running(root, profile="full") as runner:
+        result = await run(runner, "cat ../outside")
+        assert (result.stdout, result.sandbox) == ("planted", "none/full")
+        ended = await runner.run_approved_text("setsid sleep 1000 & sleep 1000", timeout_s=0.3)
+        assert ended.stopped == "timeout"
+
+
+async def test_a_granted_directory_is_within_reach(root, level):
+    granted = root.parent / "granted"
+    granted.mkdir()
+    workspace = Workspace(root)
+    runner = SandboxRunner(workspace, SandboxOptions(level=level))
+    try:
+        assert (await run(runner, f"ls {granted}")).exit_code != 0
+        workspace.grant(granted, is_writable=True)
+        assert (await run(runner, f"touch {granted}/x")).exit_code == 0
+        workspace.grant(granted, is_writable=False)
+        assert (await run(runner, f"touch {granted}/y")).exit_code != 0
+        assert os.listdir(granted) == ["x"]
+    finally:
+        await runner.aclose()
+
+
+async def test_hidden_paths_cannot_be_seen(root, level):
+    (root / "state").mkdir()
+    (root / "state" / "journal").write_text("planted")
+    hidden = (str(root / "state"), str(root / "a.txt"))
+    async with running(root, level, hidden=hidden) as runner:
+        assert await output(runner, "ls state") == ""
+        assert "one" not in await output(runner, "cat a.txt")
+
+
+async def test_hiding_without_namespaces_is_refused(root):
+    options = {"hidden": (str(root / "src"),), "with_namespaces": False}
+    async with running(root, **options) as runner:
+        with pytest.raises(SandboxFailed) as failed:
+            await runner.start()
+        assert failed.value.code == "sandbox.failed"
+
+
+async def test_files_of_root_stay_files_of_root(root, level):
+    async with running(root, level) as runner:
+        await run(runner, "touch made")
+        assert (root / "made").stat().st_uid == root.stat().st_uid
+        assert (await output(runner, "id -u")).strip() != "0"
+
+
+async def test_a_broken_bubblewrap_is_not_silently_replaced(root, monkeypatch, tmp_path):
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho no user namespaces >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr("holdfast.sandbox.runner.PATH", str(tmp_path))
+    async with running(root, "bubblewrap") as runner:
+        with pytest.raises(SandboxFailed):
+            await runner.start()
+        assert runner.level_name == ""
+    async with running(root, "auto") as runner:
+        assert (await runner.start()).startswith("landlock")
+        assert "bubblewrap" in runner.objections
+
+
+async def test_where_nothing_works_commands_are_refused(root, monkeypatch):
+    monkeypatch.setattr("holdfast.sandbox.runner.PATH", "/nonexistent")
+    monkeypatch.setattr("holdfast.sandbox.launch.sys.executable", "/nonexistent/python")
+    async with running(root, "auto") as runner:
+        with pytest.raises(SandboxFailed) as failed:
+            await run(runner, "ls")
+        assert "bwrap is not installed" in str(failed.value)
+
+
+async def test_auto_takes_the_strongest(root, bubblewrap):
+    async with running(root, "auto") as runner:
+        assert await runner.start() == "bubblewrap/workspace-write"
+
+
+async def test_the_directory_must_be_one(root):
+    async with running(root) as runner:
+        with pytest.raises(FileUnsuitable):
+            await run(runner, "ls", directory="a.txt")
+        with pytest.raises(PermissionDenied):
+            await run(runner, "ls", directory="..")
+
+
+def test_the_root_of_the_file_system_is_no_workspace():
+    with pytest.raises(UsageError):
+        SandboxRunner(Workspace("/"))
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "PYTHONPATH", "GIT_DIR", "PATH", "IFS", "", "a=b"])
+def test_variables_that_load_code_cannot_be_given(root, name):
+    with pytest.raises(UsageError):
+        SandboxRunner(Workspace(root), SandboxOptions(environment={name: "x"}))
+
+
+async def test_the_report_says_what_is_active(root, bubblewrap):
+    report = await describe_sandbox(str(root))
+    assert report.is_confined
+    assert report.active == "bubblewrap/workspace-write"
+    assert report.landlock.startswith("landlock")
