@@ -24,6 +24,7 @@ from holdfast.sandbox import Limits, SandboxOptions, SandboxRunner, Workspace
 
 SHORT = {"endless_fork_bomb": 2.0}
 READ_ONLY = {"write_inside"}
+PYTHON = os.path.realpath(sys.executable)
 NAMES = [
     name
     for name, value in vars(attacks).items()
@@ -115,8 +116,7 @@ def make_runner(root: Path, profile: str, options: dict) -> SandboxRunner:
 
 
 async def attack(runner: SandboxRunner, root: Path, outside: Outside, name: str) -> dict:
-    python = os.path.realpath(sys.executable)
-    command = [python, "-I", "-S", "attacks.py", name, outside.facts()]
+    command = [PYTHON, "-I", "-S", "attacks.py", name, outside.facts()]
     result = await runner.run_argv(command, timeout_s=SHORT.get(name, 60.0))
     again = await runner.run_argv(["true"], timeout_s=60.0)
     return {
