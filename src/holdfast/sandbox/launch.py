@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import HoldfastError, SandboxFailed
-from holdfast.sandbox.output import HeadAndTail
+from holdfast.sandbox.process import HeadTail
 from holdfast.sandbox.profiles import PATH, Limits
 
 _START_S = 20.0
@@ -97,8 +97,8 @@ class Ended:
     """How a command ended."""
 
     exit_code: int
-    stdout: HeadAndTail
-    stderr: HeadAndTail
+    stdout: HeadTail
+    stderr: HeadTail
     stopped: str
 
 
@@ -177,12 +177,12 @@ class _Run:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         self._opener = opener
-        self.out = HeadAndTail(limits.output_bytes)
-        self.err = HeadAndTail(limits.output_bytes)
+        self.out = HeadTail(limits.output_bytes)
+        self.err = HeadTail(limits.output_bytes)
         self.code = 0
         self._stopped = ""
         self._done: asyncio.Future[None] = self._loop.create_future()
-        self._pipes: dict[int, HeadAndTail] = {}
+        self._pipes: dict[int, HeadTail] = {}
         self._control: socket.socket | None = None
         self._files: socket.socket | None = None
         self._answers: set[asyncio.Task[None]] = set()

@@ -49,6 +49,7 @@ _REDIRECTIONS: dict[str, tuple[RedirectionMode, int]] = {
     ">|": ("write", 1),
     ">>": ("append", 1),
 }
+_DIGITS_BEFORE = re.compile(r"(^|[\s;|&])\d+$")
 _BLANK = re.compile(r"[ \t]*")
 
 
@@ -129,16 +130,12 @@ class _Reading:
 
     def _redirected(self, node: Node, connector: Connector) -> None:
         """The grammar hangs a redirection on the whole list; it belongs to its last command."""
-        body = node.child_by_field_name("body")
-        if body is None:
+        body, *further = node.children
+        if body.type == "file_redirect":
             raise _Unparsed("it redirects without a command")
         self._statement(body, connector)
         last = self._found[-1][1]
-        for child in node.children:
-            if child.id == body.id:
-                continue
-            if child.start_byte < body.end_byte:
-                raise _Unparsed("it redirects before the command")
+        for child in further:
             last[-1] = _redirect(last[-1], self._redirection(child))
 
     def _pipeline(self, node: Node) -> list[SimpleCommand]:
@@ -202,8 +199,8 @@ class _Reading:
         return name, literal(children[2]) if len(children) == 3 else ""
 
     def _redirection(self, node: Node) -> list[Redirection]:
-        if node.type != "file_redirect":
-            raise _Unparsed(f"it has a {node.type.replace('_', ' ')}")
+        if _DIGITS_BEFORE.search(self._source[: node.start_byte].decode()):
+            raise _Unparsed("it redirects a descriptor that was read as a word")
         self._mark(node)
         children = list(node.children)
         fd = -1
@@ -219,13 +216,11 @@ class _Reading:
 
     def _check_coverage(self) -> None:
         """Every byte is either understood or blank, so nothing slipped past the reading."""
-        end = 0
-        for start, stop in sorted(self._seen):
+        ends = [0, *(stop for _, stop in sorted(self._seen))]
+        starts = [*(start for start, _ in sorted(self._seen)), len(self._source)]
+        for end, start in zip(ends, starts, strict=True):
             if start < end or not _BLANK.fullmatch(self._source[end:start].decode()):
                 raise _Unparsed("a part of it was not understood")
-            end = stop
-        if not _BLANK.fullmatch(self._source[end:].decode()):
-            raise _Unparsed("a part of it was not understood")
 
 
 def _program(name: str) -> str:

@@ -52,10 +52,9 @@ def _parts(node: Node) -> list[Node]:
     """The children of a concatenation, which must touch each other."""
     end = node.start_byte
     for child in node.children:
-        if child.start_byte != end:
-            raise NotLiteral("parts of a word do not touch each other")
-        if child.type == "$" and child.id != node.children[-1].id:
-            raise NotLiteral("it has a dollar sign before quotes")
+        is_dollar_before = child.type == "$" and child.id != node.children[-1].id
+        if child.start_byte != end or is_dollar_before:
+            raise NotLiteral("it has a word whose parts do not simply follow each other")
         end = child.end_byte
     return node.children
 

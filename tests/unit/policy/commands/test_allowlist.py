@@ -76,3 +76,14 @@ def test_the_worst_program_of_a_line_decides():
 
 def test_the_reason_names_the_option():
     assert "-exec" in classify_argv(("find", ".", "-exec", "id")).because
+
+
+def test_an_unparsed_line_is_unknown_for_the_reason_that_it_is_unparsed():
+    assert "substitution" in classify_command(parse_command("echo $(id)")).because
+
+
+@pytest.mark.parametrize(
+    "text", ["git status -Q", "find . -name", "sort -k", "sort --key", "git status --nope"]
+)
+def test_options_that_are_not_known_or_lack_their_value_are_unknown(text):
+    assert classify_command(parse_command(text)).kind == "unknown"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.policy.commands import Pipeline, Redirection, SimpleCommand, parse_command
 from holdfast.policy.commands.appearance import LONGEST
-from holdfast.policy.commands.parse import MOST_COMMANDS
+from holdfast.policy.commands.parse import MOST_COMMANDS, _Reading
 
 
 def argv(text: str) -> list[tuple[str, ...]]:
@@ -94,6 +94,33 @@ def test_a_very_long_line_asks():
 def test_very_many_commands_ask_instead_of_being_cut():
     assert parse_command("; ".join(["true"] * MOST_COMMANDS)).is_parsed
     assert not parse_command("; ".join(["true"] * (MOST_COMMANDS + 1))).is_parsed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "> x",
+        "ls > x y",
+        "cat > x <<< y",
+        "ls >&x",
+        "ls 2>&3",
+        "ls 0>x",
+        "ls 1<x",
+        "ls &>>x",
+        'echo a$"x"',
+        """echo "$'x'" """,
+        "a=b c=d",
+        "x==y ls",
+    ],
+)
+def test_unusual_redirections_and_words_ask(text):
+    assert not parse_command(text).is_parsed
+
+
+def test_a_part_that_was_not_understood_makes_the_line_unparsed(monkeypatch):
+    """Should the grammar ever learn to skip something, we do not follow."""
+    monkeypatch.setattr(_Reading, "_statements", lambda self, root: self._mark(root.children[0]))
+    assert parse_command("ls; rm x").problem == "a part of it was not understood"
 
 
 printable = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=20)
