@@ -114,6 +114,13 @@ def write_memory_of_parent(_facts):
         stream.write(b"x")
 
 
+def inherited_descriptors(_facts):
+    """Sockets of the launcher would let a command forge its own result."""
+    found = [fd for fd in range(3, 1024) if is_open(fd)]
+    assert found
+    tell(str(found))
+
+
 def own_environment(_facts):
     assert "PLANTED_SECRET" in os.environ or "planted-in-environment" in str(os.environ)
 
@@ -328,6 +335,14 @@ def usual_work(_facts):
 
 
 LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def is_open(fd):
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def tell(text):

@@ -137,7 +137,7 @@ class Executor:
         if self._files is None:
             raise _CannotOpenError("files cannot be opened here")
         self._files.send(json.dumps(question).encode())
-        data, fds, _, _ = socket.recv_fds(self._files, 65536, 1)
+        data, fds = receive(self._files, 65536, 1)
         answer = json.loads(data) if data else {"error": "nobody answers"}
         if "error" in answer:
             for fd in fds:
@@ -152,6 +152,17 @@ class Executor:
 
 class _CannotOpenError(Exception):
     """A file was not handed over; `str()` says why."""
+
+
+def receive(source: socket.socket, most: int, descriptors: int) -> tuple[bytes, list[int]]:
+    """Take a message with its descriptors, which no command may inherit.
+
+    `recv_fds` hands them out inheritable, whatever the flags say.
+    """
+    data, fds, _, _ = socket.recv_fds(source, most, descriptors)
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return data, fds
 
 
 def _wait(pid: int) -> int:
@@ -174,4 +185,4 @@ def _require(name: str, path: str) -> None:
         raise FileNotFoundError(errno.ENOENT, "not found")
 
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "receive"]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.sandbox.launcher.confine import CannotConfineError, Confinement
-from holdfast.sandbox.launcher.executor import Executor
+from holdfast.sandbox.launcher.executor import Executor, receive
 from holdfast.sandbox.launcher.kernel import (
     KERNEL,
     PR_SET_CHILD_SUBREAPER,
@@ -29,6 +29,7 @@ def main(fd: int) -> None:
     """Serve jobs from the socket until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setsid()
+    os.set_inheritable(fd, False)
     server = socket.socket(fileno=fd)
     config = json.loads(server.recv(_MOST_BYTES))
     namespaces, is_init = _enter(config)
@@ -112,7 +113,7 @@ class _Desk:
 
 def _serve(server: socket.socket, desk: _Desk, *, is_init: bool) -> None:
     while True:
-        data, fds, _, _ = socket.recv_fds(server, _MOST_BYTES, 4)
+        data, fds = receive(server, _MOST_BYTES, 4)
         if not data:
             return
         control, out, err = socket.socket(fileno=fds[0]), fds[1], fds[2]

@@ -1,0 +1,44 @@
+"""The runner of the `bash` tool: parsed or approved, always confined."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import PermissionDenied
+from holdfast.sandbox import SandboxOptions, SandboxRunner, Workspace
+from holdfast.tools.sandboxed_commands import SandboxedCommands
+from holdfast.tools.services import Command
+
+
+@pytest.fixture
+async def runner(tmp_path):
+    (tmp_path / "ws").mkdir()
+    made = SandboxRunner(Workspace(tmp_path / "ws"), SandboxOptions(level="landlock"))
+    yield made
+    await made.aclose()
+
+
+async def test_a_parsed_command_runs_without_a_shell(runner):
+    result = await SandboxedCommands(runner).run(Command(text="echo '$(id)' | cat"))
+    assert (result.stdout, result.exit_code) == ("$(id)\n", 0)
+    assert result.sandbox.startswith("landlock")
+
+
+async def test_what_cannot_be_read_needs_a_person(runner):
+    with pytest.raises(PermissionDenied) as refused:
+        await SandboxedCommands(runner).run(Command(text="echo $((1 + 1))"))
+    assert refused.value.code == "policy.denied"
+
+
+async def test_an_approved_text_runs_as_it_is(runner):
+    approved = "echo $((1 + 1))"
+    commands = SandboxedCommands(runner, is_approved=lambda text: text == approved)
+    assert (await commands.run(Command(text=approved))).stdout == "2\n"
+    with pytest.raises(PermissionDenied):
+        await commands.run(Command(text=approved + " "))
+
+
+async def test_what_is_not_what_it_looks_like_never_runs(runner):
+    commands = SandboxedCommands(runner, is_approved=lambda _text: True)
+    with pytest.raises(PermissionDenied):
+        await commands.run(Command(text="ls \u202etxt"))
