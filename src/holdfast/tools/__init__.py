@@ -5,7 +5,15 @@ project or a session may use. What runs a tool gets everything it may touch from
 `ToolContext`.
 """
 
-from holdfast.sandbox import PathRules, Workspace
+from holdfast.sandbox import (
+    Limits,
+    PathRules,
+    SandboxOptions,
+    SandboxReport,
+    SandboxRunner,
+    Workspace,
+    describe_sandbox,
+)
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool, ToolOptions, tool
 from holdfast.tools.effects import Effect, Intent, Reconciliation
@@ -23,10 +31,14 @@ from holdfast.tools.target import (
 __all__ = [
     "Effect",
     "Intent",
+    "Limits",
     "Outcome",
     "Parked",
     "PathRules",
     "Reconciliation",
+    "SandboxOptions",
+    "SandboxReport",
+    "SandboxRunner",
     "Target",
     "Tool",
     "ToolContext",
@@ -35,6 +47,7 @@ __all__ = [
     "ToolResult",
     "Workspace",
     "command_target",
+    "describe_sandbox",
     "host_target",
     "path_target",
     "paths_target",
