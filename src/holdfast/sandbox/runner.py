@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
@@ -374,6 +375,8 @@ class SandboxRunner:
         return ["bubblewrap", "landlock"]
 
     async def _try(self, level: Level) -> Launcher:
+        if not sys.platform.startswith("linux"):
+            raise SandboxFailed(detail="only Linux has what it takes")
         launcher = await Launcher.start(self._config(level))
         if level != "bubblewrap":
             return launcher

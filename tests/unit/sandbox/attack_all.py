@@ -28,7 +28,9 @@ PYTHON = os.path.realpath(sys.executable)
 NAMES = [
     name
     for name, value in vars(attacks).items()
-    if callable(value) and value.__module__ == "attacks" and name not in ("syscall", "tell", "is_open")
+    if callable(value)
+    and value.__module__ == "attacks"
+    and name not in ("syscall", "tell", "is_open")
 ]
 
 

@@ -293,6 +293,27 @@ async def test_where_nothing_works_commands_are_refused(root, monkeypatch):
         assert "bwrap is not installed" in str(failed.value)
 
 
+async def test_other_systems_than_linux_refuse(root, monkeypatch):
+    monkeypatch.setattr("holdfast.sandbox.runner.sys.platform", "darwin")
+    async with running(root, "auto") as runner:
+        with pytest.raises(SandboxFailed):
+            await run(runner, "ls")
+
+
+async def test_an_argument_that_no_program_can_take_is_told(root):
+    async with running(root) as runner:
+        result = await runner.run_argv(["echo", "a\0b"])
+        assert result.exit_code == 126
+        assert await output(runner, "echo next") == "next\n"
+
+
+async def test_a_command_that_is_too_large_to_hand_over_is_refused(root):
+    async with running(root) as runner:
+        with pytest.raises(SandboxFailed):
+            await runner.run_argv(["echo", "x" * 8_000_000])
+        assert await output(runner, "echo next") == "next\n"
+
+
 async def test_auto_takes_the_strongest(root, bubblewrap):
     async with running(root, "auto") as runner:
         assert await runner.start() == "bubblewrap/workspace-write"

@@ -334,3 +334,34 @@ def test_unwritable_directory_is_an_error_and_leaves_nothing(ws, place, as_nobod
     assert (place / "ws/src/a.py").read_text() == "inside"
     (place / "ws/src").chmod(0o755)
     assert os.listdir(place / "ws/src") == ["a.py"]
+
+
+def test_an_output_file_is_made_emptied_or_appended_to(ws, place):
+    with ws.open_output("src/new") as stream:
+        stream.write(b"one")
+    with ws.open_output("src/new", is_append=True) as stream:
+        stream.write(b"two")
+    assert (place / "ws" / "src" / "new").read_bytes() == b"onetwo"
+    with ws.open_output("src/new") as stream:
+        stream.write(b"x")
+    assert (place / "ws" / "src" / "new").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("path", ["../outside/secret", "/etc/hosts", ".git/config", "out/secret"])
+def test_an_output_file_outside_or_read_only_is_refused(ws, place, path):
+    (place / "ws" / ".git").mkdir()
+    (place / "ws" / "out").symlink_to(place / "outside")
+    with pytest.raises(PermissionDenied):
+        ws.open_output(path)
+    assert (place / "outside" / "secret").read_text() == "secret"
+
+
+@pytest.mark.parametrize("path", ["src", "."])
+def test_an_output_file_must_be_a_regular_one(ws, path):
+    with pytest.raises(FileUnsuitable):
+        ws.open_output(path)
+
+
+def test_trees_say_what_may_be_written(ws, place):
+    ws.grant(place / "outside")
+    assert ws.trees == ((str(place / "ws"), True), (str(place / "outside"), False))

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import resource
 from contextlib import suppress
 from typing import Any
 
-from holdfast.sandbox.launcher.kernel import KERNEL, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS
+from holdfast.sandbox.launcher.kernel import (
+    ARCHITECTURES,
+    KERNEL,
+    PR_CAPBSET_DROP,
+    PR_SET_NO_NEW_PRIVS,
+)
 from holdfast.sandbox.launcher.landlock import (
     SCOPE_VERSION,
     TRUNCATE_VERSION,
@@ -146,6 +152,8 @@ class Confinement:
         cover(self._config["read_only"], self._config["hidden"])
 
     def _check(self) -> None:
+        if self._level != "none" and platform.machine() not in ARCHITECTURES:
+            raise CannotConfineError(f"there is no filter for {platform.machine()} processors")
         if self._level != "landlock":
             return
         if not self._version:

@@ -23,6 +23,7 @@ from holdfast.sandbox.launcher.mounts import enter_namespaces
 from holdfast.sandbox.launcher.processes import end_all, reap_all
 
 _MOST_BYTES = 1 << 20
+_CANNOT_RUN = 126
 
 
 def main(fd: int) -> None:
@@ -106,9 +107,18 @@ class _Desk:
             self.error = str(error)
         os.write(self._done_in, b"1")
         while not self.error and os.read(self._jobs, 1):
-            if self._job is not None:
-                self.code = executor.run(*self._job)
+            self.code = self._run(executor)
             os.write(self._done_in, b"1")
+
+    def _run(self, executor: Executor) -> int:
+        if self._job is None:
+            return _CANNOT_RUN
+        try:
+            return executor.run(*self._job)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the main thread waits for us
+            with suppress(OSError):
+                os.write(self._job[2], f"the command cannot be run: {error}\n".encode())
+            return _CANNOT_RUN
 
 
 def _serve(server: socket.socket, desk: _Desk, *, is_init: bool) -> None:
