@@ -10,7 +10,7 @@ import os
 import sys
 
 from holdfast.sandbox.launcher.kernel import CLONE_NEWNS, KERNEL
-from holdfast.sandbox.launcher.mounts import Tree, make_reachable
+from holdfast.sandbox.launcher.mounts import Tree
 
 MS_PRIVATE_ALL = (1 << 18) | 16384
 
@@ -24,8 +24,7 @@ def main() -> None:
     outer = [one for one in needed if not any(one.startswith(f"{other}/") for other in needed)]
     trees = [Tree(path, path, can_write=False) for path in outer]
     for tree in sorted(trees, key=lambda one: one.target.count("/")):
-        make_reachable(tree.target, uid)
-        tree.attach()
+        tree.attach(uid)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

@@ -246,6 +246,16 @@ async def test_a_granted_directory_is_within_reach(root, level):
         await runner.aclose()
 
 
+async def test_further_paths_can_be_read(root, level):
+    extra = root.parent / "extra"
+    extra.mkdir()
+    (extra / "x").write_text("readable")
+    readable = (str(extra), str(root.parent / "outside"), "/nonexistent")
+    async with running(root, level, readable=readable) as runner:
+        assert await output(runner, f"cat {extra}/x {root.parent}/outside") == "readableplanted"
+        assert (await run(runner, f"touch {extra}/y")).exit_code != 0
+
+
 async def test_hidden_paths_cannot_be_seen(root, level):
     (root / "state").mkdir()
     (root / "state" / "journal").write_text("planted")

@@ -78,6 +78,7 @@ class Tree:
     def __init__(self, source: str, target: str, *, can_write: bool) -> None:
         """Take hold of the directory as it is now."""
         self.target = target
+        self._is_directory = os.path.isdir(source)
         flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE
         self._fd = KERNEL.call("open_tree", _AT_FDCWD, source.encode(), flags)
         flags = _NO_SUID | _NO_DEVICES | (0 if can_write else _READ_ONLY)
@@ -91,8 +92,9 @@ class Tree:
         finally:
             os.close(user_fd)
 
-    def attach(self) -> None:
-        """Put it where it belongs."""
+    def attach(self, uid: int) -> None:
+        """Put it where it belongs, so that the user can reach it."""
+        _make_reachable(self.target, uid, is_directory=self._is_directory)
         where = self.target.encode()
         KERNEL.call("move_mount", self._fd, b"", _AT_FDCWD, where, _MOVE_MOUNT_FROM_EMPTY)
         os.close(self._fd)
@@ -102,8 +104,7 @@ def arrange_view(trees: list[Tree], uid: int) -> None:
     """Make everything read-only, then put back what may be used."""
     _set_attributes(_AT_FDCWD, "/", _AT_RECURSIVE, _READ_ONLY | _NO_SUID)
     for tree in sorted(trees, key=lambda one: one.target.count("/")):
-        make_reachable(tree.target, uid)
-        tree.attach()
+        tree.attach(uid)
     with suppress(OSError):
         KERNEL.mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID_NODEV, "mode=1777,size=64m")
 
@@ -112,7 +113,7 @@ def cover(read_only: list[str], hidden: list[str]) -> None:
     """Take writing, or all of it, from paths inside the view; missing ones are left out."""
     for path in read_only:
         with suppress(FileNotFoundError):
-            Tree(path, path, can_write=False).attach()
+            Tree(path, path, can_write=False).attach(os.geteuid())
     for path in hidden:
         if os.path.isdir(path):
             KERNEL.mount("tmpfs", path, "tmpfs", _MS_NOSUID_NODEV | _MS_READ_ONLY, "mode=555")
@@ -120,20 +121,22 @@ def cover(read_only: list[str], hidden: list[str]) -> None:
             KERNEL.mount("/dev/null", path, "", 4096)
 
 
-def make_reachable(target: str, uid: int) -> None:
+def _make_reachable(target: str, uid: int, *, is_directory: bool) -> None:
     """Cover the first directory on the way that the user cannot pass, and rebuild the way."""
-    if os.path.isdir(target) and uid in (0, os.geteuid()):
-        return
-    parts = target.strip("/").split("/")
-    for count in range(1, len(parts)):
-        above = "/" + "/".join(parts[:count])
+    above = ""
+    for part in target.strip("/").split("/")[:-1]:
+        above += f"/{part}"
         if not os.path.isdir(above):
             break
         info = os.stat(above)
-        if not info.st_mode & 0o001 and info.st_uid != uid:
+        if uid != os.geteuid() and not info.st_mode & 0o001 and info.st_uid != uid:
             KERNEL.mount("tmpfs", above, "tmpfs", _MS_NOSUID_NODEV, "mode=755,size=1m")
             break
-    os.makedirs(target, mode=0o755, exist_ok=True)
+    if os.path.exists(target):
+        return
+    os.makedirs(target if is_directory else os.path.dirname(target), mode=0o755, exist_ok=True)
+    if not is_directory:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
 
 
 def _user_namespace(uid: int, gid: int) -> int:
@@ -177,4 +180,4 @@ def _write(path: str, text: str) -> None:
         stream.write(text)
 
 
-__all__ = ["Tree", "arrange_view", "cover", "enter_namespaces", "make_reachable", "mount_own_proc"]
+__all__ = ["Tree", "arrange_view", "cover", "enter_namespaces", "mount_own_proc"]
