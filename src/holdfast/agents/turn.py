@@ -170,6 +170,8 @@ class AgentTurn:
         self._steps = sum(message.role == "assistant" for message in mine)
         message = self._turn.request.message
         if not mine and message is not None:
+            # A run that was cancelled while it was parked left its calls open.
+            await self._close_open_calls()
             await self._add(message)
         return session
 
@@ -356,7 +358,7 @@ class AgentTurn:
 
     async def _close_open_calls(self) -> None:
         """Give every call without a result one, so that the conversation can go on."""
-        if not self._messages:
+        if not any(part.state == "pending" for m in self._messages[-1:] for part in m.tool_calls):
             return
         last = await self._services.sessions.messages.one(
             await self._services.sessions.get_session(self._turn.session_id),
@@ -371,6 +373,7 @@ class AgentTurn:
             await self._turn.append(
                 *[MessagePartUpdated(message_id=last.id, part=part) for part in closed]
             )
+            self._replace_last({part.call_id: part for part in closed})
 
     # --- the transcript ---------------------------------------------------------------
 
