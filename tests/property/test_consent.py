@@ -129,9 +129,7 @@ async def play(
             runtime = AgentRuntime(
                 world.sessions, world.turns, model=model, terms=terms, approver=approver
             )
-            result = await runtime.execute_agent(
-                agent, session, "go", ToolRegistry(), run_id="job"
-            )
+            result = await runtime.execute_agent(agent, session, "go", ToolRegistry(), run_id="job")
             if result.status != "parked":
                 break
             query = RowQuery(projection=APPROVALS, session_id=session.id, limit=100)
@@ -143,9 +141,7 @@ async def play(
         check(events, RuleSet(rules=tuple(agent_rules)), world.did, required)
 
 
-def check(
-    events: list[Event], agent: RuleSet, did: list[tuple[str, str]], required: int
-) -> None:
+def check(events: list[Event], agent: RuleSet, did: list[tuple[str, str]], required: int) -> None:
     """Go through the journal as an auditor would, without the code that wrote it."""
     session: tuple[PermissionRule, ...] = ()
     table: dict[str, Approval] = {}

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
+from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.providers.model import Model
 from holdfast.sessions import PermissionRule
 from holdfast.tools import Tool
@@ -35,6 +36,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     options: JsonObject = msgspec.field(default_factory=dict)
     allowed_tools: tuple[str, ...] = ()
     denied_tools: tuple[str, ...] = ()
+    budget: Budget = NO_BUDGET
 
 
 class Agent:
@@ -43,8 +45,9 @@ class Agent:
     `permission` takes rules as objects or as `{"permission", "pattern", "action"}`; the last
     one that matches wins. `tools` are handed over in code: each is thereby allowed, unless it
     asks by itself or a rule says otherwise. `allowed_tools` and `denied_tools` are short for
-    rules. `output` is the type of the answer: a pydantic model, a dataclass, or any type that
-    pydantic can describe. `approve` answers when one of its calls asks.
+    rules. `budget` limits what each of its runs may spend. `output` is the type of the answer:
+    a pydantic model, a dataclass, or any type that pydantic can describe. `approve` answers
+    when one of its calls asks.
     """
 
     def __init__(  # noqa: PLR0913 - the fields of an agent
@@ -65,6 +68,7 @@ class Agent:
         allowed_tools: Sequence[str] = (),
         denied_tools: Sequence[str] = (),
         tools: Sequence[Tool] = (),
+        budget: Budget | None = None,
         output: Any = None,  # noqa: ANN401 - any type
         approve: Approver | None = None,
     ) -> None:
@@ -88,6 +92,7 @@ class Agent:
         self.allowed_tools = tuple(allowed_tools)
         self.denied_tools = tuple(denied_tools)
         self.tools = tuple(tools)
+        self.budget = budget or NO_BUDGET
         self.output = output
         self.approve = approve
         for fault in self._faults():

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.agents.definition import Agent
 from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
+from holdfast.errors import BudgetExceeded
 from holdfast.messages import Message, Part, TokenUsage
 from holdfast.sessions import Run, SessionManager
 
@@ -53,6 +54,8 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
         metadata |= last.metadata
     if run.error:
         metadata["error"] = run.error
+        if run.error.get("code") == BudgetExceeded.code:
+            metadata["reason"] = "budget"
     if run.status in ("parked", "cancelled"):
         metadata["reason"] = run.reason
     is_done = last is not None and run.status == "completed"

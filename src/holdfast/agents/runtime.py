@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, run_messages, summarize
-from holdfast.agents.turn import (
-    AgentTurn,
-    Charge,
-    Listener,
-    Services,
-    hear_nothing,
-    without_cost,
-)
+from holdfast.agents.spending import Budgets, Charge, without_cost
+from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.context import ContextBuilder
@@ -30,7 +24,7 @@ class AgentRuntime:
     goes on where it stopped when `execute_agent` is called with the same `run_id`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the services of a run
         self,
         sessions: SessionManager,
         turns: TurnQueue,
@@ -39,6 +33,7 @@ class AgentRuntime:
         context_builder: ContextBuilder | None = None,
         approver: Approver | None = None,
         terms: ApprovalTerms | None = None,
+        budgets: Budgets | None = None,
         charge: Charge = without_cost,
         clock: Clock = SYSTEM,
     ) -> None:
@@ -46,6 +41,8 @@ class AgentRuntime:
 
         `terms` say what becomes of a call that asks while nobody answers: it is refused, or
         the run parks until somebody does.
+
+        `budgets` limit what runs may spend, besides what session and agent say.
 
         `charge` writes into each answer what it cost.
         """
@@ -58,6 +55,7 @@ class AgentRuntime:
             charge=charge,
             clock=clock,
             terms=terms or ApprovalTerms(),
+            budgets=budgets or Budgets(),
         )
 
     async def execute_agent(

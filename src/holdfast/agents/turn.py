@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.agents.definition import Agent
 from holdfast.agents.output import OutputType
+from holdfast.agents.spending import Budgets, Charge, Spending, session_budget
 from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
 from holdfast.context import ContextBuilder
@@ -46,22 +47,13 @@ from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import Tool, ToolContext, ToolRegistry, Workspace
 from holdfast.tools.gate import Approver, Gate, ToolPermissionFilter
 from holdfast.tools.ledger import read_records
-from holdfast.tools.manager import Call, ToolExecutionManager
+from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
 from holdfast.tools.result import Parked as ParkedCall
 
 _MOST_CORRECTIONS = 2
 
 Listener: TypeAlias = Callable[[Delta | ToolPart], None]
 """Hears the pieces of an answer while they arrive, each call, and each result."""
-
-
-Charge: TypeAlias = Callable[[Message], Message]
-"""Writes into an answer what it cost."""
-
-
-def without_cost(message: Message) -> Message:
-    """Nobody counts."""
-    return message
 
 
 def hear_nothing(_: Delta | ToolPart) -> None:
@@ -78,6 +70,7 @@ class Services:
     context: ContextBuilder
     approver: Approver
     terms: ApprovalTerms
+    budgets: Budgets
     charge: Charge
     clock: Clock
 
@@ -133,7 +126,17 @@ class AgentTurn:
 
     async def _loop(self) -> Outcome:
         session = await self._begin()
-        manager, tools = self._tools(session)
+        spending = await self._open_spending(session)
+        try:
+            return await self._go_on(session, spending)
+        except BudgetExceeded as error:
+            return Failed(error=error.to_dict())
+        finally:
+            if spending is not None:
+                spending.close()
+
+    async def _go_on(self, session: Session, spending: Spending | None) -> Outcome:
+        manager, tools = self._tools(session, spending)
         while True:
             await self._take_steering()
             last = self._messages[-1]
@@ -145,6 +148,8 @@ class AgentTurn:
                     return Cancelled(reason=f"{manager.stopped_by} stopped the run")
                 if parked is not None:
                     return Parked(reason=parked.reason)
+                if manager.exhausted is not None:
+                    return Failed(error=manager.exhausted.to_dict())
             elif self._is_answer(last):
                 if await self._fits(last):
                     return Completed(result={"message_id": last.id})
@@ -152,7 +157,7 @@ class AgentTurn:
                 return Failed(error=self._out_of_steps().to_dict())
             else:
                 self._steps += 1
-                await self._ask_model(session, tools)
+                await self._ask_model(session, tools, spending)
 
     # --- the steps --------------------------------------------------------------------
 
@@ -165,10 +170,30 @@ class AgentTurn:
         self._steps = sum(message.role == "assistant" for message in mine)
         message = self._turn.request.message
         if not mine and message is not None:
+            # A run that was cancelled while it was parked left its calls open.
+            await self._close_open_calls()
             await self._add(message)
         return session
 
-    def _tools(self, session: Session) -> tuple[ToolExecutionManager, dict[str, Tool]]:
+    async def _open_spending(self, session: Session) -> Spending | None:
+        """Take up what may be spent; nothing is counted where nothing is limited."""
+        services = self._services
+        spending = Spending(
+            services.budgets,
+            self._agent.budget,
+            session_budget(session),
+            self._turn,
+            services.clock,
+        )
+        if not spending.is_limited:
+            return None
+        pending = sum(part.state == "pending" for part in self._messages[-1].tool_calls)
+        await spending.open(session, services.sessions.journal, pending)
+        return spending
+
+    def _tools(
+        self, session: Session, spending: Spending | None
+    ) -> tuple[ToolExecutionManager, dict[str, Tool]]:
         """Return what executes calls, and the tools that the model may see."""
         rights = Rights(
             agent=RuleSet(rules=self._agent.rules),
@@ -200,6 +225,7 @@ class AgentTurn:
             approvals=ApprovalBook(services.sessions.journal, session.id)
             if turn.is_resumed
             else None,
+            spend=spending.spend_tool_call if spending is not None else spend_freely,
             clock=services.clock,
         )
         if turn.is_resumed:
@@ -222,8 +248,14 @@ class AgentTurn:
         if not any(part.state == "pending" for part in last.tool_calls):
             self._messages += await self._turn.take_steering()
 
-    async def _ask_model(self, session: Session, tools: dict[str, Tool]) -> None:
-        """Ask the model once, and keep its answer."""
+    async def _ask_model(
+        self, session: Session, tools: dict[str, Tool], spending: Spending | None
+    ) -> None:
+        """Ask the model once, and keep its answer.
+
+        Raises:
+            BudgetExceeded: the worst case does not fit; nothing was asked.
+        """
         context = await self._services.context.build_agent_context(
             session, self._agent, tools, messages=self._messages
         )
@@ -237,13 +269,35 @@ class AgentTurn:
             output_schema=self._output.schema if self._output else None,
             output_name=self._output.name if self._output else "answer",
         )
-        with hearing_events() as heard:
-            try:
-                answer = await self._answer(request)
-            finally:
-                if heard:
-                    await self._turn.append(*heard, agent_path=self._agent.name)
-        await self._add(self._services.charge(answer))
+        answer: Message | None = None
+        held = None
+        if spending is not None:
+            model, charge = self._services.model, self._services.charge
+            request, held = await spending.before_model(model, request, charge)
+        try:
+            with hearing_events() as heard:
+                try:
+                    answer = self._services.charge(await self._in_time(request, spending))
+                finally:
+                    if heard:
+                        await self._turn.append(*heard, agent_path=self._agent.name)
+            await self._add(answer)
+        finally:
+            if spending is not None and held is not None:
+                await asyncio.shield(spending.after_model(held, answer))
+
+    async def _in_time(self, request: ModelRequest, spending: Spending | None) -> Message:
+        """Return the model's answer, if it comes before the run's time is over."""
+        seconds = spending.seconds_left if spending is not None else None
+        if spending is None or seconds is None:
+            return await self._answer(request)
+        try:
+            async with asyncio.timeout(seconds) as timer:
+                return await self._answer(request)
+        except TimeoutError:
+            if timer.expired():
+                raise spending.out_of_time() from None
+            raise
 
     async def _answer(self, request: ModelRequest) -> Message:
         """Return the model's answer, and let the listener hear its pieces."""
@@ -304,7 +358,7 @@ class AgentTurn:
 
     async def _close_open_calls(self) -> None:
         """Give every call without a result one, so that the conversation can go on."""
-        if not self._messages:
+        if not any(part.state == "pending" for m in self._messages[-1:] for part in m.tool_calls):
             return
         last = await self._services.sessions.messages.one(
             await self._services.sessions.get_session(self._turn.session_id),
@@ -319,6 +373,7 @@ class AgentTurn:
             await self._turn.append(
                 *[MessagePartUpdated(message_id=last.id, part=part) for part in closed]
             )
+            self._replace_last({part.call_id: part for part in closed})
 
     # --- the transcript ---------------------------------------------------------------
 

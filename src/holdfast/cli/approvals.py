@@ -85,8 +85,9 @@ def approve(
     arguments = _arguments(edit) if edit else None
     with Client(settings=invocation.settings) as client:
         if always:
-            show_rules(client.get_approval(approval).asked.rules)
-            if sys.stdin.isatty() and invocation.is_text:
+            rules = client.get_approval(approval).asked.rules
+            show_rules(rules)
+            if rules and sys.stdin.isatty() and invocation.is_text:
                 click.confirm("Write it?", abort=True, err=True)
         row = client.approve(
             approval, by=by or getpass.getuser(), always=always, arguments=arguments, reason=reason

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
+from holdfast.agents.spending import Budgets
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.client.models import ModelMethods
 from holdfast.messages import ToolPart
 from holdfast.policy.approvals import OnAsk
+from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
+from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Delta, Model
 from holdfast.sessions import Run
 from holdfast.tools import Tool, ToolRegistry
@@ -20,6 +23,7 @@ from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.gate import Approver
 
 _TITLE = 60
+DEFAULT_TENANT = "default"
 
 StreamItem: TypeAlias = Delta | ToolPart | AgentResult
 """A piece of an answer, a finished call, and at the very end the result."""
@@ -35,6 +39,7 @@ class _Job:
     run_id: str
     model: str | Model
     on_ask: OnAsk
+    budget: Budget | None
 
 
 class AgentMethods(ModelMethods):
@@ -42,6 +47,8 @@ class AgentMethods(ModelMethods):
 
     _agents: AgentRegistry | None = None
     _tools: ToolRegistry | None = None
+    _ledger: BudgetLedger | None = None
+    _tenant_budget: SharedBudget | None = None
     approver: Approver | None = None
     """Who answers when a call asks; nobody unless set."""
 
@@ -80,6 +87,7 @@ class AgentMethods(ModelMethods):
         run_id: str = "",
         model: str | Model = "",
         on_ask: OnAsk = "deny",
+        budget: Budget | None = None,
     ) -> AgentResult:
         """Run an agent on a message in a session and return its result.
 
@@ -90,10 +98,14 @@ class AgentMethods(ModelMethods):
         Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
         the run wait without memory (`park`) until `approve` or `deny` is called, anywhere.
 
+        `budget` limits what this run may spend, besides the limits of its agent, of its
+        session (`metadata={"budget": {…}}`) and of the settings. A run that does not fit into
+        one of them ends as failed with the error `budget.exceeded`.
+
         Raises:
             NotFound: there is no such agent or session.
         """
-        job = _Job(session_id, user_message, options or {}, run_id, model, on_ask)
+        job = _Job(session_id, user_message, options or {}, run_id, model, on_ask, budget)
         return await self._execute(agent_name, job, hear_nothing)
 
     async def stream_agent(
@@ -106,13 +118,14 @@ class AgentMethods(ModelMethods):
         run_id: str = "",
         model: str | Model = "",
         on_ask: OnAsk = "deny",
+        budget: Budget | None = None,
     ) -> AsyncGenerator[StreamItem, None]:
         """Run an agent and yield what happens; the last item is the result.
 
         Leaving the loop early cancels the run.
         """
         heard: asyncio.Queue[StreamItem | None] = asyncio.Queue()
-        job = _Job(session_id, user_message, options or {}, run_id, model, on_ask)
+        job = _Job(session_id, user_message, options or {}, run_id, model, on_ask, budget)
         work = asyncio.create_task(self._execute(agent_name, job, heard.put_nowait))
         work.add_done_callback(lambda _: heard.put_nowait(None))
         try:
@@ -153,6 +166,7 @@ class AgentMethods(ModelMethods):
             charge=ready.charge,
             approver=agent.approve or self.approver,
             terms=self.approval_terms(job.on_ask),
+            budgets=self._budgets(job.budget),
         )
         return await runtime.execute_agent(
             agent,
@@ -163,6 +177,16 @@ class AgentMethods(ModelMethods):
             run_id=job.run_id,
             listener=listener,
         )
+
+    def _budgets(self, run: Budget | None) -> Budgets:
+        """What limits a run, with sums that all runs of this client share."""
+        if self._ledger is None:
+            self._ledger = BudgetLedger()
+            limits = Budget(**self.settings.budget.model_dump())
+            self._tenant_budget = SharedBudget(
+                self._journal, DEFAULT_TENANT, limits, owner=self._keeper.owner
+            )
+        return Budgets(ledger=self._ledger, run=run or NO_BUDGET, tenant=self._tenant_budget)
 
     async def _session_for(self, message: str, run_id: str) -> str:
         known = await self._turns.find(run_id) if run_id else None

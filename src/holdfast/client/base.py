@@ -12,6 +12,7 @@ from holdfast.agents import AGENTS
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, SqliteStore
 from holdfast.policy.approvals import APPROVALS, ApprovalTerms, OnAsk
+from holdfast.policy.shared_budget import TENANTS
 from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
 from holdfast.settings import load_settings
 
@@ -46,7 +47,7 @@ class ClientBase:
         self._is_closed = False
         store = SqliteStore(
             self.base_dir / JOURNAL_FILE,
-            projections=(*SESSION_PROJECTIONS, AGENTS, APPROVALS),
+            projections=(*SESSION_PROJECTIONS, AGENTS, APPROVALS, TENANTS),
             durability=self.settings.storage.durability,
         )
         self._journal = Journal(store)

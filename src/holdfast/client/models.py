@@ -50,7 +50,7 @@ class ModelMethods(ClientBase):
             NotFound, LLMAuthError, MissingExtra, UsageError: see `providers.create_model`.
         """
         if not isinstance(wanted, str):
-            return ReadyModel(model=wanted, charge=_free)
+            return ReadyModel(model=wanted, charge=_unknown if wanted.info.is_llm else _free)
         name = wanted or self.settings.model.name or ""
         known = self._ready_models = self._ready_models or {}
         if name not in known:
@@ -105,6 +105,11 @@ class ModelMethods(ClientBase):
             return msgspec.structs.replace(message, cost_usd=float(cost))
 
         return charge
+
+
+def _unknown(message: Message) -> Message:
+    """Say that nobody knows what a model object's answer cost, so that budgets can refuse."""
+    return msgspec.structs.replace(message, metadata={**message.metadata, "cost": "unknown"})
 
 
 def _free(message: Message) -> Message:

@@ -65,6 +65,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float = 0.0
     message_count: int = 0
     total_cost: float = 0.0
+    total_tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
     metadata: JsonObject = msgspec.field(default_factory=dict)
     forked_from: ForkPoint | None = None
     hidden: Ranges = ()

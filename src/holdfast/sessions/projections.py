@@ -10,6 +10,7 @@ from holdfast.canonical import JsonObject
 from holdfast.journal.envelope import Event
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import AnyProjection, Projection
+from holdfast.messages import Message
 from holdfast.sessions import events as facts
 from holdfast.sessions.model import Ranges, Session, is_hidden
 
@@ -21,7 +22,7 @@ class SessionsTable(Projection[Session]):
     """One row per session: the session itself."""
 
     name = "sessions"
-    version = 1
+    version = 2
     row_type = Session
     columns = (
         "id",
@@ -67,8 +68,7 @@ class SessionsTable(Projection[Session]):
         row = replace(row, time_updated=max(row.time_updated, event.time))
         match payload:
             case facts.MessageCreated(message=message):
-                cost = row.total_cost + message.cost_usd
-                return replace(row, message_count=row.message_count + 1, total_cost=cost)
+                return _spent(replace(row, message_count=row.message_count + 1), message)
             case facts.MessageDeleted():
                 return replace(row, message_count=max(0, row.message_count - 1))
             case facts.SessionUpdated(changes=changes):
@@ -84,7 +84,7 @@ class SessionsTable(Projection[Session]):
             case facts.SessionReverted(hidden=hidden, message_count=count):
                 return replace(row, hidden=hidden, message_count=count)
         # A fork: what the other session spent is not spent again.
-        return replace(row, total_cost=0.0)
+        return replace(row, total_cost=0.0, total_tokens=0, model_calls=0, tool_calls=0)
 
 
 def _created(event: Event, payload: facts.SessionCreated) -> Session:
@@ -102,6 +102,19 @@ def _created(event: Event, payload: facts.SessionCreated) -> Session:
         forked_from=payload.forked_from,
         time_created=event.time,
         time_updated=event.time,
+    )
+
+
+def _spent(row: Session, message: Message) -> Session:
+    """Count what an answer cost; what is deleted or reverted later stays spent."""
+    if message.role != "assistant":
+        return msgspec.structs.replace(row, total_cost=row.total_cost + message.cost_usd)
+    return msgspec.structs.replace(
+        row,
+        total_cost=row.total_cost + message.cost_usd,
+        total_tokens=row.total_tokens + (message.usage.total if message.usage else 0),
+        model_calls=row.model_calls + 1,
+        tool_calls=row.tool_calls + len(message.tool_calls),
     )
 
 

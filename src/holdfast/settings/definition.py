@@ -133,6 +133,22 @@ class ApprovalSettings(_Section):
     )
 
 
+class BudgetSettings(_Section):
+    """What all sessions of the state directory may spend together; `none` is without limit."""
+
+    max_cost_usd: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="Dollars that all model calls together may cost."
+    )
+    max_tokens: OptionalCount = Field(
+        default=None, description="Tokens that all model calls together may use."
+    )
+    max_calls: OptionalCount = Field(default=None, description="Model calls in all.")
+    max_tool_calls: OptionalCount = Field(default=None, description="Tool calls in all.")
+    max_wall_s: OptionalDuration = Field(
+        default=None, description="How long one run may work, without the time it is parked."
+    )
+
+
 class NetworkSettings(_Section):
     """What agents may reach."""
 
@@ -205,6 +221,7 @@ class Settings(_Section):
     storage: StorageSettings
     sessions: SessionSettings = Field(default_factory=SessionSettings)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
+    budget: BudgetSettings = Field(default_factory=BudgetSettings)
     network: NetworkSettings = Field(default_factory=NetworkSettings)
     tools: ToolSettings
     log: LogSettings = Field(default_factory=LogSettings)

@@ -81,9 +81,12 @@ class ConsentDesk:
         known = await self._find(request)
         if known is not None and known.status != "open":
             return await self._settled(request, known)
-        answer = await self._gate.approver.approve(request)
+        try:
+            answer = await self._gate.approver.approve(request)
+        except Exception as error:  # noqa: BLE001 - whoever fails to answer has not consented
+            return await self._nobody(request, known, f"asking failed ({type(error).__name__})")
         if answer is None:
-            return await self._nobody(request, known)
+            return await self._nobody(request, known, "nobody is here to ask")
         if known is not None:
             # Somebody else may have answered while this person was reading.
             now = await self._find(request)
@@ -111,9 +114,11 @@ class ConsentDesk:
             return Refused(facts=(used,), because="the arguments that were put in are gone")
         return Granted(facts=(used,), by=answer.by, arguments=answer.arguments)
 
-    async def _nobody(self, request: ApprovalRequest, known: Approval | None) -> Consent:
+    async def _nobody(
+        self, request: ApprovalRequest, known: Approval | None, because: str
+    ) -> Consent:
         if self._gate.terms.on_ask == "deny":
-            return Refused(facts=(), because="nobody is here to ask")
+            return Refused(facts=(), because=because)
         if known is not None:
             return Waiting(approval_id=known.id)
         asked = self._request(request)

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.canonical import JsonObject, digest
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import (
+    BudgetExceeded,
     HoldfastError,
     PermissionDenied,
     TellModel,
@@ -61,6 +62,13 @@ class Recorder(Protocol):
     ) -> tuple[Event, ...]:
         """Append facts of the run, together or not at all."""
         ...
+
+
+Spend: TypeAlias = Callable[[], Awaitable[None]]
+
+
+async def spend_freely() -> None:
+    """Nobody counts."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,12 +121,14 @@ class ToolExecutionManager:
         context: ToolContext,
         gate: Gate | None = None,
         approvals: Approvals | None = None,
+        spend: Spend = spend_freely,
         limits: Limits | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         """Execute tools of this registry for the run that the recorder writes.
 
-        `approvals` is where answers that came while the run was parked are found.
+        `approvals` is where answers that came while the run was parked are found. `spend`
+        is called before each call that begins, and may raise BudgetExceeded.
         """
         self.tool_registry = tool_registry
         self.gate = gate or Gate()
@@ -128,6 +138,9 @@ class ToolExecutionManager:
         self._clock = clock
         self._doom = DoomLoop()
         self._cache: dict[str, ToolPart] = {}
+        self._spend = spend
+        self.exhausted: BudgetExceeded | None = None
+        """The budget that a call did not fit into; the run should end."""
         self._desk = ConsentDesk(self.gate, approvals or NoApprovals(), self._append, clock)
 
     async def execute_all(
@@ -315,6 +328,11 @@ class ToolExecutionManager:
 
     async def _start(self, tool: Tool, passage: Passage) -> ToolPart | Parked:
         call, context = passage.call, self._call_context(passage.call)
+        try:
+            await self._spend()
+        except BudgetExceeded as error:
+            self.exhausted = error
+            raise
         # A call that somebody consented to leaves its intent in the same transaction.
         if tool.effect != "read" or passage.facts:
             noted = await tool.prepare(passage.values, context) if tool.prepare else {}

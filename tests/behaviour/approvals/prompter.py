@@ -17,7 +17,7 @@ from holdfast.sessions import PermissionRule
 from holdfast.tools.gate import ApprovalRequest
 
 
-async def main(answers: Path, times: int) -> None:
+async def main(times: int) -> bytes:
     request = ApprovalRequest(
         call_id="call",
         tool="write",
@@ -30,7 +30,7 @@ async def main(answers: Path, times: int) -> None:
         rules=(PermissionRule(permission="write", pattern="a.txt", action="allow"),),
     )
     given = [await ask_in_terminal.approve(request) for _ in range(times)]
-    answers.write_bytes(msgspec.json.encode(given))
+    return msgspec.json.encode(given)
 
 
-asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+Path(sys.argv[1]).write_bytes(asyncio.run(main(int(sys.argv[2]))))

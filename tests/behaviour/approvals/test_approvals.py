@@ -415,3 +415,82 @@ async def test_expired_request_is_asked_again_and_an_old_consent_is_worthless(
         await client.approve(third.id, by="ann")
         await asyncio.wait_for(run(), 10)
         assert disk.deleted == ["a.txt"]
+
+
+async def test_run_that_was_cancelled_while_parked_leaves_a_usable_session(
+    client: AsyncClient,
+) -> None:
+    case = Case(client)
+    approval = await case.park()
+    await client.cancel_run("job", reason="enough")
+    model = ScriptedModel("fine")
+    agent = Agent("janitor", model=model, tools=[case.disk.tool()])
+    await agent.run("go on", session=approval.session_id, client=client)
+    calls = [part for m in model.requests[0].messages for part in m.tool_calls]
+    assert calls and all(part.state == "error" for part in calls if part.output or part.error)
+    page = await client.list_messages(approval.session_id)
+    assert [part.state for m in page.items for part in m.tool_calls] == ["error"]
+
+
+class _Slow:
+    """Somebody who reads while another person answers."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        [row] = await self._client.list_approvals()
+        await self._client.deny(row.id, by="bob", reason="too slow")
+        return ApprovalAnswer(verdict="allow", by="ann")
+
+
+async def test_answer_that_came_while_somebody_was_reading_holds(client: AsyncClient) -> None:
+    case = Case(client)
+    await case.park()
+    client.approver = _Slow(client)
+    await (await client.turns()).wake("job", cause="ann came")
+    assert (await case.run()).response == "done"
+    assert case.disk.deleted == []
+    assert "too slow" in case.result().error
+
+
+class _Broken:
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        raise RuntimeError("no connection")
+
+
+async def test_approver_that_fails_has_not_consented(client: AsyncClient) -> None:
+    client.approver = _Broken()
+    case = Case(client)
+    await case.park()
+    strict = Case(client)
+    result = await client.execute_agent(strict.agent, "", "clean up")
+    assert (result.response, strict.disk.deleted) == ("done", [])
+    assert "RuntimeError" in strict.result().error
+
+
+async def test_two_people_who_attend_one_after_the_other_are_enough(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client:
+        approvals = client.settings.approvals.model_copy(update={"required": 2})
+        client.settings = client.settings.model_copy(update={"approvals": approvals})
+        case = Case(client)
+        for by, deleted in (("ann", []), ("Ann", []), ("bob", ["a.txt"])):
+            client.approver = _Attends(ApprovalAnswer(verdict="allow", by=by))
+            await case.run()
+            assert case.disk.deleted == deleted
+            await (await client.turns()).wake("job", cause="next")
+        strict = Case(client)
+        client.approver = _Attends(ApprovalAnswer(verdict="allow", by="ann"))
+        await client.execute_agent(strict.agent, "", "clean up")
+        assert strict.disk.deleted == []
+
+
+async def test_preview_that_cannot_be_made_says_so(client: AsyncClient) -> None:
+    model = ScriptedModel(
+        tool_call("edit", file_path="missing.txt", old_string="a", new_string="b"), "done"
+    )
+    rules = [{"permission": "edit", "action": "ask"}]
+    agent = Agent("a", model=model, permission=rules)
+    await client.execute_agent(agent, "", "go", run_id="job", on_ask="park")
+    [row] = await client.list_approvals()
+    assert "missing.txt" in (await client.get_approval(row.id)).asked.preview

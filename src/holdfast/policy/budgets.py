@@ -1,0 +1,273 @@
+"""Budgets: what may be spent, reserved before it is spent.
+
+A tree of scopes (tenant, session, run, sub-agent), each with limits of its own. Before a
+call its worst case is reserved at every level, all or nothing; afterwards the true amount
+takes its place. What runs together therefore cannot overshoot together.
+
+Nothing is stored here. What a session or a run has spent follows from its messages; only
+what several processes share is kept as facts of its own (`shared_budget`).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.errors import BudgetExceeded, UsageError
+
+PICO = 10**12
+Kind: TypeAlias = Literal["cost", "token", "call", "tool call", "time"]
+
+
+class Budget(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Limits of one scope; what is left out is without limit.
+
+    `max_wall_s` limits how long each run works, without the time for which it is parked.
+    Where the price of a model is not known, a limit in dollars refuses the call, unless
+    `on_unknown_price` leaves it to the other limits.
+    """
+
+    max_cost_usd: float | None = None
+    max_tokens: int | None = None
+    max_calls: int | None = None
+    max_tool_calls: int | None = None
+    max_wall_s: float | None = None
+    on_unknown_price: Literal["refuse", "ignore"] = "refuse"
+
+    def __post_init__(self) -> None:
+        """Refuse limits below nought; they would be mistakes."""
+        for name in ("max_cost_usd", "max_tokens", "max_calls", "max_tool_calls", "max_wall_s"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise UsageError(detail=f"A budget's {name} cannot be {value}.")
+
+    @property
+    def has_limits(self) -> bool:
+        """Say whether anything is limited."""
+        return self != NO_BUDGET
+
+
+NO_BUDGET = Budget()
+
+
+class Amount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is or may be spent; money in whole millionths of a millionth of a dollar."""
+
+    cost_pico_usd: int = 0
+    tokens: int = 0
+    calls: int = 0
+    tool_calls: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        """Return the sum."""
+        return Amount(
+            cost_pico_usd=self.cost_pico_usd + other.cost_pico_usd,
+            tokens=self.tokens + other.tokens,
+            calls=self.calls + other.calls,
+            tool_calls=self.tool_calls + other.tool_calls,
+        )
+
+    def __sub__(self, other: Amount) -> Amount:
+        """Return the difference."""
+        return Amount(
+            cost_pico_usd=self.cost_pico_usd - other.cost_pico_usd,
+            tokens=self.tokens - other.tokens,
+            calls=self.calls - other.calls,
+            tool_calls=self.tool_calls - other.tool_calls,
+        )
+
+
+NOTHING = Amount()
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """How much more may be reserved now; `None` is without limit."""
+
+    cost_pico_usd: int | None = None
+    tokens: int | None = None
+
+
+def check(scope: str, budget: Budget, used: Amount, more: Amount) -> None:
+    """Refuse an amount that does not fit on top of what is used.
+
+    Raises:
+        BudgetExceeded: it names the scope and the limit.
+    """
+    limits: tuple[tuple[Kind, int, int, int | None], ...] = (
+        ("cost", used.cost_pico_usd, more.cost_pico_usd, _pico(budget.max_cost_usd)),
+        ("token", used.tokens, more.tokens, budget.max_tokens),
+        ("call", used.calls, more.calls, budget.max_calls),
+        ("tool call", used.tool_calls, more.tool_calls, budget.max_tool_calls),
+    )
+    for kind, spent, wanted, limit in limits:
+        if limit is not None and wanted > 0 and spent + wanted > limit:
+            is_money = kind == "cost"
+            raise BudgetExceeded(
+                kind=kind,
+                scope=scope,
+                used=f"${spent / PICO:.6f}" if is_money else spent,
+                limit=f"${limit / PICO:.6f}" if is_money else limit,
+            )
+
+
+def remaining(budget: Budget, used: Amount) -> Left:
+    """Return what is left of the limits that a model call can be cut to."""
+    cost, tokens = _pico(budget.max_cost_usd), budget.max_tokens
+    return Left(
+        cost_pico_usd=None if cost is None else max(0, cost - used.cost_pico_usd),
+        tokens=None if tokens is None else max(0, tokens - used.tokens),
+    )
+
+
+def narrower(one: Left, other: Left) -> Left:
+    """Return the smaller of two rests."""
+    return Left(
+        cost_pico_usd=_least(one.cost_pico_usd, other.cost_pico_usd),
+        tokens=_least(one.tokens, other.tokens),
+    )
+
+
+@dataclass(kw_only=True)
+class _Node:
+    budget: Budget
+    parent: str
+    spent: Amount
+    reserved: Amount = NOTHING
+    users: int = 1
+
+
+@dataclass(kw_only=True)
+class Reservation:
+    """An amount that is held at every level until it is settled or released."""
+
+    scope: str
+    amount: Amount
+    is_open: bool = field(default=True)
+
+
+class BudgetLedger:
+    """The scopes that are in use in this process, and what is spent and reserved in each.
+
+    Every operation is atomic: it takes effect at all levels or at none, whoever calls it
+    from whichever thread or task.
+    """
+
+    def __init__(self) -> None:
+        """Start with no scope."""
+        self._nodes: dict[str, _Node] = {}
+        self._lock = threading.Lock()
+
+    def open(
+        self, scope: str, budget: Budget, *, parent: str = "", spent: Amount = NOTHING
+    ) -> None:
+        """Use a scope; `spent` is what the journal knows, if nobody here uses the scope yet.
+
+        Opening a scope that is in use sets its limits anew and leaves alone what it spent.
+        """
+        with self._lock:
+            if parent and parent not in self._nodes:
+                raise UsageError(detail=f"The budget scope {parent} is not open.")
+            node = self._nodes.get(scope)
+            if node is None:
+                self._nodes[scope] = _Node(budget=budget, parent=parent, spent=spent)
+            else:
+                node.budget = budget
+                node.users += 1
+
+    def close(self, scope: str) -> None:
+        """Give a scope back; what was reserved for it alone is released with it."""
+        with self._lock:
+            node = self._nodes.get(scope)
+            if node is None:
+                return
+            node.users -= 1
+            if node.users <= 0:
+                held = node.reserved
+                for above in self._chain(node.parent) if node.parent else ():
+                    above[1].reserved -= held
+                del self._nodes[scope]
+
+    def reserve(self, scope: str, amount: Amount) -> Reservation:
+        """Hold an amount at every level up from a scope.
+
+        Raises:
+            BudgetExceeded: it does not fit at some level; nothing is held.
+        """
+        with self._lock:
+            chain = self._chain(scope)
+            for name, node in chain:
+                check(name, node.budget, node.spent + node.reserved, amount)
+            for _, node in chain:
+                node.reserved += amount
+        return Reservation(scope=scope, amount=amount)
+
+    def settle(self, reservation: Reservation, actual: Amount) -> None:
+        """Replace a reservation by what was really spent; a second time does nothing."""
+        with self._lock:
+            if not reservation.is_open:
+                return
+            reservation.is_open = False
+            for _, node in self._chain(reservation.scope):
+                node.reserved -= reservation.amount
+                node.spent += actual
+
+    def release(self, reservation: Reservation) -> None:
+        """Give a reservation back unspent; a second time does nothing."""
+        self.settle(reservation, NOTHING)
+
+    def left(self, scope: str) -> Left:
+        """Return how much more could be reserved at every level up from a scope."""
+        with self._lock:
+            rest = Left()
+            for _, node in self._chain(scope):
+                rest = narrower(rest, remaining(node.budget, node.spent + node.reserved))
+            return rest
+
+    def spent(self, scope: str) -> Amount:
+        """Return what was spent in a scope."""
+        with self._lock:
+            return self._chain(scope)[0][1].spent
+
+    def reserved(self, scope: str) -> Amount:
+        """Return what is held in a scope."""
+        with self._lock:
+            return self._chain(scope)[0][1].reserved
+
+    def _chain(self, scope: str) -> list[tuple[str, _Node]]:
+        chain: list[tuple[str, _Node]] = []
+        while scope:
+            node = self._nodes.get(scope)
+            if node is None:
+                raise UsageError(detail=f"The budget scope {scope} is not open.")
+            chain.append((scope, node))
+            scope = node.parent
+        return chain
+
+
+def _pico(usd: float | None) -> int | None:
+    return None if usd is None else round(usd * PICO)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    given = [value for value in (one, other) if value is not None]
+    return min(given) if given else None
+
+
+__all__ = [
+    "NOTHING",
+    "NO_BUDGET",
+    "PICO",
+    "Amount",
+    "Budget",
+    "BudgetLedger",
+    "Left",
+    "Reservation",
+    "check",
+    "narrower",
+    "remaining",
+]
