@@ -12,16 +12,28 @@ from holdfast.policy.decision import (
     decide,
     same_permission,
 )
+from holdfast.policy.explain import Explanation, RuleLine, explain
+from holdfast.policy.replay import Change, RecordedCall, compare, record, replay
+from holdfast.policy.shadow import Shadow
 
 __all__ = [
     "NO_RULES",
     "Action",
     "CallRequest",
+    "Change",
     "Decision",
+    "Explanation",
     "Reason",
+    "RecordedCall",
     "Rights",
+    "RuleLine",
     "RuleSet",
+    "Shadow",
+    "compare",
     "could_ever",
     "decide",
+    "explain",
+    "record",
+    "replay",
     "same_permission",
 ]
