@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable
 from statistics import median
 
+import msgspec
 from _report import Result, arguments, report
 
 from holdfast.policy import CallRequest, Rights, RuleSet, decide
+from holdfast.redaction import Redactor
 from holdfast.sessions import PermissionRule
 
 DECIDE_US = 20.0
+REDACT_MS_PER_KB = 0.3
 RULES = 200
 
 
@@ -44,6 +47,43 @@ def measure_decide(rounds: int) -> list[Result]:
         )
         for name, (rules, above) in cases.items()
     ]
+
+
+def measure_redaction(rounds: int) -> list[Result]:
+    """Search texts for secrets: ordinary ones, ones full of clues, and what a journal keeps."""
+    secrets = {f"KEY_{n}": f"s3cr3t-value-{n:04d}-{n * 7919:x}" for n in range(20)}
+    redactor, personal = Redactor(secrets), Redactor(secrets, has_personal=True)
+    page = "The quick brown fox jumps over 13 lazy dogs; see src/part/file.py, line 12.\n" * 140
+    clues = "https://a.example/x?y=%20 task-force Bearer of secret keys, AKIA, eyJ and +1 555.\n"
+    cases: dict[str, Callable[[], object]] = {
+        "plain text": lambda: redactor.text(page),
+        "text full of clues": lambda: redactor.text(clues * 130),
+        "personal data too": lambda: personal.text(clues * 130),
+        "JSON of an event": lambda: redactor.json(msgspec.json.encode({"text": page})),
+        "JSON with clues": lambda: redactor.json(msgspec.json.encode({"text": clues * 130})),
+        "JSON with a secret": lambda: redactor.json(
+            msgspec.json.encode({"text": page + secrets["KEY_7"]})
+        ),
+    }
+    size_kb = len(page) / 1024
+    return [
+        _goal(
+            f"redact, {name}, ms per KB",
+            1e3 * _per_call(_repeated(run), rounds) / size_kb,
+            REDACT_MS_PER_KB,
+            note="20 known secrets",
+        )
+        for name, run in cases.items()
+    ]
+
+
+def _repeated(run: Callable[[], object]) -> Callable[[], int]:
+    def many() -> int:
+        for _ in range(20):
+            run()
+        return 20
+
+    return many
 
 
 def _decider(
@@ -86,4 +126,4 @@ def _goal(metric: str, value: float, most: float, note: str = "") -> Result:
 if __name__ == "__main__":
     options = arguments(__doc__ or "")
     rounds = 9 if options.quick else 41
-    sys.exit(report(measure_decide(rounds), options.json))
+    sys.exit(report([*measure_decide(rounds), *measure_redaction(rounds)], options.json))
