@@ -72,8 +72,9 @@ def _iban(text: str) -> bool:
     return int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
 
 
-# At the beginning of a word, or right behind a colour of the terminal.
-_START = r"(?:(?<![A-Za-z0-9_-])|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m))"
+# At the beginning of a word, or right behind an escape of JSON or a colour of a terminal.
+_BEHIND_ESCAPE = r"(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4})|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m)"
+_START = rf"(?:(?<![A-Za-z0-9_-])|{_BEHIND_ESCAPE})"
 _END = r"(?![A-Za-z0-9_-])"
 
 
@@ -104,7 +105,8 @@ FORMATS: tuple[KeyFormat, ...] = (
         name="aws-access-key",
         clues=("AKIA", "ASIA", "ABIA", "ACCA"),
         is_long=True,
-        pattern=r"(?<![A-Za-z0-9+/])(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}(?![A-Za-z0-9+/])",
+        pattern=rf"(?:(?<![A-Za-z0-9+/])|{_BEHIND_ESCAPE})(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{{16}}"
+        r"(?![A-Za-z0-9+/])",
     ),
     KeyFormat(
         name="aws-secret-key",

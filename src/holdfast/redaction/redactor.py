@@ -5,7 +5,7 @@ environment and the secrets file, registered by whoever starts things), and the 
 common keys. What it finds it replaces by a stable marker such as `[redacted:openai-key]`.
 
 Known secrets are also found with JSON escapes in them (`\\u0073`, `\\/`), URL-encoded, and
-inside base64. Formats are found in clear text only.
+inside base64. Formats are found in clear text, and in texts packed as base64.
 
 It is no wall: a program that is given a secret can always spell it backwards. It keeps
 secrets from lying around in files that nobody meant to hold them.
@@ -16,7 +16,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping, MutableMapping
+import string
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -42,6 +43,8 @@ _NOT_SECRET = re.compile(
 )
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
+_BASE64_LETTERS = string.ascii_letters + string.digits + "+/"
+_PACKED = re.compile(r"[A-Za-z0-9+/]{32,}={0,2}")
 _PERCENT = re.compile(r"%([0-9a-fA-F]{2})")
 _BACKSLASH = re.compile(r"\\+(?:u[0-9a-fA-F]{4}(?:\\+u[0-9a-fA-F]{4})*|(?=[\"'/\\]))")
 _WORDS = re.compile(r"[^a-z0-9]+")
@@ -99,12 +102,27 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return the text with markers where secrets stood; the same object if none did."""
-        present, likely = self._scan(text.encode("utf-8", "surrogatepass"))
+        return self._redacted(text, may_unpack=True)
+
+    def _redacted(self, text: str, *, may_unpack: bool) -> str:
+        data = text.encode("utf-8", "surrogatepass")
+        present, likely = self._scan(data)
         for known in present:
             text = known.replace(text)
         for one in likely:
             text = one.pattern.sub(one.mark, text)
+        if may_unpack and any(map(self._is_guilty, _packed_texts(data))):
+            text = _PACKED.sub(self._repacked, text)
         return text
+
+    def _is_guilty(self, inner: str) -> bool:
+        return self._redacted(inner, may_unpack=False) != inner
+
+    def _repacked(self, found: re.Match[str]) -> str:
+        """Redact a text inside base64 and pack it again."""
+        inner = _unpacked(found[0].encode())
+        clean = self._redacted(inner, may_unpack=False)
+        return found[0] if clean == inner else base64.b64encode(clean.encode()).decode()
 
     def json(self, data: bytes) -> bytes:
         """Return a JSON text with markers inside its strings; the same object if none.
@@ -164,8 +182,10 @@ class Redactor:
     def _is_suspicious(self, data: bytes) -> bool:
         """Say whether JSON is worth decoding; misses nothing that `text` would find."""
         known, likely = self._scan(data)
-        if known or not likely:
-            return bool(known)
+        if known or any(map(self._is_guilty, _packed_texts(data))):
+            return True
+        if not likely:
+            return False
         if b"\\u" in data:
             return True
         # As it reads once decoded, as far as patterns care.
@@ -201,19 +221,39 @@ _ROWS = bytes(
 )
 _SHAPE = bytes(32 if code == 32 else 120 for code in _ROWS)
 _LONG_ROW = b"x" * LONG
+_PACKED_SHAPE = bytes(120 if chr(code) in _BASE64_LETTERS else 32 for code in range(256))
+_PACKED_ROW = b"x" * 32
 
 
 def _long_rows(data: bytes) -> bytes:
     """All rows of at least `LONG` letters, digits, `_` and `-`, with spaces between."""
-    shape = data.translate(_SHAPE)
-    rows: list[bytes] = []
-    start = shape.find(_LONG_ROW)
+    return b" ".join(_rows(data, _SHAPE, _LONG_ROW))
+
+
+def _packed_texts(data: bytes) -> Iterator[str]:
+    """The texts that lie in the data as base64; what is no text (an image) is left out."""
+    for row in _rows(data, _PACKED_SHAPE, _PACKED_ROW):
+        inner = _unpacked(row)
+        if inner:
+            yield inner
+
+
+def _unpacked(row: bytes) -> str:
+    try:
+        return base64.b64decode(row.rstrip(b"=") + b"=" * (-len(row.rstrip(b"=")) % 4)).decode()
+    except ValueError:
+        return ""
+
+
+def _rows(data: bytes, shape_of: bytes, wanted: bytes) -> Iterator[bytes]:
+    """The rows of characters that `shape_of` makes an x of, if as long as `wanted`."""
+    shape = data.translate(shape_of)
+    start = shape.find(wanted)
     while start >= 0:
         end = shape.find(b" ", start)
         end = len(data) if end < 0 else end
-        rows.append(data[start:end])
-        start = shape.find(_LONG_ROW, end)
-    return b" ".join(rows)
+        yield data[start:end]
+        start = shape.find(wanted, end)
 
 
 def _long_part(clue: bytes) -> bytes:
