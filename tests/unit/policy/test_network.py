@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.errors import PermissionDenied
-from holdfast.tools.network_rules import NetworkRules
+from holdfast.policy import NetworkRules
 
 OPEN = NetworkRules(allow_net=True, allowed_hosts=("*",), blocked_hosts=("*.evil.org",))
 
