@@ -56,6 +56,7 @@ class PolicyStore:
         self._listeners: list[Callable[[PolicyBundle], None]] = []
         self._tasks: set[asyncio.Task[object]] = set()
         self._differences: list[Change] = []
+        self._seen: int | None = None
 
     @property
     def bundle(self) -> PolicyBundle:
@@ -68,6 +69,9 @@ class PolicyStore:
         Raises:
             PolicyInvalid: something is wrong; nothing is in force but the empty bundle.
         """
+        if self._journal is not None:
+            # Whoever asks for a reload from now on is heard, even before `follow_requests`.
+            self._seen = await self._journal.last_seq()
         self._bundle = await asyncio.to_thread(self._read)
         await self._tell(
             PolicyLoaded(
@@ -138,7 +142,9 @@ class PolicyStore:
         if self._journal is None:
             return
         kinds = (PolicyReloadRequested.kind,)
-        async for event in self._journal.subscribe(patterns=kinds, session_id=SYSTEM_SESSION):
+        async for event in self._journal.subscribe(
+            after=self._seen, patterns=kinds, session_id=SYSTEM_SESSION
+        ):
             asked = event.expect(PolicyReloadRequested)
             if Path(asked.directory) == self.directory:
                 await self.reload(asked_by=asked.asked_by or "request")
