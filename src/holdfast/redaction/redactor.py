@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import quote, unquote
-
-import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.redaction.formats import FORMATS, LONG, PERSONAL, KeyFormat
@@ -136,10 +135,10 @@ class Redactor:
         if not self._is_suspicious(data):
             return data
         try:
-            value = msgspec.json.decode(data)
+            value = json.loads(data)
             changed = self.value(value)
-            return data if changed == value else msgspec.json.encode(changed)
-        except (msgspec.MsgspecError, RecursionError) as error:
+            return data if changed == value else _to_json(changed)
+        except (ValueError, RecursionError) as error:
             raise UsageError(detail=f"What should be redacted is no JSON: {error}") from error
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON in, the same shape out
@@ -291,8 +290,8 @@ class _Known:
         self._spelled = re.compile("".join(_any_spelling(char) for char in value))
         coded = [_inner_base64(self._raw, shift) for shift in range(3)]
         self._coded = tuple(code for code in coded if len(code) >= 2 * SHORTEST)
-        inside = msgspec.json.encode(self._raw.decode("utf-8", "replace"))[1:-1]
-        twice = msgspec.json.encode(inside.decode())[1:-1]
+        inside = _to_json(self._raw.decode("utf-8", "replace"))[1:-1]
+        twice = _to_json(inside.decode())[1:-1]
         clues = {self._raw, quote(self._raw).encode(), inside, twice}
         clues |= {clue.replace(b"/", slash) for clue in clues for slash in (b"\\/", b"\\\\/")}
         self._clues = tuple({*clues, *(code.encode() for code in self._coded)})
@@ -330,6 +329,10 @@ def _any_spelling(char: str) -> str:
     itself = r"\\*" + re.escape(char) if char in "\"\\/'" else re.escape(char)
     in_url = f"%{ord(char):02x}" if char.isascii() else quote(char, errors="surrogatepass")
     return f"(?:{itself}|(?i:{code})|(?i:{re.escape(in_url)}))"
+
+
+def _to_json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _unescaped(text: str) -> str:
