@@ -193,10 +193,8 @@ class SafeHttpClient:
             ) as response,
         ):
             reader = BodyReader(response.headers.get("Content-Encoding", ""), max_bytes)
-            async for chunk in response.content.iter_chunked(_CHUNK):
+            while not reader.is_full and (chunk := await response.content.read(_CHUNK)):
                 reader.feed(chunk)
-                if reader.is_full:
-                    break
             return HttpResponse(
                 url=str(response.url),
                 status=response.status,
