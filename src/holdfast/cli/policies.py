@@ -26,7 +26,7 @@ from holdfast.policy import (
 )
 from holdfast.policy.bundle import request_of
 from holdfast.policy.decision import Action
-from holdfast.policy.events import PolicyReloadRequested
+from holdfast.policy.file_events import PolicyReloadRequested
 from holdfast.policy.loader import load_policies
 
 C = TypeVar("C", bound=Callable[..., object])

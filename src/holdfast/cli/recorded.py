@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from holdfast.journal import Event, Journal
 from holdfast.policy import CallRequest, RecordedCall, record
+from holdfast.policy.events import ApprovalRequested
 from holdfast.tools.builtin import builtin_tools
-from holdfast.tools.events import PermissionAsked, PermissionRefused, ToolStarted
+from holdfast.tools.events import PermissionRefused, ToolStarted
 
 _PAGE = 1_000
-_KINDS = frozenset({PermissionAsked.kind, PermissionRefused.kind, ToolStarted.kind})
+_KINDS = frozenset({ApprovalRequested.kind, PermissionRefused.kind, ToolStarted.kind})
 
 
 async def recorded_calls(
@@ -42,7 +43,7 @@ def _add(
         return
     fact = event.decode()
     agent = event.agent_path.rpartition("/")[2]
-    if isinstance(fact, PermissionAsked | PermissionRefused):
+    if isinstance(fact, ApprovalRequested | PermissionRefused):
         request = CallRequest(
             permission=fact.permission,
             targets=fact.targets,

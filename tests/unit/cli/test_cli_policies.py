@@ -11,9 +11,10 @@ from holdfast.cli.app import root
 from holdfast.client import AsyncClient
 from holdfast.journal import SYSTEM_SESSION, Origin
 from holdfast.policy import CallRequest, decide, load_policies
+from holdfast.policy.events import ApprovalRequested
 from holdfast.sessions.leases import Writing
 from holdfast.tools.effects import Intent
-from holdfast.tools.events import PermissionAsked, PermissionRefused, ToolStarted
+from holdfast.tools.events import PermissionRefused, ToolStarted
 
 TOOLS = """\
 defaults:
@@ -154,7 +155,17 @@ async def _record(project: Path) -> None:
                     policy_version=bundle.version,
                 )
             elif decision.action == "ask":
-                fact = PermissionAsked(tool=tool, permission=tool, decision=decision, **common)
+                fact = ApprovalRequested(
+                    approval_id="a",
+                    message_id="m",
+                    tool=tool,
+                    permission=tool,
+                    agent_path="build",
+                    seal="s",
+                    decision=decision,
+                    expires_at=9e9,
+                    **common,
+                )
             else:
                 fact = PermissionRefused(
                     tool=tool, permission=tool, because="", decision=decision, **common

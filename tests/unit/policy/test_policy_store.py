@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import PolicyInvalid
 from holdfast.journal import SYSTEM_SESSION, Journal, MemoryStore
 from holdfast.policy import CallRequest, PolicyStore, decide
-from holdfast.policy.events import PolicyReloadRequested, violation
+from holdfast.policy.file_events import PolicyReloadRequested, violation
 
 REQUEST = CallRequest(permission="bash", targets=("ls",), target_kind="command", default="allow")
 
