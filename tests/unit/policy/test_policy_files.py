@@ -226,6 +226,11 @@ def test_all_mistakes_are_told_at_once_with_file_and_line(folder):
         ("tests:\n  - {tool: a, path: b, host: c, expect: deny}\n", 2),
         ("tests:\n  - {tool: a, expect: maybe}\n", 2),
         ("rules:\n  - {permission: a, action: allow, extra: 1}\n", 2),
+        ("rules:\n  - {permission: a b, action: allow}\n", 2),
+        ('defaults:\n  allowed_commands: ["git \'x"]\n', 2),
+        ("budgets:\n  max_tokens: 0b2\n", 2),
+        ("agents:\n  a: {allowed_tool: [x], b: {c: 1}}\n", 2),
+        ("\x00", 1),
     ],
 )
 def test_file_that_cannot_be_meant_is_refused_with_its_line(folder, text, line):
@@ -263,3 +268,33 @@ def test_request_of_a_test_knows_its_kind(folder):
     bundle = load_policies(folder)
     kinds = {request_of(one).target_kind for _, _, one in bundle.expectations()}
     assert kinds == {"command", "none", "host", "path"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("allowed_hosts: [exa mple]\n", 1),
+        ("allowed_hosts:\n  - '.'\n", 2),
+        ("allowed_hosts: ['a:80']\n", 1),
+        ("allowed_hosts: ['2130706433']\n", 1),
+        ("private_networks: ['10.0.0.1/8']\n", 1),
+        ("rate_limits: {default_per_minute: 0}\n", 1),
+        ("rate_limits:\n  hosts:\n    'a b': 5\n", 3),
+        ("rate_limits:\n  hosts:\n    a.test: many\n", 3),
+    ],
+)
+def test_network_file_that_cannot_be_meant_is_refused(folder, text, line):
+    mistakes = told(folder, network=text)
+    assert mistakes[0].startswith(f"network.yaml:{line}:"), mistakes
+
+
+def test_date_is_read_as_it_was_written(folder):
+    (folder / "paths.yaml").write_text("blocked_globs: [2026-11-15]\n")
+    assert load_policies(folder).paths.blocked_globs == ["2026-11-15"]
+
+
+def test_ceilings_of_many_agents_do_not_pile_up(folder):
+    bundle = load_policies(folder)
+    for number in range(600):
+        bundle.ceiling_for(f"agent{number}")
+    assert len(bundle._ceilings) <= 256

@@ -225,3 +225,23 @@ def test_hostile_text_takes_no_time():
     ):
         text = piece * 5_000
         assert isinstance(redactor.text(text), str)
+
+
+def test_secret_in_damaged_base64_is_hidden_all_the_same():
+    redactor = Redactor({"token": SECRET})
+    code = base64.b64encode(b"xyz" + SECRET.encode() + b"abc").decode()
+    assert redactor.text(f"A{code}") == "[redacted:token]"
+    assert redactor.text(code[4:-2]) == "[redacted:token]"
+
+
+def test_registering_a_connection_string_hides_its_password_alone_too():
+    redactor = Redactor({"db": "mysql://root:pa%2Fssword1@db"})
+    assert redactor.text("pa/ssword1") == "[redacted:db-password]"
+    assert redactor.register("again", "mysql://root:pa%2Fssword1@db")
+
+
+def test_text_packed_as_base64_is_unpacked_and_packed_again():
+    text = "the key is ghp_" + "a1B2" * 10 + ", keep it"
+    packed = base64.b64encode(text.encode()).decode()
+    clean = base64.b64decode(PLAIN.text(packed)).decode()
+    assert clean == "the key is [redacted:github-token], keep it"
