@@ -1,113 +1,133 @@
-"""What the gate costs: a sandboxed command against a plain one, on every level.
-
-A spawn is the wall time of `true` from `await` to its result with both outputs read. The
-plain one is `asyncio.create_subprocess_exec`; the sandbox's launcher runs already, as it
-does from the second command of a session on. Cases alternate in one run.
-"""
+"""What the gate costs: a decision among 200 rules, a text searched for secrets, a spawn."""
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 from statistics import median
 
-from _report import Result, arguments, interleave, report
+import msgspec
+from _report import Result, arguments, report
+from _spawn import measure_parse, measure_spawns
 
-from holdfast.errors import SandboxFailed
-from holdfast.policy.commands import classify_command, parse_command
-from holdfast.sandbox.runner import LevelChoice, SandboxOptions, SandboxRunner
-from holdfast.sandbox.workspace import Workspace
+from holdfast.policy import CallRequest, Rights, RuleSet, decide
+from holdfast.redaction import Redactor
+from holdfast.sessions import PermissionRule
 
-GOALS: dict[LevelChoice, float] = {"landlock": 3.0, "bubblewrap": 8.0}
-LINE = "git status -s && grep -rn 'def main' src | sort -u | head -n 20 > found.txt"
-
-
-async def plain() -> None:
-    """Run `true` without any sandbox."""
-    process = await asyncio.create_subprocess_exec(
-        "/usr/bin/true",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    await process.communicate()
+DECIDE_US = 20.0
+REDACT_MS_PER_KB = 0.3
+RULES = 200
 
 
-async def confined(runner: SandboxRunner) -> None:
-    """Run `true` in a sandbox."""
-    result = await runner.run_argv(["true"])
-    if result.exit_code:
-        raise SystemExit(f"{runner.level_name}: {result.stderr}")
-
-
-def timed(loop: asyncio.AbstractEventLoop, call: Callable[[], Awaitable[None]]) -> float:
-    """Milliseconds of one call."""
-    started = time.perf_counter()
-    loop.run_until_complete(_await(call))
-    return (time.perf_counter() - started) * 1000
-
-
-async def _await(call: Callable[[], Awaitable[None]]) -> None:
-    await call()
-
-
-def measure_spawns(rounds: int) -> list[Result]:
-    """Plain and sandboxed spawns, in turns."""
-    loop = asyncio.new_event_loop()
-    root = tempfile.mkdtemp(prefix="holdfast-bench-")
-    cases: dict[str, Callable[[], float]] = {"plain": partial(timed, loop, plain)}
-    runners: dict[LevelChoice, SandboxRunner] = {}
-    missing: list[Result] = []
-    for level in GOALS:
-        runner = SandboxRunner(Workspace(root), SandboxOptions(level=level))
-        try:
-            loop.run_until_complete(runner.start())
-        except SandboxFailed as error:
-            missing.append(Result(metric=f"{level} / plain spawn", value=0, note=str(error)[:80]))
-            continue
-        runners[level] = runner
-        cases[level] = partial(timed, loop, partial(confined, runner))
-    figures = {name: median(values) for name, values in interleave(cases, rounds).items()}
-    for runner in runners.values():
-        loop.run_until_complete(runner.aclose())
-    loop.close()
-    shutil.rmtree(root)
-    results = [Result(metric="plain spawn, ms", value=figures["plain"], note=f"{rounds} rounds")]
-    for level, runner in runners.items():
-        ratio = figures[level] / figures["plain"]
-        goal = GOALS[level]
-        note = f"{figures[level]:.2f} ms, {runner.level_name}"
-        results.append(
-            Result(
-                metric=f"{level} / plain spawn",
-                value=ratio,
-                goal=f"<= {goal:g}",
-                ok=ratio <= goal,
-                note=note,
-            )
+def measure_decide(rounds: int) -> list[Result]:
+    """Judge calls among 200 rules: mixed, all for one tool, and with the worst patterns."""
+    mixed = [
+        PermissionRule(
+            permission=("bash", "read", "edit", "web_fetch", "mcp_*")[n % 5],
+            pattern=("*", f"src/part{n}/**", f"git log{n} *", f"*.host{n}.org")[n % 4],
+            action=("allow", "ask", "deny")[n % 3],
         )
-    return results + missing
+        for n in range(RULES)
+    ]
+    one_tool = [_rule("read", f"src/part{n}/**/*.py") for n in range(RULES)]
+    worst = [_rule("*", f"**/name{n}/*.p?") for n in range(RULES)]
+    parent = Rights(agent=_rules(mixed), session=_rules([_rule("read", "docs/**")]))
+    paths = [f"src/part{n % RULES}/some/folder/file{n}.py" for n in range(500)]
+    cases: dict[str, tuple[list[PermissionRule], Rights | None]] = {
+        "mixed permissions": (mixed, None),
+        "mixed, with a parent": (mixed, parent),
+        "all for one tool": (one_tool, None),
+        "all for all tools, `**/` first": (worst, None),
+    }
+    return [
+        _goal(
+            f"decide, {RULES} rules, {name}, us",
+            1e6 * _per_call(_decider(rules, above, paths), rounds),
+            DECIDE_US,
+        )
+        for name, (rules, above) in cases.items()
+    ]
 
 
-def measure_parse(rounds: int) -> list[Result]:
-    """Reading and judging one command line."""
+def measure_redaction(rounds: int) -> list[Result]:
+    """Search texts for secrets: ordinary ones, ones full of clues, and what a journal keeps."""
+    secrets = {f"KEY_{n}": f"s3cr3t-value-{n:04d}-{n * 7919:x}" for n in range(20)}
+    redactor, personal = Redactor(secrets), Redactor(secrets, has_personal=True)
+    page = "The quick brown fox jumps over 13 lazy dogs; see src/part/file.py, line 12.\n" * 140
+    clues = "https://a.example/x?y=%20 task-force Bearer of secret keys, AKIA, eyJ and +1 555.\n"
+    cases: dict[str, Callable[[], object]] = {
+        "plain text": lambda: redactor.text(page),
+        "text full of clues": lambda: redactor.text(clues * 130),
+        "personal data too": lambda: personal.text(clues * 130),
+        "JSON of an event": lambda: redactor.json(msgspec.json.encode({"text": page})),
+        "JSON with clues": lambda: redactor.json(msgspec.json.encode({"text": clues * 130})),
+        "JSON with a secret": lambda: redactor.json(
+            msgspec.json.encode({"text": page + secrets["KEY_7"]})
+        ),
+    }
+    size_kb = len(page) / 1024
+    return [
+        _goal(
+            f"redact, {name}, ms per KB",
+            1e3 * _per_call(_repeated(run), rounds) / size_kb,
+            REDACT_MS_PER_KB,
+            note="20 known secrets",
+        )
+        for name, run in cases.items()
+    ]
 
-    def once() -> float:
-        started = time.perf_counter()
-        for _ in range(100):
-            classify_command(parse_command(LINE))
-        return (time.perf_counter() - started) * 10_000
 
-    value = median(interleave({"parse": once}, rounds)["parse"])
-    return [Result(metric="parse and classify a line, µs", value=value, note="5 programs")]
+def _repeated(run: Callable[[], object]) -> Callable[[], int]:
+    def many() -> int:
+        for _ in range(20):
+            run()
+        return 20
+
+    return many
+
+
+def _decider(
+    rules: list[PermissionRule], parent: Rights | None, paths: list[str]
+) -> Callable[[], int]:
+    ceiling = _rules(rules)
+    agent, session = _rules([_rule("*", "*")]), _rules([_rule("edit", "src/**")])
+    requests = [CallRequest(permission="read", targets=(p,), target_kind="path") for p in paths]
+
+    def run() -> int:
+        for request in requests:
+            decide(request, ceiling, parent, agent, session)
+        return len(requests)
+
+    return run
+
+
+def _per_call(run: Callable[[], int], rounds: int) -> float:
+    run()
+    taken = []
+    for _ in range(rounds):
+        begin = time.process_time()
+        count = run()
+        taken.append((time.process_time() - begin) / count)
+    return median(taken)
+
+
+def _rule(permission: str, pattern: str) -> PermissionRule:
+    return PermissionRule(permission=permission, pattern=pattern, action="allow")
+
+
+def _rules(rules: list[PermissionRule]) -> RuleSet:
+    return RuleSet(rules=tuple(rules))
+
+
+def _goal(metric: str, value: float, most: float, note: str = "") -> Result:
+    return Result(metric=metric, value=value, goal=f"<= {most:g}", ok=value <= most, note=note)
 
 
 if __name__ == "__main__":
     options = arguments(__doc__ or "")
-    rounds = 30 if options.quick else 200
-    sys.exit(report([*measure_spawns(rounds), *measure_parse(min(rounds, 30))], options.json))
+    rounds = 9 if options.quick else 41
+    spawns = 30 if options.quick else 200
+    results = [*measure_decide(rounds), *measure_redaction(rounds)]
+    results += [*measure_spawns(spawns), *measure_parse(min(spawns, 30))]
+    sys.exit(report(results, options.json))

@@ -1,4 +1,3 @@
-
 """A real model of 135 million parameters, in this process; run by scripts/test-local-model."""
 
 from __future__ import annotations

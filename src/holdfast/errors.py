@@ -5,6 +5,7 @@ One branch per reader::
     HoldfastError
       UsageError             the developer erred; raised before any effect
         ConfigError            settings or a config file are wrong
+          PolicyInvalid          a policy file is wrong
         InvalidId              an id does not have the form of its kind
         InvalidCursor          a page cursor is not one that we handed out
         InvalidTransition      a state change that the state machine forbids
@@ -147,6 +148,14 @@ class ConfigError(UsageError):
     code = "config.invalid"
     message = "The configuration is not valid:\n{detail}"
     next_step = "Correct the values named above, then run `holdfast config validate`."
+
+
+class PolicyInvalid(ConfigError):
+    """A policy file is wrong; lists every mistake at once, and nothing was put in force."""
+
+    code = "policy.invalid"
+    message = "The policies are not valid:\n{detail}"
+    next_step = "Correct the lines named above, then run `holdfast policies validate`."
 
 
 class InvalidId(UsageError):

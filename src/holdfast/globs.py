@@ -16,7 +16,7 @@ from holdfast.errors import UsageError
 
 _MAX_LENGTH = 1_000
 _MAX_BRACES = 256
-_FLAGS = re.DOTALL | (re.IGNORECASE if sys.platform == "darwin" else 0)
+FLAGS = re.DOTALL | (re.IGNORECASE if sys.platform == "darwin" else 0)
 
 
 @functools.lru_cache(maxsize=1_024)
@@ -24,13 +24,31 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
     """Return a regular expression that matches whole relative paths.
 
     Raises:
-        UsageError: the pattern is empty, too long, or one of its brackets stays open.
+        UsageError: the pattern is empty, too long, or one of its brackets is wrong.
+    """
+    return re.compile(glob_source(pattern), FLAGS)
+
+
+@functools.lru_cache(maxsize=1_024)
+def glob_source(pattern: str) -> str:
+    """Return the text of that regular expression, without capturing groups.
+
+    Its time grows with the length of a path, never with a power of it: stars take the
+    first place where what follows fits, because no later one could do better.
+
+    Raises:
+        UsageError: the pattern is empty, too long, or one of its brackets is wrong.
     """
     trimmed = pattern.removeprefix("./").strip("/")
     if not trimmed or len(pattern) > _MAX_LENGTH:
         raise UsageError(detail=f"The glob {pattern[:80]!r} is empty or too long.")
     alternatives = [_translate(one, pattern) for one in _expand(trimmed, pattern)]
-    return re.compile("|".join(f"(?:{one})" for one in alternatives), _FLAGS)
+    source = "|".join(f"(?:{one})" for one in alternatives)
+    try:
+        re.compile(source, FLAGS)
+    except re.error as error:
+        raise UsageError(detail=f"The glob {pattern!r} cannot be read: {error}.") from error
+    return f"(?:{source})"
 
 
 def matches(path: str, pattern: str) -> bool:
@@ -56,40 +74,56 @@ def _expand(pattern: str, whole: str) -> list[str]:
 
 
 def _translate(pattern: str, whole: str) -> str:
-    # `**/**` says no more than `**`.
-    parts = re.sub(r"(?<![^/])\*\*(/\*\*)+(?![^/])", "**", pattern).split("/")
-    out = ""
-    for index, part in enumerate(parts):
-        is_last = index == len(parts) - 1
+    """The parts between `**` are runs of components; all but the last settle at once."""
+    runs: list[list[str]] = [[]]
+    for part in pattern.split("/"):
         if part == "**":
-            if is_last:
-                # `a/**` is `a` and everything below it; a lone `**` is everything.
-                out = out.removesuffix("/") + ("(?:/.*)?" if out else ".*")
-            else:
-                out += "(?:[^/]+/)*"
+            runs.append([])
         else:
-            out += _component(part, whole) + ("" if is_last else "/")
-    return out
+            runs[-1].append(_component(part, whole))
+    first, *rest = ["/".join(run) for run in runs]
+    if not rest:
+        return first
+    middle, last = [run for run in rest[:-1] if run], rest[-1]
+    head = f"{first}/" if first else ""
+    if last:
+        return f"{head}{_settled(middle)}(?:[^/]+/)*{last}"
+    if middle:
+        # `**/a/**` is `a` itself, anywhere, and everything below it.
+        return f"{head}{_settled(middle[:-1])}(?:[^/]+/)*{middle[-1]}(?:/.*)?"
+    # `a/**` is `a` and everything below it; a lone `**` is everything.
+    return f"{first}(?:/.*)?" if first else ".*"
+
+
+def _settled(runs: list[str]) -> str:
+    return "".join(f"(?>(?:[^/]+/)*?{run}/)" for run in runs)
 
 
 def _component(part: str, whole: str) -> str:
-    out, index = "", 0
+    """One path component; its stars settle like those between components."""
+    pieces: list[str] = [""]
+    index = 0
     while index < len(part):
         char = part[index]
         index += 1
         if char == "*":
-            out += "" if out.endswith("[^/]*") else "[^/]*"
+            if pieces[-1] or len(pieces) == 1:
+                pieces.append("")
         elif char == "?":
-            out += "[^/]"
+            pieces[-1] += "[^/]"
         elif char == "[":
             end = part.find("]", index + (2 if part[index : index + 1] in ("!", "^") else 1))
             if end < 0:
                 raise UsageError(detail=f"The glob {whole!r} has a `[` without a `]`.")
-            out += _char_class(part[index:end])
+            pieces[-1] += _char_class(part[index:end])
             index = end + 1
         else:
-            out += re.escape(char)
-    return out
+            pieces[-1] += re.escape(char)
+    first, *rest = pieces
+    if not rest:
+        return first
+    settled = "".join(f"(?>[^/]*?{piece})" for piece in rest[:-1])
+    return f"{first}{settled}[^/]*{rest[-1]}"
 
 
 def _char_class(body: str) -> str:

@@ -19,6 +19,8 @@ from holdfast.cli.exits import ExitCode, exit_code_for
 from holdfast.cli.frame import Invocation, UnknownCommand
 from holdfast.cli.output import paint, printable
 from holdfast.errors import HoldfastError
+from holdfast.redaction import Redactor
+from holdfast.settings.environment import process_environment
 
 _ERRORS_PAGE = "docs/reference/errors.md"
 
@@ -30,14 +32,24 @@ def report(error: BaseException, invocation: Invocation) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
+    redactor = _redactor()
     if invocation.is_debug:
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        trace = "".join(traceback.format_exception(error))
+        click.echo(redactor.text(trace), err=True, nl=False)
     facts, code = _facts(error)
+    facts = {key: redactor.value(value) for key, value in facts.items()}
     if invocation.is_text:
-        _print_text(error, facts, invocation)
+        _print_text(error, facts, invocation, redactor)
     else:
         click.echo(json.dumps({"error": facts}), err=True)
     return code
+
+
+def _redactor() -> Redactor:
+    """Knows the secrets of the environment; settings may be the very thing that failed."""
+    redactor = Redactor()
+    redactor.register_environment(process_environment())
+    return redactor
 
 
 def _report_interrupt(invocation: Invocation) -> int:
@@ -77,12 +89,15 @@ def _usage_hint(error: click.UsageError) -> str:
     return f"See `{path} --help`."
 
 
-def _print_text(error: BaseException, facts: dict[str, object], invocation: Invocation) -> None:
+def _print_text(
+    error: BaseException, facts: dict[str, object], invocation: Invocation, redactor: Redactor
+) -> None:
     lines = [(paint("error:", "red", invocation, stream=sys.stderr), str(facts["message"]))]
     cause = error.__cause__
     if cause is not None and isinstance(error, HoldfastError):
         why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
-        lines.append((paint("why:  ", "yellow", invocation, stream=sys.stderr), why[:500]))
+        why = redactor.text(why)[:500]
+        lines.append((paint("why:  ", "yellow", invocation, stream=sys.stderr), why))
     if facts["hint"]:
         lines.append((paint("next: ", "green", invocation, stream=sys.stderr), str(facts["hint"])))
     code = str(facts["code"])

@@ -13,13 +13,22 @@ from holdfast.errors import UsageError
 from holdfast.journal import Journal, SqliteStore
 from holdfast.policy.approvals import APPROVALS, ApprovalTerms, OnAsk
 from holdfast.policy.shared_budget import TENANTS
+from holdfast.redaction import Redactor
 from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
 from holdfast.settings import load_settings
+from holdfast.settings.secrets import secret_values, variables_around
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 JOURNAL_FILE = "journal.db"
+
+
+def process_redactor(settings: Settings) -> Redactor:
+    """Return a redactor that knows every secret of this process."""
+    redactor = Redactor(secret_values(settings))
+    redactor.register_environment(variables_around())
+    return redactor
 
 
 class ClientBase:
@@ -31,8 +40,12 @@ class ClientBase:
         *,
         storage_path: str | os.PathLike[str] | None = None,
         settings: Settings | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         """Read and check the settings; files are opened with the first call.
+
+        What the redactor finds never reaches the state directory; by default it knows the
+        keys of settings, environment and secrets file, and the formats of common keys.
 
         Raises:
             ConfigError: the settings are wrong; all mistakes are named.
@@ -50,7 +63,8 @@ class ClientBase:
             projections=(*SESSION_PROJECTIONS, AGENTS, APPROVALS, TENANTS),
             durability=self.settings.storage.durability,
         )
-        self._journal = Journal(store)
+        self.redactor = redactor if redactor is not None else process_redactor(self.settings)
+        self._journal = Journal(store, redactor=self.redactor)
         self._keeper = LeaseKeeper(self._journal, ttl_s=self.settings.sessions.lease_ttl_s)
         self._sessions = SessionManager(self._journal, self._keeper)
         self._turns = TurnQueue(self._sessions, self._keeper)

@@ -17,9 +17,10 @@ from holdfast.journal.envelope import (
     payload_digest,
 )
 from holdfast.journal.events import EventsRedacted
-from holdfast.journal.payloads import Payload, encode_payload, encode_redacted
+from holdfast.journal.payloads import Payload, decode_payload, encode_payload, encode_redacted
 from holdfast.journal.projection import KeyedRow, Projection, RowQuery
 from holdfast.journal.store import AppendRequest, Head, Store
+from holdfast.redaction import Redactor
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 _FEED_WAIT_S = 30.0
@@ -33,10 +34,16 @@ class Journal:
     gaps and chained by hash; a writer whose lease moved on is refused by the store itself.
     """
 
-    def __init__(self, store: Store, *, clock: Clock = SYSTEM) -> None:
-        """Use a store; `open` it before anything else."""
+    def __init__(
+        self, store: Store, *, clock: Clock = SYSTEM, redactor: Redactor | None = None
+    ) -> None:
+        """Use a store; `open` it before anything else.
+
+        With a redactor, no secret that it finds reaches the store.
+        """
         self.store = store
         self.clock = clock
+        self.redactor = redactor
 
     async def open(self) -> Journal:
         """Open the store and return the journal."""
@@ -102,8 +109,13 @@ class Journal:
         )
 
     def draft(self, value: Payload, origin: Origin = NO_ORIGIN) -> Draft:
-        """Encode a payload as it will be stored."""
+        """Encode a payload as it will be stored, without secrets."""
         data = encode_payload(value)
+        if self.redactor is not None:
+            clean = self.redactor.json(data)
+            if clean is not data:
+                # Projections are made from the value, so it must be as clean as the bytes.
+                data, value = clean, decode_payload(value.kind, value.schema_version, clean)
         return Draft(
             kind=value.kind,
             version=value.schema_version,

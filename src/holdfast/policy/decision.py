@@ -13,25 +13,38 @@ Four sources speak, and the strictest wins (deny < ask < allow):
 
 Inside one set of rules the last match wins. Where no rule of agent or session matches, the
 request's own default holds, which is `ask` unless somebody handed the tool over in code.
+
+A rule speaks of a permission by its name (`bash`, `*`, `mcp_*`; underscores, hyphens and
+capitals do not count) or by the kind of thing that a call touches: `path`, `network` and
+`command` cover every tool with such targets. How patterns meet targets stands in
+`patterns.py`. A rule that cannot be read refuses everything that it speaks of.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.errors import UsageError
-from holdfast.globs import compile_glob
+from holdfast.policy.patterns import (
+    EVERYTHING,
+    SEPARATORS,
+    Matcher,
+    fixed_word,
+    is_readable,
+    is_simple_command,
+    matcher,
+    name_matches,
+    plain_name,
+    plain_target,
+)
 from holdfast.sessions import PermissionRule
 
 Action: TypeAlias = Literal["allow", "ask", "deny"]
 Source: TypeAlias = Literal["ceiling", "parent", "agent", "session", "default"]
 
-_RANK: dict[Action, int] = {"deny": 0, "ask": 1, "allow": 2}
-_LONGEST_PATTERN = 1_000
+STRICTNESS: dict[str, int] = {"deny": 0, "ask": 1, "allow": 2}
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,13 +59,49 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     default: Action = "ask"
 
 
-class RuleSet(msgspec.Struct, frozen=True, kw_only=True):
-    """Rules of one source, in order; without rules it has no opinion."""
+class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Rules of one source, in order; without rules it has no opinion.
+
+    `also` are further sets beside it: each speaks for itself, and the strictest wins.
+    """
 
     rules: tuple[PermissionRule, ...] = ()
+    also: tuple[RuleSet, ...] = ()
+
+    def last_match(self, request: CallRequest, target: str) -> PermissionRule | None:
+        """Return the last rule that speaks of a target, or `None` if none does.
+
+        With `also`, the strictest of what the sets say; of equals, the first.
+        """
+        found = self._own_match(request, target) if self.rules else None
+        for other in self.also:
+            said = other.last_match(request, target)
+            if said is not None and (
+                found is None or STRICTNESS[said.action] < STRICTNESS[found.action]
+            ):
+                found = said
+        return found
+
+    @functools.cached_property
+    def _searches(self) -> dict[tuple[str, str, bool], _Search]:
+        return {}
+
+    def _own_match(self, request: CallRequest, target: str) -> PermissionRule | None:
+        kind = request.target_kind
+        plain = plain_target(target, kind)
+        is_simple = kind != "command" or is_simple_command(plain)
+        key = (request.permission, kind, is_simple)
+        search = self._searches.get(key)
+        if search is None:
+            if len(self._searches) >= _MOST_SEARCHES:
+                self._searches.clear()
+            named = [r for r in self.rules if name_matches(r.permission, request.permission, kind)]
+            search = self._searches[key] = _search(tuple(named), kind, is_simple)
+        return search.find(plain)
 
 
 NO_RULES = RuleSet()
+_MOST_SEARCHES = 512
 
 
 class Rights(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,103 +151,140 @@ def decide(
     Pure: equal inputs give equal decisions. A call that touches several things is judged by
     the strictest verdict. A rule that cannot be read refuses.
     """
+    own = Rights(agent=agent, session=session, parent=parent)
     reasons: list[Reason] = []
     for target in request.targets or ("*",):
-        found = _last_match(ceiling, request, target)
+        found = ceiling.last_match(request, target)
         if found is not None:
             reasons.append(Reason(source="ceiling", action=found.action, target=target, rule=found))
-        rights = Rights(agent=agent, session=session, parent=parent)
-        reasons.extend(_judge(rights, request, target, is_parent=False))
-    action = min((reason.action for reason in reasons), key=_RANK.__getitem__)
-    return Decision(action=action, because=tuple(reasons), policy_version=policy_version)
+        level: Rights | None = own
+        while level is not None:
+            _judge(level, request, target, reasons, is_parent=level is not own)
+            level = level.parent
+    return Decision(
+        action=strictest(reasons), because=tuple(reasons), policy_version=policy_version
+    )
 
 
-def could_ever(permission: str, ceiling: RuleSet, rights: Rights) -> bool:
+def strictest(reasons: list[Reason] | tuple[Reason, ...]) -> Action:
+    """Return the strictest action among reasons, of which there is at least one."""
+    strict = reasons[0].action
+    for reason in reasons:
+        if STRICTNESS[reason.action] < STRICTNESS[strict]:
+            strict = reason.action
+    return strict
+
+
+def could_ever(permission: str, ceiling: RuleSet, rights: Rights, kind: str = "none") -> bool:
     """Say whether any call of a permission could be allowed or asked for.
 
     For hiding tools from a model: what is denied for every target is never offered.
     """
-    sets = [ceiling, *_all_sets(rights)]
-    return not any(_denies_everything(rules, permission) for rules in sets)
+    sets = [ceiling]
+    level: Rights | None = rights
+    while level is not None:
+        sets += [level.agent, level.session]
+        level = level.parent
+    return not any(_denies_everything(rules, permission, kind) for rules in sets)
 
 
 def same_permission(one: str, other: str) -> bool:
     """Names with and without underscores, hyphens and capitals mean the same permission."""
-    return _plain_name(one) == _plain_name(other)
+    return plain_name(one) == plain_name(other)
 
 
-def _judge(rights: Rights, request: CallRequest, target: str, *, is_parent: bool) -> list[Reason]:
-    """Judge one level of rights, then the levels above it."""
-    agent = _last_match(rights.agent, request, target)
-    session = _last_match(rights.session, request, target)
-    source: Source = "parent" if is_parent else "agent"
-    if agent is not None:
-        base = Reason(source=source, action=agent.action, target=target, rule=agent)
-    else:
-        base = Reason(source="default", action=request.default, target=target)
-    reasons = [base]
-    if session is not None:
-        word: Source = "parent" if is_parent else "session"
-        spoken = Reason(source=word, action=session.action, target=target, rule=session)
-        # A person's allow answers the agent's ask; it never lifts a deny.
-        reasons = [spoken] if base.action != "deny" else [base, spoken]
-    if rights.parent is not None:
-        reasons += _judge(rights.parent, request, target, is_parent=True)
-    return reasons
+def rule_matches(rule: PermissionRule, request: CallRequest, target: str) -> bool:
+    """Say whether one rule, seen alone, speaks of one target of a request."""
+    kind = request.target_kind
+    if not name_matches(rule.permission, request.permission, kind):
+        return False
+    plain = plain_target(target, kind)
+    is_simple = kind != "command" or is_simple_command(plain)
+    return _applies(rule, is_simple=is_simple) and matcher(rule.pattern, kind)(plain)
 
 
-def _last_match(rules: RuleSet, request: CallRequest, target: str) -> PermissionRule | None:
+def effective(rule: PermissionRule, kind: str) -> PermissionRule:
+    """Return the rule, or its refusal if its pattern or its action cannot be read."""
+    if rule.action in STRICTNESS and is_readable(rule.pattern, kind):
+        return rule
+    return msgspec.structs.replace(rule, action="deny")
+
+
+def _judge(
+    rights: Rights, request: CallRequest, target: str, reasons: list[Reason], *, is_parent: bool
+) -> None:
+    """Add what one level of rights says about one target."""
+    said = rights.agent.last_match(request, target)
+    spoken = rights.session.last_match(request, target)
+    # A person's allow answers the agent's ask; it never lifts a deny.
+    if spoken is None or (said.action if said else request.default) == "deny":
+        if said is None:
+            reasons.append(Reason(source="default", action=request.default, target=target))
+        else:
+            word: Source = "parent" if is_parent else "agent"
+            reasons.append(Reason(source=word, action=said.action, target=target, rule=said))
+    if spoken is not None:
+        word = "parent" if is_parent else "session"
+        reasons.append(Reason(source=word, action=spoken.action, target=target, rule=spoken))
+
+
+class _Search:
+    """The rules of one permission, so kept that the last one that matches is found quickly.
+
+    Most patterns hold a fixed word (a directory, a program, a label of a host): only rules
+    whose word occurs in the target are tried, and those without any.
+    """
+
+    def __init__(self, rules: tuple[PermissionRule, ...], kind: str, *, is_simple: bool) -> None:
+        self._separator = SEPARATORS.get(kind, " ")
+        self._rules: list[PermissionRule] = []
+        self._matchers: list[Matcher] = []
+        self._always: list[int] = []
+        self._by_word: dict[str, list[int]] = {}
+        for rule in reversed(rules):
+            if not _applies(rule, is_simple=is_simple):
+                continue
+            place = len(self._rules)
+            self._rules.append(effective(rule, kind))
+            self._matchers.append(matcher(rule.pattern, kind))
+            word = fixed_word(rule.pattern, kind)
+            if word:
+                self._by_word.setdefault(word, []).append(place)
+            else:
+                self._always.append(place)
+            if rule.pattern in EVERYTHING:
+                break  # whatever stood before it can no longer speak
+
+    def find(self, target: str) -> PermissionRule | None:
+        places = self._always
+        if self._by_word:
+            words = set(target.split(self._separator))
+            found = [place for word in words for place in self._by_word.get(word, ())]
+            if found:
+                places = sorted(found + places)
+        for place in places:
+            if self._matchers[place](target):
+                return self._rules[place]
+        return None
+
+
+@functools.lru_cache(maxsize=1_024)
+def _search(rules: tuple[PermissionRule, ...], kind: str, is_simple: bool) -> _Search:
+    return _Search(rules, kind, is_simple=is_simple)
+
+
+def _applies(rule: PermissionRule, *, is_simple: bool) -> bool:
+    """A rule that allows certain commands says nothing about what is more than a command."""
+    return is_simple or rule.action != "allow" or rule.pattern in EVERYTHING
+
+
+def _denies_everything(rules: RuleSet, permission: str, kind: str) -> bool:
+    if any(_denies_everything(other, permission, kind) for other in rules.also):
+        return True
     for rule in reversed(rules.rules):
-        if _matches_name(rule.permission, request.permission) and _matches_target(
-            rule.pattern, request.target_kind, target
-        ):
-            return rule
-    return None
-
-
-def _all_sets(rights: Rights) -> list[RuleSet]:
-    above = _all_sets(rights.parent) if rights.parent is not None else []
-    return [rights.agent, rights.session, *above]
-
-
-def _denies_everything(rules: RuleSet, permission: str) -> bool:
-    for rule in reversed(rules.rules):
-        if _matches_name(rule.permission, permission):
-            if rule.action != "deny":
+        if name_matches(rule.permission, permission, kind):
+            if effective(rule, kind).action != "deny":
                 return False
-            if rule.pattern in ("*", "**"):
+            if rule.pattern in EVERYTHING:
                 return True
     return False
-
-
-def _plain_name(name: str) -> str:
-    return name.replace("_", "").replace("-", "").casefold()
-
-
-@functools.lru_cache(maxsize=4_096)
-def _matches_name(pattern: str, permission: str) -> bool:
-    return _wildcard(_plain_name(pattern)).fullmatch(_plain_name(permission)) is not None
-
-
-@functools.lru_cache(maxsize=16_384)
-def _matches_target(pattern: str, kind: str, target: str) -> bool:
-    if pattern in ("*", "**"):
-        return True
-    if kind == "path":
-        return compile_glob(pattern).fullmatch(target.removeprefix("./")) is not None
-    return _wildcard(pattern).fullmatch(target) is not None
-
-
-@functools.lru_cache(maxsize=4_096)
-def _wildcard(pattern: str) -> re.Pattern[str]:
-    """`*` stands for any text, `?` for one character; everything else for itself."""
-    if len(pattern) > _LONGEST_PATTERN:
-        raise UsageError(detail=f"The pattern {pattern[:80]!r} is too long.")
-    parts = re.split(r"(\*+|\?)", pattern)
-    return re.compile("".join(_as_regex(part) for part in parts), re.DOTALL)
-
-
-def _as_regex(part: str) -> str:
-    if part.startswith("*"):
-        return ".*"
-    return "." if part == "?" else re.escape(part)

@@ -159,6 +159,15 @@ class NetworkSettings(_Section):
     )
 
 
+class PolicySettings(_Section):
+    """Where the operator's policies are."""
+
+    dir: Directory = Field(
+        description="Directory of `tools.yaml`, `network.yaml` and `paths.yaml`; by default "
+        "`policies` in the workspace.",
+    )
+
+
 class ToolSettings(_Section):
     """Where installed tools are."""
 
@@ -223,6 +232,7 @@ class Settings(_Section):
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
     network: NetworkSettings = Field(default_factory=NetworkSettings)
+    policies: PolicySettings
     tools: ToolSettings
     log: LogSettings = Field(default_factory=LogSettings)
     secrets: SecretSettings = Field(default_factory=SecretSettings)

@@ -247,6 +247,9 @@ def _fill_defaults(
     for name in all_keys():
         sources.setdefault(name, "default")
     chosen.setdefault("workspace", (collector.cwd, Rank.DEFAULT))
+    workspace = chosen["workspace"][0]
+    if isinstance(workspace, Path):
+        chosen.setdefault("policies.dir", (workspace / "policies", Rank.DEFAULT))
     if "storage.state_dir" not in chosen:
         standard = collector.standard_dir("XDG_STATE_HOME", ".local/state")
         if standard is None:

@@ -1,15 +1,18 @@
 """An HTTP client that cannot be talked into reaching what it should not.
 
 A name is resolved once, every address is checked, and the connection goes to a checked
-address. Redirects are followed here, each with all checks again; credentials do not go
-to another host. No proxy, no cookies, no environment.
+address. Redirects are followed here, each with all checks again; nothing but harmless
+headers goes to another host. No proxy, no cookies, no environment.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import aiohttp
@@ -17,13 +20,29 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from holdfast._version import __version__
-from holdfast.errors import NetworkFailed, PermissionDenied
-from holdfast.tools.network_rules import NetworkRules
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import NetworkFailed, PermissionDenied, RateLimitError, UsageError
+from holdfast.policy import NetworkRules
+from holdfast.tools.http_body import ACCEPTED, BodyReader
 from holdfast.tools.services import HttpRequest, HttpResponse
 
 _MAX_REDIRECTS = 5
+_MAX_ADDRESSES = 16
+_MAX_URL = 8_000
+_MAX_SECONDS = 600.0
+_MINUTE_S = 60.0
+_MOST_HOSTS = 10_000
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# Another host gets these headers and no others: any of them could carry a key.
+_HARMLESS = frozenset({"accept", "accept-language", "user-agent", "content-type"})
+_OURS = re.compile(
+    r"host|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|expect|"
+    r"accept-encoding|proxy-.*",
+    re.IGNORECASE,
+)
+_NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f\\]")
+_CREDENTIALS = re.compile(r"[^/?#]*//[^/?#]*@")
 _CHUNK = 64 * 1024
 
 
@@ -42,102 +61,196 @@ async def system_lookup(host: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found]
 
 
-class SafeHttpClient:
-    """Fetches what the rules allow; one connection per request, so nothing is shared."""
+@dataclass(frozen=True, kw_only=True)
+class CheckedUrl:
+    """A URL that may be asked, and the addresses to which the connection may go."""
 
-    def __init__(self, rules: NetworkRules, *, lookup: Lookup = system_lookup) -> None:
+    url: URL
+    addresses: tuple[str, ...]
+
+
+class SafeHttpClient:
+    """Fetches what the rules allow; one connection per request, so nothing is shared.
+
+    Rules may be a function: it is asked once per request, so that new policies hold from
+    the next request on.
+    """
+
+    def __init__(
+        self,
+        rules: NetworkRules | Callable[[], NetworkRules],
+        *,
+        lookup: Lookup = system_lookup,
+        clock: Clock = SYSTEM,
+    ) -> None:
         """Keep the rules; nothing is opened yet."""
         self._rules = rules
         self._lookup = lookup
+        self._rates = HostRates(clock)
 
     async def fetch(self, request: HttpRequest) -> HttpResponse:
         """Send a request, as `HttpClient.fetch` promises.
 
         Raises:
             PermissionDenied: a host or address on the way is not allowed.
+            RateLimitError: the host was asked too often in the last minute.
             NetworkFailed: no answer in time, or none that can be used.
+            UsageError: a method or header that a tool must not set.
         """
+        _refuse_misuse(request)
+        limit_s = min(request.timeout_s, _MAX_SECONDS)
         try:
-            async with asyncio.timeout(request.timeout_s):
-                return await self._follow(request)
+            async with asyncio.timeout(limit_s):
+                return await self._follow(request, self._rules_now())
         except TimeoutError as error:
-            detail = f"no answer within {request.timeout_s:g} s"
-            raise NetworkFailed(url=request.url, detail=detail) from error
+            raise NetworkFailed(
+                url=request.url, detail=f"no answer within {limit_s:g} s"
+            ) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise NetworkFailed(url=request.url, detail=str(error) or repr(error)) from error
 
-    async def _follow(self, request: HttpRequest) -> HttpResponse:
-        url, method, body = self._checked_url(request.url), request.method, request.body
+    async def check(self, url: str) -> CheckedUrl:
+        """Return where a request would go, without sending it; raises as `fetch` does."""
+        try:
+            return await self._checked(url, self._rules_now())
+        except (OSError, ValueError) as error:
+            raise NetworkFailed(url=url, detail=str(error) or repr(error)) from error
+
+    def _rules_now(self) -> NetworkRules:
+        return self._rules if isinstance(self._rules, NetworkRules) else self._rules()
+
+    async def _follow(self, request: HttpRequest, rules: NetworkRules) -> HttpResponse:
+        method, body = request.method.upper(), request.body
         headers = {"User-Agent": f"holdfast/{__version__}", **request.headers}
+        target = await self._checked(request.url, rules)
         for _ in range(_MAX_REDIRECTS + 1):
-            response = await self._send(url, method, headers, body, request.max_bytes)
+            self._rates.count(target.url.host or "", rules)
+            response = await self._send(target, method, headers, body, request.max_bytes)
             location = response.headers.get("location", "")
             if response.status not in _REDIRECTS or not location:
                 return response
-            target = self._checked_url(str(url.join(URL(location))))
-            if target.origin() != url.origin():
-                headers = _without_secrets(headers)
+            _refuse_strange(location)
+            following = await self._checked(str(target.url.join(URL(location))), rules)
             if response.status == 303 or (response.status in (301, 302) and method == "POST"):
-                method, body = "GET", b""
-            url = target
+                method, body = ("HEAD" if method == "HEAD" else "GET"), b""
+                headers = {k: v for k, v in headers.items() if k.lower() != "content-type"}
+            if following.url.origin() != target.url.origin():
+                headers = {k: v for k, v in headers.items() if k.lower() in _HARMLESS}
+                if body:
+                    detail = "it redirects to another host, which would get the body"
+                    raise NetworkFailed(url=request.url, detail=detail)
+            target = following
         raise NetworkFailed(url=request.url, detail=f"more than {_MAX_REDIRECTS} redirects")
 
-    def _checked_url(self, text: str) -> URL:
+    async def _checked(self, text: str, rules: NetworkRules) -> CheckedUrl:
+        """Check scheme, host, port and every address of a URL."""
+        _refuse_strange(text)
         url = URL(text)
-        if url.scheme not in ("http", "https") or not url.host:
+        if url.scheme not in ("http", "https") or not url.host or not url.port:
             raise NetworkFailed(url=text[:200], detail="only http and https URLs can be fetched")
-        if url.user or url.password:
-            raise PermissionDenied(
-                permission="network", target=url.host, because="the URL carries credentials"
-            )
-        self._rules.check_host(url.host)
-        return url
+        if _CREDENTIALS.match(text):
+            raise _denied(url.host, "the URL carries credentials")
+        if url.port < 1024 and url.port not in (80, 443):
+            raise _denied(url.host, f"port {url.port} belongs to another service")
+        name = rules.check_host(url.host)
+        if "%" in name or (url.raw_host or "").removesuffix(".").lower() != name:
+            # The parser of URLs and ours read different hosts: somebody is playing tricks.
+            raise _denied(url.host, "the host can be read in two ways")
+        addresses = [name] if _is_literal(name) else await self._lookup(name, url.port)
+        distinct = tuple(dict.fromkeys(addresses))
+        if not distinct:
+            raise NetworkFailed(url=text[:200], detail=f"{name} has no address")
+        for address in distinct:
+            # One bad address spoils the name: whoever answers so is up to something.
+            rules.check_address(name, address)
+        return CheckedUrl(url=url.with_host(name), addresses=distinct[:_MAX_ADDRESSES])
 
     async def _send(
-        self, url: URL, method: str, headers: Mapping[str, str], body: bytes, max_bytes: int
+        self,
+        target: CheckedUrl,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        max_bytes: int,
     ) -> HttpResponse:
-        resolver = _CheckedResolver(self._rules, self._lookup)
-        if url.host and _is_literal(url.host):
-            self._rules.check_address(url.host, url.host)
         connector = aiohttp.TCPConnector(
-            resolver=resolver, use_dns_cache=False, force_close=True, limit=1
+            resolver=_Pinned(target), use_dns_cache=False, force_close=True, limit=1
         )
         async with (
             aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(total=None),
             ) as session,
             session.request(
-                method, url, headers=headers, data=body or None, allow_redirects=False
+                method,
+                target.url,
+                headers={**headers, "Accept-Encoding": ACCEPTED},
+                data=body or None,
+                allow_redirects=False,
             ) as response,
         ):
-            content = bytearray()
-            async for chunk in response.content.iter_chunked(_CHUNK):
-                content += chunk
-                if len(content) > max_bytes:
-                    break
+            reader = BodyReader(response.headers.get("Content-Encoding", ""), max_bytes)
+            while not reader.is_full and (chunk := await response.content.read(_CHUNK)):
+                reader.feed(chunk)
             return HttpResponse(
                 url=str(response.url),
                 status=response.status,
                 headers={name.lower(): value for name, value in response.headers.items()},
-                body=bytes(content[:max_bytes]),
-                is_truncated=len(content) > max_bytes,
+                body=reader.body,
+                is_truncated=reader.is_full,
             )
 
 
-class _CheckedResolver(AbstractResolver):
-    """Gives aiohttp only addresses that were checked; it connects to nothing else."""
+class HostRates:
+    """How often each host was asked within the last minute."""
 
-    def __init__(self, rules: NetworkRules, lookup: Lookup) -> None:
-        self._rules = rules
-        self._lookup = lookup
+    def __init__(self, clock: Clock) -> None:
+        """Start with no requests."""
+        self._clock = clock
+        self._asked: dict[str, deque[float]] = {}
+
+    def count(self, host: str, rules: NetworkRules) -> None:
+        """Note one request.
+
+        Raises:
+            RateLimitError: the minute is used up; nothing was noted.
+        """
+        per_minute = rules.rate_for(host)
+        if per_minute is None:
+            return
+        now = self._clock.monotonic()
+        if len(self._asked) >= _MOST_HOSTS:
+            self._forget(now)
+        asked = self._asked.setdefault(host, deque())
+        while asked and asked[0] <= now - _MINUTE_S:
+            asked.popleft()
+        if len(asked) >= per_minute:
+            raise RateLimitError(
+                rule=f"network.yaml {host}",
+                unit="requests",
+                retry_after_s=round(asked[0] + _MINUTE_S - now, 1),
+            )
+        asked.append(now)
+
+    def _forget(self, now: float) -> None:
+        recent = {h: asked for h, asked in self._asked.items() if asked[-1] > now - _MINUTE_S}
+        self._asked = recent
+
+
+class _Pinned(AbstractResolver):
+    """Gives aiohttp the addresses that were checked; it connects to nothing else."""
+
+    def __init__(self, target: CheckedUrl) -> None:
+        self._target = target
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        addresses = list(dict.fromkeys(await self._lookup(host, port)))
-        for address in addresses:
-            # One bad address spoils the name: whoever answers so is up to something.
-            self._rules.check_address(host, address)
+        if host != self._target.url.raw_host:
+            raise OSError(f"{host} was not checked")
         return [
             ResolveResult(
                 hostname=host,
@@ -147,20 +260,34 @@ class _CheckedResolver(AbstractResolver):
                 proto=0,
                 flags=socket.AI_NUMERICHOST,
             )
-            for address in addresses
+            for address in self._target.addresses
         ]
 
     async def close(self) -> None:
         """Nothing is held open."""
 
 
+def _refuse_misuse(request: HttpRequest) -> None:
+    if request.method.upper() not in _METHODS:
+        raise UsageError(detail=f"The method {request.method[:20]!r} is not for tools.")
+    for name in request.headers:
+        if _OURS.fullmatch(name.strip()):
+            raise UsageError(detail=f"The header {name[:40]!r} is set by the client itself.")
+
+
+def _refuse_strange(url: str) -> None:
+    """Spaces, controls and backslashes are read differently by different parsers."""
+    if len(url) > _MAX_URL or _NOT_IN_URLS.search(url):
+        raise NetworkFailed(url=url[:200], detail="it is no URL, or too long")
+
+
 def _is_literal(host: str) -> bool:
     try:
-        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.split("%")[0])
+        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     except OSError:
         return False
     return True
 
 
-def _without_secrets(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name.lower() not in _SECRET_HEADERS}
+def _denied(host: str, because: str) -> PermissionDenied:
+    return PermissionDenied(permission="network", target=host[:200], because=because)

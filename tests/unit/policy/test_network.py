@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.errors import PermissionDenied
-from holdfast.tools.network_rules import NetworkRules
+from holdfast.policy import NetworkRules
 
 OPEN = NetworkRules(allow_net=True, allowed_hosts=("*",), blocked_hosts=("*.evil.org",))
 
@@ -83,3 +83,26 @@ def test_private_range_can_be_granted():
     for address in ("10.0.0.1", "::1"):
         with pytest.raises(PermissionDenied):
             rules.check_address("host", address)
+
+
+@pytest.mark.parametrize(
+    "host", ["", ".", "a..b", "x" * 300, "a b", "\u2603" * 70 + ".test", "1.2.3", "0x7f.1", "a/b"]
+)
+def test_host_that_can_be_read_in_two_ways_is_refused(host):
+    with pytest.raises(PermissionDenied):
+        OPEN.check_host(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("EXAMPLE.org.", "example.org"),
+        ("b\u00fccher.example", "xn--bcher-kva.example"),
+        ("[::1]", "::1"),
+        ("\uff41.test", "a.test"),
+        ("a\u3002test", "a.test"),
+        ("192.168.0.1", "192.168.0.1"),
+    ],
+)
+def test_host_has_one_spelling(host, name):
+    assert OPEN.check_host(host) == name

@@ -1,0 +1,262 @@
+"""`holdfast policies`: check, test, explain and replay what the operator allows."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from holdfast.cli.frame import Group, Invocation, pass_invocation
+from holdfast.cli.output import emit, say
+from holdfast.cli.recorded import recorded_calls
+from holdfast.client import AsyncClient
+from holdfast.journal import SYSTEM_SESSION
+from holdfast.policy import (
+    CallRequest,
+    Change,
+    PolicyBundle,
+    RecordedCall,
+    compare,
+    explain,
+    replay,
+)
+from holdfast.policy.bundle import request_of
+from holdfast.policy.decision import Action
+from holdfast.policy.file_events import PolicyReloadRequested
+from holdfast.policy.loader import load_policies
+
+C = TypeVar("C", bound=Callable[..., object])
+
+
+@click.group("policies", cls=Group)
+def command() -> None:
+    """Check, test, explain and replay what the operator allows."""
+
+
+def _directory_option(function: C) -> C:
+    option = click.option(
+        "--dir", "directory", metavar="DIR", help="Directory of the policy files (policies.dir)."
+    )
+    return option(function)
+
+
+def _load(invocation: Invocation, directory: str | None) -> PolicyBundle:
+    place = Path(directory) if directory else invocation.settings.policies.dir
+    return load_policies(place, is_net_allowed=invocation.settings.network.allow_net)
+
+
+@command.command("validate")
+@_directory_option
+@pass_invocation
+def validate(invocation: Invocation, directory: str | None) -> None:
+    """Check the policy files; name every mistake with its line.
+
+    Ends with 3 if anything is wrong.
+    """
+    bundle = _load(invocation, directory)
+    if not invocation.is_text:
+        emit({"valid": True, "version": bundle.version, "files": list(bundle.files)})
+        return
+    for file in bundle.files:
+        say(f"read: {file}")
+    if not bundle.files:
+        say("There are no policy files: no limits on tools and paths, and no network.")
+    say(f"The policies are valid. Version {bundle.version[:12]}.")
+
+
+@command.command("reload")
+@pass_invocation
+def reload(invocation: Invocation) -> None:
+    """Ask every process on this state directory to read its policies again.
+
+    The files are checked first. Calls that are running keep the policies that they began
+    with; budgets keep what was spent.
+    """
+    bundle = _load(invocation, None)
+    directory = str(invocation.settings.policies.dir)
+    asyncio.run(_ask_for_reload(invocation, directory))
+    if invocation.is_text:
+        say(f"Asked for version {bundle.version[:12]} of {directory}.")
+    else:
+        emit({"requested": True, "version": bundle.version, "directory": directory})
+
+
+async def _ask_for_reload(invocation: Invocation, directory: str) -> None:
+    async with AsyncClient(settings=invocation.settings) as client:
+        journal = await client.journal()
+        asked = PolicyReloadRequested(directory=directory, asked_by="holdfast policies reload")
+        await journal.append(SYSTEM_SESSION, [asked])
+
+
+@command.command("test")
+@_directory_option
+@pass_invocation
+def test(invocation: Invocation, directory: str | None) -> None:
+    """Judge the requests under `tests:` and compare with what they expect.
+
+    Ends with 1 if any decision is not the expected one.
+    """
+    results = _load(invocation, directory).run_tests()
+    rows = [
+        {
+            "place": f"{one.file}:{one.line}",
+            "agent": one.agent,
+            "tool": one.tool,
+            "target": one.target,
+            "expected": one.expected,
+            "found": one.found,
+            "because": one.because,
+            "ok": one.is_met,
+        }
+        for one in results
+    ]
+    failed = [row for row in rows if not row["ok"]]
+    if not invocation.is_text:
+        emit({"ok": not failed, "tests": len(rows), "failed": len(failed), "results": rows})
+    elif failed:
+        emit(failed, columns=("place", "agent", "tool", "target", "expected", "found", "because"))
+    if failed:
+        say(f"{len(failed)} of {len(rows)} tests failed.", err=True)
+        sys.exit(1)
+    say(f"All {len(rows)} tests passed." if rows else "The policy files hold no tests.")
+
+
+@command.command("explain")
+@click.argument("tool")
+@click.option("--path", metavar="PATH", help="The file or directory that the call touches.")
+@click.option("--command", "command_line", metavar="TEXT", help="The command that it runs.")
+@click.option("--host", metavar="HOST", help="The host that it reaches.")
+@click.option("--target", metavar="TEXT", help="What else it touches.")
+@click.option("--agent", default="build", show_default=True, help="Who calls.")
+@_directory_option
+@pass_invocation
+def explain_(
+    invocation: Invocation,
+    tool: str,
+    path: str | None,
+    command_line: str | None,
+    host: str | None,
+    target: str | None,
+    agent: str,
+    directory: str | None,
+) -> None:
+    """Say what the policies make of a call of TOOL, and by which rules.
+
+    `=>` marks the rules that decided. Rules of agents and sessions may be stricter still.
+    """
+    given = {"path": path, "command": command_line, "host": host, "text": target}
+    chosen = [(kind, value) for kind, value in given.items() if value is not None]
+    if len(chosen) > 1:
+        raise click.UsageError("Give one of --path, --command, --host and --target.")
+    kind, value = chosen[0] if chosen else ("none", "*")
+    bundle = _load(invocation, directory)
+    request = CallRequest(permission=tool, targets=(value,), target_kind=kind, default="allow")
+    told = explain(request, bundle.ceiling_for(agent), policy_version=bundle.version)
+    if invocation.is_text:
+        say(told.text())
+        return
+    emit(
+        {
+            "action": told.decision.action,
+            "because": told.decision.explain(),
+            "policy_version": bundle.version,
+            "rules": [
+                {
+                    "source": line.source,
+                    "permission": line.rule.permission if line.rule else None,
+                    "pattern": line.rule.pattern if line.rule else None,
+                    "action": line.action,
+                    "matches": line.is_match,
+                    "decisive": line.is_decisive,
+                }
+                for line in told.lines
+            ],
+        }
+    )
+
+
+@command.command("replay")
+@click.option("--session", metavar="ID", help="Only calls of this session.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=100_000, help="Read so many calls at most."
+)
+@_directory_option
+@pass_invocation
+def replay_(invocation: Invocation, session: str | None, limit: int, directory: str | None) -> None:
+    """Judge recorded calls again: which decisions would change?
+
+    With --dir under a candidate, else under the policies as they are now.
+    """
+    bundle = _load(invocation, directory)
+    calls = asyncio.run(_recorded(invocation, session, limit))
+    _show_changes(invocation, calls, list(replay(calls, bundle.ceiling_for)))
+
+
+@command.command("diff")
+@click.argument("candidate", metavar="DIR")
+@click.option("--from", "directory", metavar="DIR", help="Compare with these, not policies.dir.")
+@click.option("--listed", is_flag=True, help="Only requests under `tests:`, no recorded calls.")
+@pass_invocation
+def diff(invocation: Invocation, candidate: str, directory: str | None, listed: bool) -> None:
+    """Say on which calls the policies in DIR would decide differently.
+
+    Looks at the requests under `tests:` of both, and at every recorded call.
+    """
+    old, new = _load(invocation, directory), _load(invocation, candidate)
+    calls = _listed(old) + _listed(new)
+    if not listed:
+        calls += asyncio.run(_recorded(invocation, None, 100_000))
+    changes = list(compare(dict.fromkeys(calls), old.ceiling_for, new.ceiling_for))
+    _show_changes(invocation, calls, changes, versions=(old.version, new.version))
+
+
+def _listed(bundle: PolicyBundle) -> list[RecordedCall]:
+    expected: list[tuple[str, CallRequest, Action]] = [
+        (one.agent, request_of(one), one.expect) for _, _, one in bundle.expectations()
+    ]
+    return [
+        RecordedCall(request=request, action=action, agent=agent)
+        for agent, request, action in expected
+    ]
+
+
+async def _recorded(invocation: Invocation, session: str | None, limit: int) -> list[RecordedCall]:
+    async with AsyncClient(settings=invocation.settings) as client:
+        wanted = (await client.get_session(session)).id if session else ""
+        return await recorded_calls(await client.journal(), session_id=wanted, limit=limit)
+
+
+def _show_changes(
+    invocation: Invocation,
+    calls: Sequence[RecordedCall],
+    changes: list[Change],
+    *,
+    versions: tuple[str, str] | None = None,
+) -> None:
+    rows = [
+        {
+            "session": change.call.session_id or None,
+            "call": change.call.call_id or None,
+            "agent": change.call.agent,
+            "tool": change.call.request.permission,
+            "targets": list(change.call.request.targets),
+            "before": change.before,
+            "after": change.after,
+            "rule": f"{change.rule.permission} {change.rule.pattern} {change.rule.action}"
+            if change.rule
+            else None,
+        }
+        for change in changes
+    ]
+    if not invocation.is_text:
+        about = dict(zip(("from", "to"), versions, strict=True)) if versions else {}
+        emit({**about, "calls": len(calls), "changed": len(rows), "changes": rows})
+        return
+    if rows:
+        emit(rows, columns=("session", "agent", "tool", "targets", "before", "after", "rule"))
+    looser = sum(change.is_looser for change in changes)
+    say(f"{len(rows)} of {len(calls)} calls would be decided differently, {looser} less strictly.")

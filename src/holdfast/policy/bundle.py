@@ -1,0 +1,265 @@
+"""The policies of one moment, frozen: ceilings, lists, limits, and their version."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast.canonical import digest
+from holdfast.policy.decision import Action, CallRequest, RuleSet, decide
+from holdfast.policy.files import Budgets, Expectation, NetworkFile, PathsFile, Rule, ToolsFile
+from holdfast.policy.network import NetworkRules
+from holdfast.sessions import PermissionRule
+
+_LOOKERS = ("list", "glob", "grep")
+
+
+class AgentLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one agent may use; `None` is without limit."""
+
+    max_tool_calls: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    max_wall_s: float | None = None
+
+
+class TestResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one entry of `tests:`."""
+
+    # pytest would otherwise take it for a class of tests.
+    __test__ = False
+
+    file: str
+    number: int
+    line: int
+    agent: str
+    tool: str
+    target: str
+    expected: Action
+    found: Action
+    because: str
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the policy says what was expected."""
+        return self.expected == self.found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyBundle:
+    """What the three files say, ready to decide with.
+
+    `is_net_allowed` is what ALLOW_NET says: it can close what network.yaml opens, never
+    open what it closes. `version` is a digest of what the policies mean: comments, the
+    order of keys and `tests:` do not change it.
+    """
+
+    tools: ToolsFile = field(default_factory=ToolsFile)
+    network: NetworkFile = field(default_factory=NetworkFile)
+    paths: PathsFile = field(default_factory=PathsFile)
+    is_net_allowed: bool = False
+    files: tuple[str, ...] = ()
+    lines: dict[tuple[str, int], int] = field(default_factory=dict, compare=False, repr=False)
+
+    @functools.cached_property
+    def version(self) -> str:
+        """The digest of everything that counts."""
+        meaning: dict[str, Any] = {
+            name: file.model_dump(mode="json", exclude={"tests"})
+            for name, file in (
+                ("tools", self.tools),
+                ("network", self.network),
+                ("paths", self.paths),
+            )
+        }
+        return digest({**meaning, "allow_net": self.is_net_allowed})
+
+    # --- what the gate needs ---------------------------------------------------------
+
+    def ceiling_for(self, agent: str) -> RuleSet:
+        """Return the ceiling of an agent: several sets beside each other, the strictest wins."""
+        found = self._ceilings.get(agent)
+        if found is None:
+            if len(self._ceilings) >= 256:
+                self._ceilings.clear()
+            found = self._ceilings[agent] = self._build_ceiling(agent)
+        return found
+
+    @functools.cached_property
+    def _ceilings(self) -> dict[str, RuleSet]:
+        return {}
+
+    def _build_ceiling(self, agent: str) -> RuleSet:
+        own = self.tools.agents.get(agent)
+        sets = [
+            self._tool_rules(agent),
+            _set(*map(_rule_of, self.tools.rules)),
+            _set(*map(_rule_of, own.rules if own else [])),
+            self._command_rules(agent),
+            self._host_rules,
+            self._path_rules,
+        ]
+        return RuleSet(also=tuple(rules for rules in sets if rules.rules))
+
+    def _tool_rules(self, agent: str) -> RuleSet:
+        own = self.tools.agents.get(agent)
+        allowed = own.allowed_tools if own else None
+        if allowed is None:
+            allowed = self.tools.defaults.allowed_tools
+        rules: list[PermissionRule] = []
+        if allowed is not None:
+            # `doom_loop` is no tool: without it a loop could not even be asked about.
+            rules += [_rule("*", "*", "deny"), _rule("doom_loop", "*", "allow")]
+            rules += [_rule(name, "*", "allow") for name in allowed]
+        rules += [_rule(name, "*", "deny") for name in (own.denied_tools if own else [])]
+        return _set(*rules)
+
+    def _command_rules(self, agent: str) -> RuleSet:
+        prefixes = self.command_prefixes(agent)
+        if prefixes is None:
+            return _set()
+        return _set(
+            _rule("command", "*", "deny"),
+            *(_rule("command", shlex.join(words) + " *", "allow") for words in prefixes if words),
+            *(_rule("command", "*", "allow") for words in prefixes if not words),
+        )
+
+    @functools.cached_property
+    def _host_rules(self) -> RuleSet:
+        rules = self.network_rules
+        if not rules.allow_net:
+            return _set(_rule("network", "*", "deny"))
+        return _set(
+            _rule("network", "*", "deny"),
+            *(_rule("network", host, "allow") for host in rules.allowed_hosts),
+            *(_rule("network", host, "deny") for host in rules.blocked_hosts),
+        )
+
+    @functools.cached_property
+    def _path_rules(self) -> RuleSet:
+        rules: list[PermissionRule] = []
+        if self.paths.allowed_globs != ["**"]:
+            # Directories may be looked into; the workspace leaves out what is not allowed.
+            # What lies outside the workspace has a permission of its own.
+            rules += [_rule("path", "*", "deny"), _rule("path", "/**", "allow")]
+            rules += [_rule(name, "*", "allow") for name in _LOOKERS]
+            rules += [_rule("path", glob, "allow") for glob in self.paths.allowed_globs]
+        # A blocked directory covers everything below it.
+        rules += [_rule("path", f"{glob}/**", "deny") for glob in self.paths.blocked_globs]
+        return _set(*rules)
+
+    # --- what the tools need ---------------------------------------------------------
+
+    def command_prefixes(self, agent: str) -> tuple[tuple[str, ...], ...] | None:
+        """Return the allowed beginnings of commands as words; `None` where no list was given.
+
+        An empty beginning allows every command.
+        """
+        own = self.tools.agents.get(agent)
+        given = own.allowed_commands if own else None
+        if given is None:
+            given = self.tools.defaults.allowed_commands
+        if given is None:
+            return None
+        return tuple(() if one == "*" else tuple(shlex.split(one)) for one in given)
+
+    @functools.cached_property
+    def network_rules(self) -> NetworkRules:
+        """What the HTTP client goes by."""
+        rates = self.network.rate_limits
+        return NetworkRules(
+            allow_net=self.is_net_allowed and self.network.allow_net,
+            allowed_hosts=tuple(self.network.allowed_hosts),
+            blocked_hosts=tuple(self.network.blocked_hosts),
+            private_networks=tuple(self.network.private_networks),
+            per_minute=rates.default_per_minute,
+            host_rates=tuple(rates.hosts.items()),
+        )
+
+    @property
+    def budgets(self) -> Budgets:
+        """How much a run may use in all."""
+        return self.tools.budgets
+
+    def limits_for(self, agent: str) -> AgentLimits:
+        """Return how much an agent may use: its own limits, else the defaults."""
+        own = self.tools.agents.get(agent)
+        defaults = self.tools.defaults
+        if own is None:
+            return AgentLimits(
+                max_tool_calls=defaults.max_tool_calls, max_tokens=defaults.max_tokens
+            )
+        calls = defaults.max_tool_calls if own.max_tool_calls is None else own.max_tool_calls
+        tokens = defaults.max_tokens if own.max_tokens is None else own.max_tokens
+        return AgentLimits(
+            max_tool_calls=calls,
+            max_tokens=tokens,
+            max_cost_usd=own.max_cost_usd,
+            max_wall_s=own.max_wall_s,
+        )
+
+    # --- tests -----------------------------------------------------------------------
+
+    def expectations(self) -> list[tuple[str, int, Expectation]]:
+        """Every entry of `tests:` with its file and number, from 1."""
+        return [
+            (name, number, one)
+            for name, file in (
+                ("tools.yaml", self.tools),
+                ("network.yaml", self.network),
+                ("paths.yaml", self.paths),
+            )
+            for number, one in enumerate(file.tests, 1)
+        ]
+
+    def run_tests(self) -> list[TestResult]:
+        """Judge every entry of `tests:` by the ceiling alone."""
+        results = []
+        for file, number, one in self.expectations():
+            request = request_of(one)
+            decision = decide(request, self.ceiling_for(one.agent))
+            results.append(
+                TestResult(
+                    file=file,
+                    number=number,
+                    line=self.lines.get((file, number), 0),
+                    agent=one.agent,
+                    tool=one.tool,
+                    target=request.targets[0],
+                    expected=one.expect,
+                    found=decision.action,
+                    because=decision.explain(),
+                )
+            )
+        return results
+
+
+def request_of(one: Expectation) -> CallRequest:
+    """Return the request of an entry of `tests:`; where the ceiling is silent it is allowed."""
+    for kind, target in (
+        ("path", one.path),
+        ("command", one.command),
+        ("host", one.host),
+        ("text", one.target),
+    ):
+        if target is not None:
+            return CallRequest(
+                permission=one.tool, targets=(target,), target_kind=kind, default="allow"
+            )
+    return CallRequest(permission=one.tool, default="allow")
+
+
+def _set(*rules: PermissionRule) -> RuleSet:
+    return RuleSet(rules=tuple(rules))
+
+
+def _rule(permission: str, pattern: str, action: Action) -> PermissionRule:
+    return PermissionRule(permission=permission, pattern=pattern, action=action)
+
+
+def _rule_of(rule: Rule) -> PermissionRule:
+    return _rule(rule.permission, rule.pattern, rule.action)

@@ -1,0 +1,138 @@
+"""Why a call is allowed, asked about or refused: every rule in order, the decisive ones marked."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.policy.decision import (
+    NO_RULES,
+    STRICTNESS,
+    Action,
+    CallRequest,
+    Decision,
+    Rights,
+    RuleSet,
+    Source,
+    decide,
+    effective,
+    rule_matches,
+)
+from holdfast.sessions import PermissionRule
+
+
+class RuleLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule (or the default, which has none) as it meets one target of a request.
+
+    `level` is 0 for the ceiling and the agent itself, 1 for its parent, and so on.
+    `speaks` says that its set relies on it; `is_decisive` that the verdict is its.
+    """
+
+    source: Source
+    level: int
+    target: str
+    action: Action
+    rule: PermissionRule | None = None
+    is_match: bool = True
+    speaks: bool = False
+    is_decisive: bool = False
+
+    def text(self) -> str:
+        """The line for people; `=>` marks what decided, `->` what was heard."""
+        mark = "=>" if self.is_decisive else "->" if self.speaks else "  "
+        said = f"{self.rule.permission} {self.rule.pattern}" if self.rule else "no rule"
+        note = "" if self.is_match else "  (does not match)"
+        return f"{mark} {self.source:8} {said} {self.action}{note}"
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision and everything that was looked at, in order."""
+
+    decision: Decision
+    lines: tuple[RuleLine, ...]
+
+    @property
+    def action(self) -> Action:
+        """The verdict as it follows from the lines alone; always that of the decision."""
+        heard = (line.action for line in self.lines if line.speaks)
+        return min(heard, key=STRICTNESS.__getitem__)
+
+    def text(self) -> str:
+        """The whole story for people, one line per rule."""
+        verdict = f"{self.decision.action}: {self.decision.explain()}"
+        return "\n".join([verdict, *(line.text() for line in self.lines)])
+
+
+def explain(
+    request: CallRequest,
+    ceiling: RuleSet = NO_RULES,
+    rights: Rights | None = None,
+    *,
+    policy_version: str = "",
+) -> Explanation:
+    """Say which rules spoke of a request, and which of them decided.
+
+    Looks at every rule alone, without the index that `decide` uses, so that each can be
+    checked against the other.
+    """
+    held = rights or Rights()
+    decision = decide(
+        request, ceiling, held.parent, held.agent, held.session, policy_version=policy_version
+    )
+    lines: list[RuleLine] = []
+    for target in request.targets or ("*",):
+        lines += _lines(ceiling, "ceiling", 0, request, target)
+        level: Rights | None = held
+        depth = 0
+        while level is not None:
+            lines += _level(level, depth, request, target)
+            level, depth = level.parent, depth + 1
+    marked = [
+        msgspec.structs.replace(line, is_decisive=line.speaks and line.action == decision.action)
+        for line in lines
+    ]
+    return Explanation(decision=decision, lines=tuple(marked))
+
+
+def _level(rights: Rights, depth: int, request: CallRequest, target: str) -> list[RuleLine]:
+    """The lines of one level of rights.
+
+    An agent's rule or a default is not heard where a person said something, unless it denies.
+    """
+    agent = _lines(rights.agent, "parent" if depth else "agent", depth, request, target)
+    if not any(line.speaks for line in agent):
+        default = RuleLine(
+            source="default", level=depth, target=target, action=request.default, speaks=True
+        )
+        agent.append(default)
+    session = _lines(rights.session, "parent" if depth else "session", depth, request, target)
+    is_denied = any(line.speaks and line.action == "deny" for line in agent)
+    if any(line.speaks for line in session) and not is_denied:
+        agent = [msgspec.structs.replace(line, speaks=False) for line in agent]
+    return agent + session
+
+
+def _lines(
+    rules: RuleSet, source: Source, level: int, request: CallRequest, target: str
+) -> list[RuleLine]:
+    lines: list[RuleLine] = []
+    for one in _flat(rules):
+        found = [
+            RuleLine(
+                source=source,
+                level=level,
+                target=target,
+                action=effective(rule, request.target_kind).action,
+                rule=rule,
+                is_match=rule_matches(rule, request, target),
+            )
+            for rule in one.rules
+        ]
+        last = max((place for place, line in enumerate(found) if line.is_match), default=-1)
+        if last >= 0:
+            found[last] = msgspec.structs.replace(found[last], speaks=True)
+        lines += found
+    return lines
+
+
+def _flat(rules: RuleSet) -> list[RuleSet]:
+    return [rules, *(inner for other in rules.also for inner in _flat(other))]

@@ -1,0 +1,81 @@
+"""Host names: one spelling for each, and patterns over them.
+
+Everything that compares hosts (rules of the gate, the lists of network.yaml, the HTTP
+client) goes through here, so that two spellings of one host can never be judged apart.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+
+_LONGEST_NAME = 253
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+# The dots that IDNA takes for a full stop.
+_DOTS = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
+_QUAD = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_SIX = re.compile(r"[0-9a-f:.]*:[0-9a-f:.]*(?:%[0-9a-z._~-]+)?")
+
+
+class BadHost(ValueError):
+    """The text is no host, or one whose meaning depends on who reads it."""
+
+
+@functools.lru_cache(maxsize=4_096)
+def normalize_host(host: str) -> str:
+    """Return the one spelling of a host: lower case, ASCII, no final dot, no brackets.
+
+    Raises:
+        BadHost: it is empty, too long, has characters that no host has, or is a number
+            in disguise (`2130706433`, `0x7f.1`, `0177.0.0.1`), which some programs take
+            for an address and others for a name.
+    """
+    text = unicodedata.normalize("NFKC", host.translate(_DOTS)).lower()
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    if _SIX.fullmatch(text):
+        return text
+    text = text.removesuffix(".")
+    if not text.isascii():
+        text = _to_ascii(text)
+    if _NUMBER.fullmatch(text.rpartition(".")[2]):
+        if _QUAD.fullmatch(text):
+            return text
+        raise BadHost("it is an address in an unusual spelling")
+    if len(text) > _LONGEST_NAME or not all(map(_LABEL.fullmatch, text.split("."))):
+        raise BadHost("it is no host name")
+    return text
+
+
+def _to_ascii(name: str) -> str:
+    try:
+        return name.encode("idna").decode("ascii").lower()
+    except UnicodeError as error:
+        raise BadHost("it is no host name") from error
+
+
+@functools.lru_cache(maxsize=4_096)
+def host_source(pattern: str) -> str:
+    """Return a regular expression for normalised hosts.
+
+    `*` stands for any text; `*.example.org` covers every host below example.org and
+    example.org itself.
+
+    Raises:
+        BadHost: the pattern can never be met, because it is no host even without its stars.
+    """
+    text = unicodedata.normalize("NFKC", pattern.translate(_DOTS)).lower().removesuffix(".")
+    if set(text) <= {"*", "."}:
+        if text in ("*", "**"):
+            return ".*"
+        raise BadHost("it is no host name")
+    head = ""
+    if text.startswith(("*.", "**.")):
+        head, text = r"(?:.*\.)?", text.partition(".")[2]
+    if "*" not in text:
+        return head + re.escape(normalize_host(text))
+    if not text.isascii() or not re.fullmatch(r"[a-z0-9_.:*-]+", text):
+        raise BadHost("it is no host name")
+    return head + re.sub(r"(?:\\\*)+", ".*", re.escape(text))

@@ -1,0 +1,169 @@
+"""How the patterns of rules meet names and targets.
+
+Patterns become regular expressions without capturing groups and without backtracking
+that an input could blow up: targets come from models, and a model may try.
+"""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+from holdfast.errors import UsageError
+from holdfast.globs import FLAGS, glob_source
+from holdfast.policy.hosts import BadHost, host_source, normalize_host
+
+LONGEST_PATTERN = 1_000
+EVERYTHING = frozenset({"*", "**"})
+SEPARATORS = {"path": "/", "host": "."}
+"""What parts the words of a target; a space unless said otherwise."""
+
+Matcher: TypeAlias = Callable[[str], bool]
+
+# What a request is besides its own permission, so that one rule can cover all tools that
+# touch the same kind of thing.
+KIND_PERMISSION = {"path": "path", "host": "network", "command": "command"}
+
+_PLAIN = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz", "_-")
+_SPECIAL = frozenset("*?[]")
+# Quoted words as `shlex.join` writes them; what else a shell gives a meaning to.
+_QUOTED = re.compile(r"'[^']*'|\"'\"")
+_SHELL = re.compile(r"[;&|<>$`\\\n\r(){}*?\[\]~!#\"']")
+
+
+def plain_name(name: str) -> str:
+    """Names with and without underscores, hyphens and capitals are the same name."""
+    return name.translate(_PLAIN)
+
+
+@functools.lru_cache(maxsize=8_192)
+def name_matches(pattern: str, permission: str, kind: str = "none") -> bool:
+    """Say whether a rule for `pattern` speaks of a permission on a kind of target."""
+    if pattern in EVERYTHING:
+        return True
+    expression = re.compile(wildcard_source(plain_name(pattern)), re.DOTALL)
+    names = {permission, KIND_PERMISSION.get(kind, permission)}
+    return any(expression.fullmatch(plain_name(name)) for name in names)
+
+
+@functools.lru_cache(maxsize=8_192)
+def target_source(pattern: str, kind: str) -> str:
+    """Return the regular expression of a pattern for targets of a kind.
+
+    Raises:
+        UsageError: the pattern cannot be read.
+    """
+    if pattern in EVERYTHING:
+        return ".*"
+    if len(pattern) > LONGEST_PATTERN:
+        raise UsageError(detail=f"The pattern {pattern[:80]!r} is too long.")
+    if kind == "path":
+        return _path_source(pattern)
+    if kind == "host":
+        try:
+            return host_source(pattern)
+        except BadHost as error:
+            raise UsageError(detail=f"The host pattern {pattern!r}: {error}.") from error
+    if kind == "command" and pattern.endswith(" *"):
+        # `git status *` covers `git status` as well, whatever its arguments.
+        return f"{wildcard_source(pattern[:-2])}(?: .*)?"
+    return wildcard_source(pattern)
+
+
+@functools.lru_cache(maxsize=8_192)
+def matcher(pattern: str, kind: str) -> Matcher:
+    """Return what says whether a pattern meets a target (in its one spelling).
+
+    A pattern that cannot be read meets everything, so that its rule can refuse.
+    """
+    if pattern in EVERYTHING or not is_readable(pattern, kind):
+        return _meets_everything
+    fullmatch = re.compile(target_source(pattern, kind), _flags(kind)).fullmatch
+    return lambda target: fullmatch(target) is not None
+
+
+@functools.lru_cache(maxsize=8_192)
+def is_readable(pattern: str, kind: str) -> bool:
+    """Say whether a pattern means anything for targets of a kind."""
+    try:
+        target_source(pattern, kind)
+    except UsageError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=8_192)
+def fixed_word(pattern: str, kind: str) -> str:
+    """Return a word that every target meeting the pattern contains; empty if unknown.
+
+    Words are what stands between the separators of a kind.
+    """
+    is_certain = pattern.isascii() and not ("{" in pattern and kind == "path")
+    if not is_certain or not is_readable(pattern, kind) or _flags(kind) & re.IGNORECASE:
+        return ""
+    text = pattern.lower() if kind == "host" else pattern.removeprefix("./")
+    words = text.strip(SEPARATORS.get(kind, "")).split(SEPARATORS.get(kind, " "))
+    return max((word for word in words if not _SPECIAL & set(word)), key=len, default="")
+
+
+def _meets_everything(_target: str) -> bool:
+    return True
+
+
+def _flags(kind: str) -> int:
+    return FLAGS if kind == "path" else re.DOTALL
+
+
+def _path_source(pattern: str) -> str:
+    """Relative patterns are for the workspace, absolute ones for what lies outside.
+
+    One that begins with `**/` finds its mark in both.
+    """
+    source = glob_source(pattern)
+    if pattern.startswith("/"):
+        return f"/{source}"
+    return f"/?{source}" if pattern.startswith("**/") else source
+
+
+def plain_target(target: str, kind: str) -> str:
+    """Return the one spelling of a target that patterns are matched against."""
+    if kind == "path":
+        if ".." in target or "./" in target or "//" in target or target.endswith("/"):
+            # `//` is kept by normpath; nobody means it.
+            return posixpath.normpath(re.sub("/+", "/", target)) if target else "."
+        return target
+    if kind == "host":
+        try:
+            return normalize_host(target)
+        except BadHost:
+            return f"?{target}"
+    return target
+
+
+def is_simple_command(command: str) -> bool:
+    """Say whether a command is nothing but words, quoted as `shlex.join` quotes them.
+
+    Anything that a shell would act upon makes it more than that: separators,
+    redirections, substitutions, globs.
+    """
+    return _SHELL.search(_QUOTED.sub("", command)) is None
+
+
+def wildcard_source(pattern: str) -> str:
+    """`*` stands for any text, `?` for one character; everything else for itself.
+
+    A star between fixed texts takes the first place where the next text fits and never
+    tries another: no other choice could succeed where that one fails.
+    """
+    first, *rest = [_fixed(part) for part in re.split(r"\*+", pattern)]
+    if not rest:
+        return first
+    middle = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
+    return f"{first}{middle}.*{rest[-1]}"
+
+
+def _fixed(part: str) -> str:
+    return ".".join(map(re.escape, part.split("?")))

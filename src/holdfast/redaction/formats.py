@@ -1,0 +1,229 @@
+"""How common keys look, and how personal data looks, as patterns with a name each.
+
+Every pattern begins with a text that is rare elsewhere (its clues), so that a search in
+ordinary text ends before any pattern is tried. Patterns never cross a quote, so that what
+they cover lies inside one string.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LONG = 16
+"""How many letters, digits, `_` and `-` in a row make a text worth a closer look."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyFormat:
+    """One format. The pattern's group `keep`, if any, stands before the secret and stays.
+
+    Without any of the clues in a text the pattern is not tried; without clues, always.
+    `is_long` promises that whatever the pattern finds holds the clue within a row of at
+    least `LONG` letters, digits, `_` and `-`, so that only such rows need a look; else
+    clues are in lower case and found in any case. `is_real` judges what was found.
+    """
+
+    name: str
+    pattern: str
+    clues: tuple[str, ...] = ()
+    is_long: bool = False
+    is_real: Callable[[str], bool] | None = None
+
+    def mark(self, found: re.Match[str]) -> str:
+        """What stands in the place of what was found."""
+        kept = found.groupdict().get("keep") or ""
+        secret = found[0][len(kept) :]
+        if self.is_real is not None and not self.is_real(secret):
+            return found[0]
+        return f"{kept}[redacted:{self.name}]"
+
+
+def _is_mixed(text: str) -> bool:
+    """Keys are random: letters and digits both. Words with hyphens are not."""
+    body = text[3:]
+    return any(map(str.isdigit, body)) and any(map(str.isalpha, body))
+
+
+def _has_digit(text: str) -> bool:
+    return any(map(str.isdigit, text))
+
+
+def _is_password(text: str) -> bool:
+    """Not a place for one, such as `${PASSWORD}`, `<password>`, `***` or an earlier marker."""
+    return not re.fullmatch(
+        r"\$.*|<.*|\{.*|\[redacted.*|[*x.]+|%s|password|passwd|pass|secret", text, re.IGNORECASE
+    )
+
+
+def _luhn(text: str) -> bool:
+    digits = [int(char) for char in text if char.isdigit()]
+    if len(set(digits)) < 2:
+        return False
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
+
+def _iban(text: str) -> bool:
+    plain = text.replace(" ", "")
+    if not 15 <= len(plain) <= 34:
+        return False
+    return int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
+
+
+# At the beginning of a word, or right behind an escape of JSON or a colour of a terminal.
+_BEHIND_ESCAPE = r"(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4})|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m)"
+_START = rf"(?:(?<![A-Za-z0-9_-])|{_BEHIND_ESCAPE})"
+_END = r"(?![A-Za-z0-9_-])"
+
+
+def _key(name: str, clue: str, rest: str, *, more: tuple[str, ...] = ()) -> KeyFormat:
+    """A key that begins with a fixed text."""
+    clues = (clue, *more)
+    starts = "|".join(map(re.escape, clues))
+    is_long = not any("." in one for one in clues)
+    return KeyFormat(
+        name=name,
+        clues=clues if is_long else tuple(one.lower() for one in clues),
+        pattern=f"{_START}(?:{starts}){rest}{_END}",
+        is_long=is_long,
+    )
+
+
+FORMATS: tuple[KeyFormat, ...] = (
+    _key("anthropic-key", "sk-ant-", r"[A-Za-z0-9_-]{20,}"),
+    _key("openrouter-key", "sk-or-", r"[A-Za-z0-9_-]{20,}"),
+    KeyFormat(
+        name="openai-key",
+        clues=("sk-",),
+        is_long=True,
+        pattern=rf"{_START}sk-(?:proj-|svcacct-|admin-|None-)?[A-Za-z0-9_-]{{20,}}",
+        is_real=_is_mixed,
+    ),
+    KeyFormat(
+        name="aws-access-key",
+        clues=("AKIA", "ASIA", "ABIA", "ACCA"),
+        is_long=True,
+        pattern=rf"(?:(?<![A-Za-z0-9+/])|{_BEHIND_ESCAPE})(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{{16}}"
+        r"(?![A-Za-z0-9+/])",
+    ),
+    KeyFormat(
+        name="aws-secret-key",
+        clues=("secret",),
+        pattern=r"(?P<keep>[sS](?i:ecret_?(?:access_?)?key)[\\\"']{0,4}\s{0,3}[:=]"
+        r"\s{0,3}[\\\"']{0,4})[A-Za-z0-9/+=]{40}(?![A-Za-z0-9/+=])",
+    ),
+    _key("github-token", "ghp_", r"[A-Za-z0-9]{36,255}", more=("gho_", "ghu_", "ghs_", "ghr_")),
+    _key("github-token", "github_pat_", r"[A-Za-z0-9_]{50,255}"),
+    _key(
+        "gitlab-token",
+        "glpat-",
+        r"[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+)*",
+        more=("gldt-", "glrt-", "glptt-"),
+    ),
+    _key("slack-token", "xoxb-", r"[A-Za-z0-9-]{20,}", more=("xoxp-", "xoxa-", "xoxr-", "xoxs-")),
+    _key("slack-token", "xapp-", r"[0-9]-[A-Za-z0-9-]{20,}"),
+    KeyFormat(
+        name="slack-webhook",
+        clues=("hooks.slack.com",),
+        pattern=r"(?P<keep>hooks\.slack\.com/(?:services|workflows)/)[A-Za-z0-9/_+-]{20,}",
+    ),
+    _key("google-key", "AIza", r"[A-Za-z0-9_-]{35}"),
+    _key("google-oauth-token", "ya29.", r"[A-Za-z0-9_-]{20,}"),
+    _key("google-oauth-secret", "GOCSPX-", r"[A-Za-z0-9_-]{20,}"),
+    _key(
+        "stripe-key",
+        "sk_live_",
+        r"[A-Za-z0-9]{16,}",
+        more=("sk_test_", "rk_live_", "rk_test_", "whsec_"),
+    ),
+    _key("huggingface-token", "hf_", r"[A-Za-z0-9]{30,}"),
+    _key("npm-token", "npm_", r"[A-Za-z0-9]{36}"),
+    _key("pypi-token", "pypi-", r"AgE[A-Za-z0-9_-]{50,}"),
+    _key("docker-token", "dckr_pat_", r"[A-Za-z0-9_-]{20,}"),
+    _key("digitalocean-token", "dop_v1_", r"[a-f0-9]{64}", more=("doo_v1_", "dor_v1_")),
+    _key("sendgrid-key", "SG.", r"[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}"),
+    _key("groq-key", "gsk_", r"[A-Za-z0-9]{40,}"),
+    _key("xai-key", "xai-", r"[A-Za-z0-9]{40,}"),
+    _key("replicate-token", "r8_", r"[A-Za-z0-9]{37}"),
+    _key("perplexity-key", "pplx-", r"[A-Za-z0-9]{40,}"),
+    _key("tavily-key", "tvly-", r"[A-Za-z0-9-]{20,}"),
+    _key("shopify-token", "shpat_", r"[a-fA-F0-9]{32}", more=("shpca_", "shppa_", "shpss_")),
+    _key("vault-token", "hvs.", r"[A-Za-z0-9_-]{20,}", more=("hvb.",)),
+    _key("linear-key", "lin_api_", r"[A-Za-z0-9]{32,}"),
+    _key("notion-token", "ntn_", r"[A-Za-z0-9]{40,}"),
+    _key("age-key", "AGE-SECRET-KEY-1", r"[A-Z0-9]{58}"),
+    KeyFormat(
+        name="telegram-token",
+        clues=(":aa",),
+        pattern=r"(?<![0-9:])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])",
+    ),
+    KeyFormat(
+        name="jwt",
+        clues=("eyJ",),
+        is_long=True,
+        pattern=rf"{_START}eyJ[A-Za-z0-9_-]{{13,}}\.eyJ"
+        r"[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+    ),
+    KeyFormat(
+        name="private-key",
+        clues=("private key",),
+        # To its end, or as far as it goes if it was cut.
+        pattern=r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:[A-Za-z0-9+/=\s:,.-]|\\+[nrt])*?"
+        r"(?:-----END (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+        r"|(?=[^A-Za-z0-9+/=\s:,.\\-]|\\+[^nrt\\])|$)",
+    ),
+    KeyFormat(
+        name="authorization",
+        clues=("authorization",),
+        pattern=r"(?P<keep>[aA](?i:uthorization)[\\\"']{0,4}\s{0,3}[:=]\s{0,3}[\\\"']{0,4}"
+        r"(?i:bearer|basic|token)\s{1,3})[A-Za-z0-9_.~+/=-]{16,}",
+        is_real=_has_digit,
+    ),
+    KeyFormat(
+        name="authorization",
+        clues=("bearer ",),
+        pattern=r"(?P<keep>[bB](?i:earer)\s{1,3})[A-Za-z0-9_.~+/=-]{16,}",
+        is_real=_has_digit,
+    ),
+    KeyFormat(
+        name="password",
+        clues=("://",),
+        pattern=r"(?P<keep>://[^/\s:@\"'\\\[]{0,100}:)"
+        r"[^/\s@\"'\\]{3,200}(?=@)",
+        is_real=_is_password,
+    ),
+)
+"""Formats of keys."""
+
+
+PERSONAL: tuple[KeyFormat, ...] = (
+    KeyFormat(
+        name="email",
+        clues=("@",),
+        pattern=r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}@"
+        r"(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![A-Za-z0-9-])",
+    ),
+    KeyFormat(
+        name="iban",
+        pattern=r"(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?"
+        r"(?![A-Za-z0-9])",
+        is_real=_iban,
+    ),
+    KeyFormat(
+        name="card",
+        pattern=r"(?<![0-9A-Za-z.-])[3-6][0-9]{3}(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{1,7}"
+        r"(?![0-9A-Za-z-])",
+        is_real=_luhn,
+    ),
+    KeyFormat(
+        name="phone",
+        clues=("+",),
+        pattern=r"(?<![0-9A-Za-z+.-])\+[1-9][0-9]{0,2}[ ./-]?"
+        r"(?:\(?[0-9]{1,4}\)?[ ./-]?){2,5}[0-9]{2,4}(?![0-9A-Za-z])",
+        is_real=lambda text: 8 <= sum(map(str.isdigit, text)) <= 15,
+    ),
+)
+"""Formats of personal data; used only where somebody asked for it."""

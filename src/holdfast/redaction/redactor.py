@@ -1,0 +1,355 @@
+"""The redactor: finds secrets and puts markers in their place.
+
+A `Redactor` knows two things: the secrets of this process, by value (from settings, the
+environment and the secrets file, registered by whoever starts things), and the formats of
+common keys. What it finds it replaces by a stable marker such as `[redacted:openai-key]`.
+
+Known secrets are also found with JSON escapes in them (`\\u0073`, `\\/`), URL-encoded, and
+inside base64. Formats are found in clear text, and in texts packed as base64.
+
+It is no wall: a program that is given a secret can always spell it backwards. It keeps
+secrets from lying around in files that nobody meant to hold them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import string
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+from holdfast.errors import UsageError
+from holdfast.redaction.formats import FORMATS, LONG, PERSONAL, KeyFormat
+
+SHORTEST = 6
+"""Shorter values are not taken for secrets: they would be found everywhere."""
+
+_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIALS?|PAT|DSN|"
+    r"COOKIE|AUTH|PRIVATE_KEY|ACCESS_KEY|WEBHOOK(?:_URL)?|CONNECTION_STRING)(?:_?(?:ID|\d+))?$",
+    re.IGNORECASE,
+)
+_NOT_SECRET = re.compile(
+    # What people write where a key is demanded but none is needed, and plain settings.
+    r"lm-?studio|ollama|not[-_ ]?needed|none|null|empty|dummy|placeholder|changeme|example|"
+    r"true|false|enabled|disabled|(?:sk-)?no-key-required|your[-_].*|<.*>|x+|\*+|/[\w./-]*|"
+    r"\d{1,5}",
+    re.IGNORECASE,
+)
+_URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@", re.IGNORECASE)
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
+_BASE64_LETTERS = string.ascii_letters + string.digits + "+/"
+_PACKED = re.compile(r"[A-Za-z0-9+/]{32,}={0,2}")
+_PERCENT = re.compile(r"%([0-9a-fA-F]{2})")
+_BACKSLASH = re.compile(r"\\+(?:u[0-9a-fA-F]{4}(?:\\+u[0-9a-fA-F]{4})*|(?=[\"'/\\]))")
+_WORDS = re.compile(r"[^a-z0-9]+")
+
+
+class Redactor:
+    """Finds secrets and puts markers in their place; safe to share between threads.
+
+    Registering a secret makes it known from then on; nothing is ever forgotten.
+    """
+
+    def __init__(
+        self,
+        secrets: Mapping[str, str] | None = None,
+        *,
+        formats: Iterable[KeyFormat] = FORMATS,
+        has_personal: bool = False,
+    ) -> None:
+        """Know secrets by name, and the formats of keys; personal data only if asked to."""
+        chosen = [*formats, *(PERSONAL if has_personal else ())]
+        self._formats = tuple(_Format(one) for one in chosen)
+        self._known: tuple[_Known, ...] = ()
+        self._index()
+        for name, value in (secrets or {}).items():
+            self.register(name, value)
+
+    def register(self, name: str, value: str) -> bool:
+        """Make a secret known under a name; say whether it can be told from plain text.
+
+        Values that are too short or obviously no secret (`none`, `lm-studio`, a path) are
+        left alone, because hiding them would only hide other things.
+        """
+        value = value.strip()
+        password = _URL_PASSWORD.match(value)
+        if password is not None:
+            self.register(f"{name}-password", unquote(password[1]))
+        if len(value) < SHORTEST or _NOT_SECRET.fullmatch(value):
+            return False
+        if all(one.value != value for one in self._known):
+            known = _Known(_WORDS.sub("-", name.lower()).strip("-"), value)
+            # Longest first, in case one holds another; and replaced as a whole, so that a
+            # search in another thread sees a sound table.
+            self._known = tuple(sorted((*self._known, known), key=lambda one: -len(one.value)))
+            self._index()
+        return True
+
+    def register_environment(self, environ: Mapping[str, str]) -> None:
+        """Make the values known of all variables whose names look like those of secrets."""
+        for name, value in environ.items():
+            password = _URL_PASSWORD.match(value.strip())
+            if password is not None:
+                self.register(f"{name}-password", unquote(password[1]))
+            elif _NAME.search(name):
+                self.register(name, value)
+
+    def text(self, text: str) -> str:
+        """Return the text with markers where secrets stood; the same object if none did."""
+        return self._redacted(text, may_unpack=True)
+
+    def _redacted(self, text: str, *, may_unpack: bool) -> str:
+        data = text.encode("utf-8", "surrogatepass")
+        present, likely = self._scan(data)
+        for known in present:
+            text = known.replace(text)
+        for one in likely:
+            text = one.pattern.sub(one.mark, text)
+        if may_unpack and any(map(self._is_guilty, _packed_texts(data))):
+            text = _PACKED.sub(self._repacked, text)
+        return text
+
+    def _is_guilty(self, inner: str) -> bool:
+        return self._redacted(inner, may_unpack=False) != inner
+
+    def _repacked(self, found: re.Match[str]) -> str:
+        """Redact a text inside base64 and pack it again."""
+        inner = _unpacked(found[0].encode())
+        clean = self._redacted(inner, may_unpack=False)
+        return found[0] if clean == inner else base64.b64encode(clean.encode()).decode()
+
+    def json(self, data: bytes) -> bytes:
+        """Return a JSON text with markers inside its strings; the same object if none.
+
+        The result is valid JSON of the same shape: only strings and keys change, and what
+        a `bytes` field holds as base64 stays base64.
+
+        Raises:
+            UsageError: the data is no JSON.
+        """
+        if not self._is_suspicious(data):
+            return data
+        try:
+            value = json.loads(data)
+            changed = self.value(value)
+            return data if changed == value else _to_json(changed)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(detail=f"What should be redacted is no JSON: {error}") from error
+
+    def value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON in, the same shape out
+        """Return a JSON value with markers inside its strings and keys."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.value(key): self.value(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(item) for item in value]
+        return value
+
+    def log_processor(
+        self, _logger: object, _method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """Redact one log entry; stands before the renderer in structlog's processors."""
+        return {self.text(str(key)): self._logged(item) for key, item in event.items()}
+
+    def _logged(self, item: Any) -> Any:  # noqa: ANN401 - whatever was logged
+        if isinstance(item, Mapping):
+            return {self.text(str(key)): self._logged(inner) for key, inner in item.items()}
+        if isinstance(item, list | tuple | set | frozenset):
+            return [self._logged(inner) for inner in item]
+        if item is None or isinstance(item, bool | int | float):
+            return item
+        shown = item if isinstance(item, str) else str(item)
+        redacted = self.text(shown)
+        return item if redacted == shown else redacted
+
+    def _index(self) -> None:
+        """Gather the clues that are looked for in long rows of characters only, and the others."""
+        clues = [clue for one in self._formats for clue in one.long_clues]
+        clues += [clue for one in self._known for clue in one.long_clues]
+        self._long_clues = tuple(dict.fromkeys(clues))
+        clues = [clue for one in self._formats for clue in one.low_clues]
+        self._low_clues = tuple(dict.fromkeys(clues))
+        self._always = tuple(one for one in self._formats if one.is_always)
+        self._short = tuple(one for one in self._known if one.has_short_clues)
+
+    def _is_suspicious(self, data: bytes) -> bool:
+        """Say whether JSON is worth decoding; misses nothing that `text` would find."""
+        known, likely = self._scan(data)
+        if known or any(map(self._is_guilty, _packed_texts(data))):
+            return True
+        if not likely:
+            return False
+        if b"\\u" in data:
+            return True
+        # As it reads once decoded, as far as patterns care.
+        plain = data.replace(b"\\n", b"\n").replace(b"\\r", b"\r").replace(b"\\t", b"\t")
+        text = plain.replace(b"\\b", b" ").replace(b"\\f", b" ").decode("utf-8", "replace")
+        return any(one.pattern.search(text) for one in likely)
+
+    def _scan(self, data: bytes) -> tuple[list[_Known], list[_Format]]:
+        """The known secrets that occur in the data, and the formats whose clues do.
+
+        Most data is done with after a look at its long rows of letters and digits.
+        """
+        long = _long_rows(data)
+        known: Iterable[_Known] = self._short
+        likely: list[_Format] = list(self._always)
+        if any(map(long.__contains__, self._long_clues)):
+            known = self._known
+            likely += [one for one in self._formats if one.is_in_long(long)]
+        low = data.lower()
+        if any(map(low.__contains__, self._low_clues)):
+            likely += [one for one in self._formats if one.is_in_low(low)]
+        plain = ""
+        if self._known and (b"\\u" in data or b"%" in data or (self._short and b"\\" in data)):
+            plain = _unescaped(data.decode("utf-8", "replace"))
+            known = self._known
+        present = [one for one in known if one.is_in(data) or (plain and one.folded in plain)]
+        return present, likely
+
+
+_ROWS = bytes(
+    code if chr(code).isascii() and (chr(code).isalnum() or code in b"_-") else 32
+    for code in range(256)
+)
+_SHAPE = bytes(32 if code == 32 else 120 for code in _ROWS)
+_LONG_ROW = b"x" * LONG
+_PACKED_SHAPE = bytes(120 if chr(code) in _BASE64_LETTERS else 32 for code in range(256))
+_PACKED_ROW = b"x" * 32
+
+
+def _long_rows(data: bytes) -> bytes:
+    """All rows of at least `LONG` letters, digits, `_` and `-`, with spaces between."""
+    return b" ".join(_rows(data, _SHAPE, _LONG_ROW))
+
+
+def _packed_texts(data: bytes) -> Iterator[str]:
+    """The texts that lie in the data as base64; what is no text (an image) is left out."""
+    for row in _rows(data, _PACKED_SHAPE, _PACKED_ROW):
+        inner = _unpacked(row)
+        if inner:
+            yield inner
+
+
+def _unpacked(row: bytes) -> str:
+    try:
+        return base64.b64decode(row.rstrip(b"=") + b"=" * (-len(row.rstrip(b"=")) % 4)).decode()
+    except ValueError:
+        return ""
+
+
+def _rows(data: bytes, shape_of: bytes, wanted: bytes) -> Iterator[bytes]:
+    """The rows of characters that `shape_of` makes an x of, if as long as `wanted`."""
+    shape = data.translate(shape_of)
+    start = shape.find(wanted)
+    while start >= 0:
+        end = shape.find(b" ", start)
+        end = len(data) if end < 0 else end
+        yield data[start:end]
+        start = shape.find(wanted, end)
+
+
+def _long_part(clue: bytes) -> bytes:
+    """The longest row inside a clue; empty if it is not long."""
+    longest = max(clue.translate(_ROWS).split(), key=len, default=b"")
+    return longest if len(longest) >= LONG else b""
+
+
+class _Format:
+    """One format with its pattern compiled and its clues as bytes."""
+
+    def __init__(self, written: KeyFormat) -> None:
+        clues = tuple(clue.encode() for clue in written.clues)
+        self.mark = written.mark
+        self.pattern = re.compile(written.pattern)
+        self.is_always = not clues
+        self.long_clues = clues if written.is_long else ()
+        self.low_clues = () if written.is_long else clues
+
+    def is_in_long(self, rows: bytes) -> bool:
+        return any(map(rows.__contains__, self.long_clues))
+
+    def is_in_low(self, low: bytes) -> bool:
+        return any(map(low.__contains__, self.low_clues))
+
+
+class _Known:
+    """One known secret in all the spellings in which it may turn up."""
+
+    def __init__(self, name: str, value: str) -> None:
+        self.value = value
+        self.folded = _unescaped(value)
+        self._mark = f"[redacted:{name or 'secret'}]"
+        self._raw = value.encode("utf-8", "surrogatepass")
+        self._spelled = re.compile("".join(_any_spelling(char) for char in value))
+        coded = [_inner_base64(self._raw, shift) for shift in range(3)]
+        self._coded = tuple(code for code in coded if len(code) >= 2 * SHORTEST)
+        inside = _to_json(self._raw.decode("utf-8", "replace"))[1:-1]
+        twice = _to_json(inside.decode())[1:-1]
+        clues = {self._raw, quote(self._raw).encode(), inside, twice}
+        clues |= {clue.replace(b"/", slash) for clue in clues for slash in (b"\\/", b"\\\\/")}
+        self._clues = tuple({*clues, *(code.encode() for code in self._coded)})
+        long = [_long_part(clue) for clue in self._clues]
+        self.long_clues = tuple(filter(None, long))
+        self.has_short_clues = not all(long)
+
+    def is_in(self, data: bytes) -> bool:
+        return any(clue in data for clue in self._clues)
+
+    def replace(self, text: str) -> str:
+        text = self._spelled.sub(lambda _: self._mark, text)
+        if any(code in text for code in self._coded):
+            text = _BASE64.sub(self._replace_coded, text)
+        return text
+
+    def _replace_coded(self, found: re.Match[str]) -> str:
+        """Replace the secret inside base64, so that what remains can still be decoded."""
+        code = found[0]
+        if not any(one in code for one in self._coded):
+            return code
+        try:
+            decoded = base64.b64decode(code, validate=True)
+        except binascii.Error:
+            return self._mark
+        if self._raw not in decoded:
+            return self._mark
+        return base64.b64encode(decoded.replace(self._raw, self._mark.encode())).decode()
+
+
+def _any_spelling(char: str) -> str:
+    """A pattern for one character as it is, as `\\uXXXX` or `%XX`, or behind backslashes."""
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    code = "".join(rf"\\+u{units[place : place + 4]}" for place in range(0, len(units), 4))
+    itself = r"\\*" + re.escape(char) if char in "\"\\/'" else re.escape(char)
+    in_url = f"%{ord(char):02x}" if char.isascii() else quote(char, errors="surrogatepass")
+    return f"(?:{itself}|(?i:{code})|(?i:{re.escape(in_url)}))"
+
+
+def _to_json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _unescaped(text: str) -> str:
+    """The text as it reads without escapes of JSON and URLs; only for finding things."""
+    text = _PERCENT.sub(lambda found: chr(int(found[1], 16)), text)
+    return _BACKSLASH.sub(_from_units, text)
+
+
+def _from_units(found: re.Match[str]) -> str:
+    units = found[0].replace("\\", "").replace("u", "")
+    return bytes.fromhex(units).decode("utf-16-be", "surrogatepass")
+
+
+def _inner_base64(raw: bytes, shift: int) -> str:
+    """The part of base64 that any text holding `raw` at this offset (mod 3) must contain."""
+    coded = base64.b64encode(b"\0" * shift + raw).decode()
+    # The first and last characters also depend on the neighbours.
+    head = (0, 2, 3)[shift]
+    tail = (0, 3, 2)[(shift + len(raw)) % 3]
+    return coded[head : len(coded) - tail]

@@ -1,0 +1,45 @@
+"""The secrets that this process knows, for whoever has to keep them out of sight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from holdfast.settings.definition import Settings
+from holdfast.settings.environment import process_environment, working_directory
+from holdfast.settings.files import UnreadableFile, parse_variables, read_text
+from holdfast.settings.keys import all_keys
+from holdfast.settings.sources import Collector
+
+
+def secret_values(settings: Settings) -> dict[str, str]:
+    """Every key of the settings, and everything in the secrets file, by variable.
+
+    A secrets file that can no longer be read adds nothing.
+    """
+    found: dict[str, str] = {}
+    if settings.secrets.file is not None:
+        found |= _variables(settings.secrets.file, is_private=True)
+    for name, key in all_keys().items():
+        section, _, last = name.rpartition(".")
+        value = getattr(getattr(settings, section), last) if key.is_secret else None
+        if isinstance(value, SecretStr):
+            found[key.variable] = value.get_secret_value()
+    return found
+
+
+def variables_around(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment, and what `.env` would add to it."""
+    given = process_environment() if environ is None else environ
+    dotenv = Collector(given, working_directory()).search_upwards(".env")
+    return {**(_variables(dotenv) if dotenv else {}), **given}
+
+
+def _variables(path: Path, *, is_private: bool = False) -> dict[str, str]:
+    try:
+        text = read_text(path, is_private=is_private)
+    except UnreadableFile:
+        return {}
+    return {item.name: item.value for item in parse_variables(text or "")[0]}

@@ -1,0 +1,155 @@
+"""Policies are replaced whole or not at all, and everybody is told."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from holdfast.errors import PolicyInvalid
+from holdfast.journal import SYSTEM_SESSION, Journal, MemoryStore
+from holdfast.policy import CallRequest, PolicyStore, decide
+from holdfast.policy.file_events import PolicyReloadRequested, violation
+
+REQUEST = CallRequest(permission="bash", targets=("ls",), target_kind="command", default="allow")
+
+
+@pytest.fixture
+async def journal():
+    async with Journal(MemoryStore()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "tools.yaml").write_text("agents: {a: {allowed_tools: [bash]}}\n")
+    return tmp_path
+
+
+async def facts(journal):
+    return [event.decode() for event in await journal.read(SYSTEM_SESSION)]
+
+
+def judge(bundle):
+    return decide(REQUEST, bundle.ceiling_for("a"), policy_version=bundle.version)
+
+
+async def test_load_and_reload_are_journalled_with_their_versions(folder, journal):
+    store = PolicyStore(folder, journal=journal)
+    await store.load()
+    before = store.bundle
+    (folder / "tools.yaml").write_text("agents: {a: {allowed_tools: [read]}}\n")
+    done = await store.reload(asked_by="test")
+    assert done.is_accepted
+    assert (done.previous, done.version) == (before.version, store.bundle.version)
+    loaded, again = await facts(journal)
+    assert (loaded.kind, again.kind) == ("policy.loaded", "policy.loaded")
+    assert (again.previous, again.version, again.asked_by) == (done.previous, done.version, "test")
+    # A call that began before keeps what it began with.
+    assert judge(before).action == "allow"
+    assert judge(store.bundle).action == "deny"
+
+
+async def test_bad_file_keeps_the_old_policies_and_says_so(folder, journal):
+    store = PolicyStore(folder, journal=journal)
+    heard = []
+    store.on_change(heard.append)
+    await store.load()
+    before = store.bundle
+    (folder / "tools.yaml").write_text("agents: [\n")
+    done = await store.reload()
+    assert not done.is_accepted
+    assert store.bundle is before
+    assert heard == []
+    _, rejected = await facts(journal)
+    assert rejected.kind == "policy.rejected"
+    assert rejected.kept_version == before.version
+    assert rejected.mistakes == done.mistakes
+    assert "tools.yaml:2" in done.mistakes[0]
+    (folder / "tools.yaml").write_text("")
+    assert (await store.reload()).is_accepted
+    assert heard == [store.bundle]
+
+
+async def test_first_load_of_bad_files_is_refused(folder):
+    (folder / "tools.yaml").write_text("agents: [\n")
+    store = PolicyStore(folder)
+    with pytest.raises(PolicyInvalid):
+        await store.load()
+    assert not store.bundle.network_rules.allow_net
+
+
+async def test_hangup_reloads(folder):
+    store = PolicyStore(folder)
+    await store.load()
+    (folder / "tools.yaml").write_text("")
+    changed = asyncio.Event()
+    store.on_change(lambda _bundle: changed.set())
+    stop = store.reload_on_hangup()
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+        async with asyncio.timeout(5):
+            await changed.wait()
+    finally:
+        stop()
+    assert judge(store.bundle).action == "allow"
+
+
+async def test_request_in_the_journal_reloads(folder, journal):
+    store = PolicyStore(folder, journal=journal)
+    await store.load()
+    (folder / "tools.yaml").write_text("agents: {a: {allowed_tools: []}}\n")
+    changed = asyncio.Event()
+    store.on_change(lambda _bundle: changed.set())
+    following = asyncio.create_task(store.follow_requests())
+    try:
+        async with asyncio.timeout(5):
+            for directory in ("/elsewhere", str(folder)):
+                await journal.append(SYSTEM_SESSION, [PolicyReloadRequested(directory=directory)])
+            await changed.wait()
+    finally:
+        following.cancel()
+    assert judge(store.bundle).action == "deny"
+
+
+async def test_candidate_decides_beside_the_policies_in_force(folder, journal, tmp_path_factory):
+    store = PolicyStore(folder, journal=journal)
+    await store.load()
+    other = tmp_path_factory.mktemp("candidate")
+    (other / "tools.yaml").write_text("agents: {a: {allowed_tools: [read]}}\n")
+    candidate = await store.watch_candidate(other)
+    decision = judge(store.bundle)
+    assert store.shadow is not None
+    for _ in range(3):
+        change = store.shadow.watch(REQUEST, decision, agent="a")
+    assert (change.before, change.after) == ("allow", "deny")
+    assert store.shadow.watch(REQUEST, decision, agent="b") is None
+    assert (store.shadow.judged, store.shadow.differed) == (4, 3)
+    assert await store.write_differences() == 1
+    assert await store.write_differences() == 0
+    fact = (await facts(journal))[-1]
+    assert fact.kind == "policy.differed"
+    assert (fact.decided, fact.candidate) == ("allow", "deny")
+    assert fact.candidate_version == candidate.version
+    store.stop_watching()
+    assert store.shadow is None
+
+
+async def test_wrong_candidate_changes_nothing(folder, tmp_path_factory):
+    store = PolicyStore(folder)
+    other = tmp_path_factory.mktemp("candidate")
+    (other / "tools.yaml").write_text("agents: [\n")
+    with pytest.raises(PolicyInvalid):
+        await store.watch_candidate(other)
+    assert store.shadow is None
+
+
+async def test_refusal_by_the_ceiling_is_a_violation(folder):
+    store = PolicyStore(folder)
+    bundle = await store.load()
+    request = CallRequest(permission="write", targets=("x",), target_kind="path", default="allow")
+    refused = decide(request, bundle.ceiling_for("a"), policy_version=bundle.version)
+    fact = violation(request, refused, agent="a")
+    assert fact is not None
+    assert (fact.permission, fact.targets, fact.policy_version) == ("write", ("x",), bundle.version)
+    assert violation(REQUEST, judge(bundle)) is None
