@@ -168,7 +168,7 @@ def test_unused_approval_expires_and_a_used_one_stays() -> None:
         ("command", ("",), []),
         ("path", ("src/a.py", "b.py"), ["src/a.py", "b.py"]),
         ("path", ("a[0].txt",), []),
-        ("path", ("/etc/passwd",), []),
+        ("path", ("/etc/passwd",), ["/etc/passwd"]),
     ],
 )
 def test_always_writes_rules_for_exactly_the_targets_or_none(

@@ -85,7 +85,7 @@ class Drive:
             self.calls.append((call.tool, call.input))
             try:
                 done = {"state": "completed", "output": self.run(call.tool, call.input)}
-            except Exception as error:  # noqa: BLE001 - every failure of a tool is told
+            except Exception as error:
                 done = {"state": "error", "error": str(error)}
             parts.append(ToolPart(call_id=call.call_id, tool=call.tool, **done))
         return Message(id="msg_t", session_id="ses_1", role="tool", parts=tuple(parts))
