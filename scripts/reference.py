@@ -10,7 +10,7 @@ import inspect
 import runpy
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from holdfast.cli.app import root
 from holdfast.cli.exits import ExitCode, exit_code_for
+from holdfast.client import AsyncClient
 from holdfast.errors import HoldfastError
 from holdfast.settings.keys import CONFIG_VARIABLE, Key, all_keys, all_sections
 
@@ -234,11 +235,45 @@ def _tool_pages() -> dict[str, str]:
     return made
 
 
+def client() -> str:
+    """The page of all methods of the clients."""
+    lines = [_NOTE, "# Clients", "", inspect.cleandoc(_CLIENT_INTRO), ""]
+    for subject in AsyncClient.__bases__:
+        lines += [f"## {inspect.getdoc(subject)}", "", "| method | what it does |", "|---|---|"]
+        for name, method in vars(subject).items():
+            if inspect.isfunction(method) and not name.startswith("_"):
+                first = (inspect.getdoc(method) or "").splitlines()[0]
+                given = ", ".join(_parameters(method))
+                lines.append(f"| `{name}({given})` | {first} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+_CLIENT_INTRO = """
+`AsyncClient` and `Client` have the same methods; those of `Client` need no `await`, may be
+called from any thread, and also inside a running event loop (which they block meanwhile). A
+call from the loop that serves the client could never return and raises `WouldDeadlock`. A
+method that yields is an (async) iterator. What hands out objects to await on exists only on
+`AsyncClient`.
+"""
+
+
+def _parameters(method: Callable[..., object]) -> Iterator[str]:
+    is_keyword = False
+    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
+            is_keyword = True
+            yield "*"
+        is_needed = parameter.default is parameter.empty
+        yield parameter.name if is_needed else f"{parameter.name}=…"
+
+
 def pages() -> dict[str, str]:
     """Every generated page by file name."""
     return {
         "configuration.md": configuration(),
         "cli.md": command_line(),
+        "client.md": client(),
         "errors.md": errors(),
         **_tool_pages(),
     }

@@ -28,6 +28,10 @@ from holdfast.settings import load_settings
 WAIT_S = 20
 
 
+def databases(folder: Path) -> list[Path]:
+    return list(folder.rglob("*.db"))
+
+
 async def test_a_client_without_arguments_uses_the_standard_place(home: Path) -> None:
     """The bug of the first SDK: storage was made without its `base_dir`."""
     async with AsyncClient() as client:
@@ -48,7 +52,7 @@ async def test_the_place_can_be_given_by_either_name(state: Path, home: Path) ->
         await client.create_session("Here")
     assert (state / "journal.db").exists()
     assert stat.S_IMODE((state / "journal.db").stat().st_mode) == 0o600
-    assert list(home.rglob("*.db")) == []
+    assert databases(home) == []
 
 
 async def test_the_environment_names_the_place(
@@ -80,10 +84,10 @@ async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 async def test_making_a_client_touches_nothing(state: Path) -> None:
     client = AsyncClient(state)
     await client.close()
-    assert not state.exists()
+    assert state.name not in os.listdir(state.parent)
     with pytest.raises(UsageError):
         await client.list_sessions()
-    assert not state.exists()
+    assert state.name not in os.listdir(state.parent)
 
 
 async def test_a_closed_client_says_so(state: Path) -> None:
@@ -205,7 +209,7 @@ async def test_an_export_that_cannot_be_written_leaves_nothing(
     assert list((tmp_path / "folder").iterdir()) == []
     with pytest.raises(NotFound):
         await client.export_session("ses_none", tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "home", "state"]
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "home", "state"]
 
 
 async def test_upkeep_from_end_to_end(client: AsyncClient, tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import gc
 import inspect
-import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ import pytest
 
 from holdfast import AsyncClient, Client
 from holdfast.errors import NotFound, StorageReadOnly, UsageError, WouldDeadlock
-from holdfast.sync import _new_loop
+from holdfast.sync import _forward_iterator, _new_loop
 
 WAIT_S = 20
 HANDS_OUT_ASYNC_OBJECTS = {"journal", "turns", "session_manager"}
@@ -89,7 +89,7 @@ def on_the_loop(client: Client, call: Callable[[], object]) -> BaseException | N
     async def inside() -> BaseException | None:
         try:
             call()
-        except BaseException as error:
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the result
             return error
         return None
 
@@ -137,7 +137,7 @@ def test_closing_wakes_whoever_still_waits(state: Path) -> None:
         waiting.set()
         try:
             next(events)
-        except BaseException as error:
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the result
             return error
         return None
 
@@ -159,7 +159,7 @@ def test_work_that_outlives_the_client_is_told(state: Path) -> None:
     def call() -> BaseException | None:
         try:
             client._portal.call("test", forever())
-        except BaseException as error:
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the result
             return error
         return None
 
@@ -174,35 +174,8 @@ def test_work_that_was_cancelled_from_within_says_so(blocking: Client) -> None:
     async def cancelled() -> None:
         raise asyncio.CancelledError
 
-    import concurrent.futures  # noqa: PLC0415
-
     with pytest.raises(concurrent.futures.CancelledError):
         blocking._portal.call("test", cancelled())
-
-
-def test_ctrl_c_while_waiting_cancels_the_work(blocking: Client) -> None:
-    begun, cancelled = threading.Event(), threading.Event()
-
-    async def work() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-
-    main = threading.get_ident()
-
-    def press() -> None:
-        begun.wait(WAIT_S)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    presser = threading.Thread(target=press)
-    presser.start()
-    with pytest.raises(KeyboardInterrupt):
-        blocking._portal.call("test", work())
-    assert cancelled.wait(WAIT_S)
-    presser.join()
-    assert blocking.create_session("Still usable").title == "Still usable"
 
 
 def test_many_threads_share_one_client(blocking: Client) -> None:
@@ -231,8 +204,6 @@ def test_an_iterator_that_is_left_early_is_closed(blocking: Client) -> None:
             finally:
                 closed.set()
 
-    from holdfast.sync import _forward_iterator  # noqa: PLC0415
-
     numbers = _forward_iterator(Spying.numbers)
     items = numbers(blocking)
     assert next(items) == 1
@@ -259,8 +230,6 @@ def test_a_plain_iterator_needs_no_closing(blocking: Client) -> None:
             if not self.left:
                 raise StopAsyncIteration
             return self.left.pop()
-
-    from holdfast.sync import _forward_iterator  # noqa: PLC0415
 
     def plain(client: AsyncClient) -> Plain:
         return Plain()
