@@ -118,10 +118,10 @@ class LeaseKeeper:
             except HoldfastError:
                 # A full disk or a long lock: try again soon; the epoch guards what is written.
                 continue
+            gone = {(session_id, held[session_id]) for session_id in lost}
             with self._guard:
-                for session_id in lost:
-                    if self._held.get(session_id) == held[session_id]:
-                        del self._held[session_id]
+                # One that was taken again meanwhile has another epoch, and stays.
+                self._held = dict(self._held.items() - gone)
 
 
 class Writing:

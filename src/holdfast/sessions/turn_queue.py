@@ -473,11 +473,10 @@ class TurnQueue:
         query = RowQuery(projection=RUNS, where=wanted, limit=1000)
         while self._active:
             with contextlib.suppress(StorageError):
-                for keyed in await self._journal.rows(query):
-                    turn = self._active.get(keyed.row.id)
-                    if turn is not None:
-                        turn.cancel_reason = keyed.row.reason
-                        turn.cancelled.set()
+                asked = {found.key: found.row.reason for found in await self._journal.rows(query)}
+                for run_id in asked.keys() & self._active.keys():
+                    self._active[run_id].cancel_reason = asked[run_id]
+                    self._active[run_id].cancelled.set()
             await asyncio.sleep(_LOOK_FOR_SIGNALS_S)
 
 

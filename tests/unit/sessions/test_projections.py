@@ -16,6 +16,7 @@ from holdfast.sessions import (
     Lease,
     LeaseKeeper,
     Outcome,
+    PermissionRule,
     Session,
     SessionManager,
     Turn,
@@ -136,3 +137,12 @@ async def test_a_run_that_was_taken_meanwhile_is_left_alone(
     keeper.first = lambda: queue.run(run.id, complete)
     assert await asyncio.wait_for(slow.drain(session.id, crash), 10) == 0
     assert (await queue.get(run.id)).status == "completed"
+
+
+async def test_added_rules_come_after_those_that_are_there(session: Session) -> None:
+    rule = PermissionRule(permission="bash", action="allow")
+    fact = facts.SessionRulesAdded(rules=(rule,))
+    once = SESSIONS.apply(session, event(fact), fact)
+    twice = SESSIONS.apply(once, event(fact), fact)
+    assert twice is not None
+    assert twice.permission == (rule, rule)
