@@ -20,6 +20,7 @@ from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, WouldDeadlock
 
 if TYPE_CHECKING:
+    from holdfast.redaction import Redactor
     from holdfast.settings import Settings
 
 P = ParamSpec("P")
@@ -170,9 +171,12 @@ class Client:
         *,
         storage_path: str | os.PathLike[str] | None = None,
         settings: Settings | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         """Read and check the settings; files are opened with the first call."""
-        self._client = AsyncClient(base_dir, storage_path=storage_path, settings=settings)
+        self._client = AsyncClient(
+            base_dir, storage_path=storage_path, settings=settings, redactor=redactor
+        )
         self._portal = _Portal()
         self._closing = threading.Lock()
 

@@ -95,7 +95,7 @@ def on_the_loop(client: Client, call: Callable[[], object]) -> BaseException | N
     async def inside() -> BaseException | None:
         try:
             call()
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the result
+        except (Exception, asyncio.CancelledError) as error:
             return error
         return None
 
@@ -143,7 +143,7 @@ def test_closing_wakes_whoever_still_waits(state: Path) -> None:
         waiting.set()
         try:
             next(events)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the result
+        except (Exception, asyncio.CancelledError) as error:
             return error
         return None
 
@@ -165,7 +165,7 @@ def test_work_that_outlives_the_client_is_told(state: Path) -> None:
     def call() -> BaseException | None:
         try:
             client._portal.call("test", forever())
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the result
+        except (Exception, asyncio.CancelledError) as error:
             return error
         return None
 
