@@ -52,4 +52,3 @@ def test_json_inside_json_is_redacted_too(text):
 def test_no_known_secret_is_left(text):
     clean = REDACTOR.text(text)
     assert not any(secret in clean for secret in KNOWN.values())
-    assert REDACTOR.text(clean) == clean

@@ -108,6 +108,10 @@ class Redactor:
         present, likely = self._scan(data)
         for known in present:
             text = known.replace(text)
+        if present:
+            # What was glued to a secret stands at the beginning of a word now.
+            data = text.encode("utf-8", "surrogatepass")
+            likely = self._scan(data)[1]
         for one in likely:
             text = one.pattern.sub(one.mark, text)
         if may_unpack and any(map(self._is_guilty, _packed_texts(data))):
