@@ -59,11 +59,14 @@ class Redactor:
         self,
         secrets: Mapping[str, str] | None = None,
         *,
-        formats: Iterable[KeyFormat] = FORMATS,
+        formats: Iterable[KeyFormat] | None = None,
         has_personal: bool = False,
     ) -> None:
-        """Know secrets by name, and the formats of keys; personal data only if asked to."""
-        chosen = [*formats, *(PERSONAL if has_personal else ())]
+        """Know secrets by name, and formats of keys (all, unless some are given).
+
+        Personal data is looked for only if asked to.
+        """
+        chosen = [*(FORMATS if formats is None else formats), *(PERSONAL if has_personal else ())]
         self._formats = tuple(_Format(one) for one in chosen)
         self._known: tuple[_Known, ...] = ()
         self._index()
