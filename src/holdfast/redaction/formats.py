@@ -20,8 +20,8 @@ class KeyFormat:
     """One format. The pattern's group `keep`, if any, stands before the secret and stays.
 
     Without any of the clues in a text the pattern is not tried; without clues, always.
-    `is_long` promises that whatever the pattern finds holds the clue within a row of at
-    least `LONG` letters, digits, `_` and `-`, so that only such rows need a look; else
+    `is_long` promises that whatever the pattern finds begins with the clue, as does a row of
+    at least `LONG` letters, digits, `_` and `-`, so that only such rows need a look; else
     clues are in lower case and found in any case. `is_real` judges what was found.
     """
 
@@ -105,7 +105,7 @@ FORMATS: tuple[KeyFormat, ...] = (
         name="aws-access-key",
         clues=("AKIA", "ASIA", "ABIA", "ACCA"),
         is_long=True,
-        pattern=rf"(?:(?<![A-Za-z0-9+/])|{_BEHIND_ESCAPE})(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{{16}}"
+        pattern=rf"(?:(?<![A-Za-z0-9_+/-])|{_BEHIND_ESCAPE})(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{{16}}"
         r"(?![A-Za-z0-9+/])",
     ),
     KeyFormat(

@@ -59,11 +59,14 @@ class Redactor:
         self,
         secrets: Mapping[str, str] | None = None,
         *,
-        formats: Iterable[KeyFormat] = FORMATS,
+        formats: Iterable[KeyFormat] | None = None,
         has_personal: bool = False,
     ) -> None:
-        """Know secrets by name, and the formats of keys; personal data only if asked to."""
-        chosen = [*formats, *(PERSONAL if has_personal else ())]
+        """Know secrets by name, and formats of keys (all, unless some are given).
+
+        Personal data is looked for only if asked to.
+        """
+        chosen = [*(FORMATS if formats is None else formats), *(PERSONAL if has_personal else ())]
         self._formats = tuple(_Format(one) for one in chosen)
         self._known: tuple[_Known, ...] = ()
         self._index()
@@ -108,6 +111,10 @@ class Redactor:
         present, likely = self._scan(data)
         for known in present:
             text = known.replace(text)
+        if present:
+            # What was glued to a secret stands at the beginning of a word now.
+            data = text.encode("utf-8", "surrogatepass")
+            likely = self._scan(data)[1]
         for one in likely:
             text = one.pattern.sub(one.mark, text)
         if may_unpack and any(map(self._is_guilty, _packed_texts(data))):
@@ -170,11 +177,10 @@ class Redactor:
 
     def _index(self) -> None:
         """Gather the clues that are looked for in long rows of characters only, and the others."""
-        clues = [clue for one in self._formats for clue in one.long_clues]
-        clues += [clue for one in self._known for clue in one.long_clues]
-        self._long_clues = tuple(dict.fromkeys(clues))
-        clues = [clue for one in self._formats for clue in one.low_clues]
-        self._low_clues = tuple(dict.fromkeys(clues))
+        self._starts = tuple({clue for one in self._formats for clue in one.long_clues})
+        self._low_clues = tuple({clue for one in self._formats for clue in one.low_clues})
+        self._parts = tuple({clue for one in self._known for clue in one.long_clues})
+        self._heads = frozenset(part[:LONG] for part in self._parts)
         self._always = tuple(one for one in self._formats if one.is_always)
         self._short = tuple(one for one in self._known if one.has_short_clues)
 
@@ -197,15 +203,17 @@ class Redactor:
 
         Most data is done with after a look at its long rows of letters and digits.
         """
-        long = _long_rows(data)
-        known: Iterable[_Known] = self._short
+        rows = list(_rows(data, _SHAPE, _LONG_ROW))
+        known: Iterable[_Known] = self._known if self._holds_known(rows) else self._short
         likely: list[_Format] = list(self._always)
-        if any(map(long.__contains__, self._long_clues)):
-            known = self._known
+        if any(_begins(row, self._starts) for row in rows):
+            long = b" ".join(rows)
             likely += [one for one in self._formats if one.is_in_long(long)]
         low = data.lower()
-        if any(map(low.__contains__, self._low_clues)):
-            likely += [one for one in self._formats if one.is_in_low(low)]
+        for clue in self._low_clues:
+            if clue in low:
+                likely += [one for one in self._formats if one.is_in_low(low)]
+                break
         plain = ""
         if self._known and (b"\\u" in data or b"%" in data or (self._short and b"\\" in data)):
             plain = _unescaped(data.decode("utf-8", "replace"))
@@ -213,7 +221,19 @@ class Redactor:
         present = [one for one in known if one.is_in(data) or (plain and one.folded in plain)]
         return present, likely
 
+    def _holds_known(self, rows: list[bytes]) -> bool:
+        """Say whether a known secret may lie in one of the long rows."""
+        heads = self._heads
+        for row in rows if heads else ():
+            if len(row) > _HUGE:
+                if any(part in row for part in self._parts):
+                    return True
+            elif any(row[at : at + LONG] in heads for at in range(len(row) - LONG + 1)):
+                return True
+        return False
 
+
+_HUGE = 2_048
 _ROWS = bytes(
     code if chr(code).isascii() and (chr(code).isalnum() or code in b"_-") else 32
     for code in range(256)
@@ -224,9 +244,21 @@ _PACKED_SHAPE = bytes(120 if chr(code) in _BASE64_LETTERS else 32 for code in ra
 _PACKED_ROW = b"x" * 32
 
 
-def _long_rows(data: bytes) -> bytes:
-    """All rows of at least `LONG` letters, digits, `_` and `-`, with spaces between."""
-    return b" ".join(_rows(data, _SHAPE, _LONG_ROW))
+def _begins(row: bytes, starts: tuple[bytes, ...]) -> bool:
+    """Say whether a row begins with one of the texts, or does so behind an escape.
+
+    In JSON `\\n` leaves an n before it and `\\u001b` a whole code, a terminal's colour
+    something like `31m`.
+    """
+    if row.startswith(starts):
+        return True
+    first = row[:1]
+    if first in b"nrtbf" and row.startswith(starts, 1):
+        return True
+    if first == b"u" and row.startswith(starts, 5):
+        return True
+    colour = row.find(b"m", 1, 3)
+    return colour > 0 and row.startswith(starts, colour + 1)
 
 
 def _packed_texts(data: bytes) -> Iterator[str]:
