@@ -5,7 +5,7 @@ callbacks, events for subscribers (`EventBus`), and `ExecutionContext`.
 """
 
 from holdfast.hooks.breaker import HookLimits
-from holdfast.hooks.bus import NOWHERE, EventBus, EventSink, Where
+from holdfast.hooks.bus import NOWHERE, Emitter, EventBus, EventSink, Silence, Where
 from holdfast.hooks.callbacks import Callbacks
 from holdfast.hooks.events import HookBroke, HookDecided
 from holdfast.hooks.execution import ContextData, ExecutionContext
@@ -27,6 +27,7 @@ __all__ = [
     "Cancel",
     "ContextData",
     "Continue",
+    "Emitter",
     "EventBus",
     "EventSink",
     "ExecutionContext",
@@ -46,6 +47,7 @@ __all__ = [
     "ScriptHook",
     "ScriptOutcome",
     "ScriptRunner",
+    "Silence",
     "Subscription",
     "SubscriptionStats",
     "Verdict",

@@ -49,6 +49,29 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 NOWHERE = Where()
 
 
+class Emitter(Protocol):
+    """Who hears the runtime's ephemeral events; `EventBus` is one, `Silence` the other."""
+
+    def wants(self, name: str) -> bool:
+        """Say whether anybody listens to a name."""
+        ...
+
+    def emit(self, name: str, data: JsonObject, *, where: Where) -> None:
+        """Hand an event to whoever listens, at once."""
+        ...
+
+
+class Silence:
+    """Nobody listens."""
+
+    def wants(self, name: str) -> bool:
+        """Say no."""
+        return False
+
+    def emit(self, name: str, data: JsonObject, *, where: Where) -> None:
+        """Tell nobody."""
+
+
 class EventSink(Protocol):
     """Somewhere else to write events: a log, a queue, another system."""
 
