@@ -11,6 +11,7 @@ from holdfast.hooks.events import HookBroke, HookDecided
 from holdfast.hooks.execution import ContextData, ExecutionContext
 from holdfast.hooks.facts import FACT_POINTS, follow_facts
 from holdfast.hooks.names import VIEWS, BusEvent, names_of
+from holdfast.hooks.notices import Notification, Progress
 from holdfast.hooks.points import HookPayload, all_points
 from holdfast.hooks.registry import Fired, Hook, HookRecorder, Hooks, record_nothing
 from holdfast.hooks.scripts import NoScripts, ScriptHook, ScriptOutcome, ScriptRunner
@@ -41,6 +42,8 @@ __all__ = [
     "Hooks",
     "Modify",
     "NoScripts",
+    "Notification",
+    "Progress",
     "QueueOptions",
     "Replace",
     "Retry",

@@ -17,7 +17,7 @@ message.part.updated   it adds a compaction part                 session.compact
 Ephemeral events are never stored; whoever was not subscribed has missed them:
 model.requested, model.failed, model.text_delta, model.reasoning_delta, tool.progress,
 agent.initialized, agent.ready, agent.executing, agent.paused, agent.error, agent.cleanup,
-system.started, system.stopping, and whatever an application publishes.
+system.stopping, and whatever an application publishes.
 """
 
 from __future__ import annotations
