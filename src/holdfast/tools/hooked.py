@@ -31,7 +31,7 @@ from holdfast.tools.result import Parked, ToolResult
 if TYPE_CHECKING:
     from holdfast.tools.manager import Call
 
-_MOST_RETRIES = 2
+_MOST_RETRIES = 1
 _HOOKED = "changed_by_hook"
 
 Execute: TypeAlias = Callable[["Call", CallRecord], Awaitable[ToolPart | Parked]]
@@ -144,7 +144,7 @@ class ToolHooks:
         return msgspec.structs.replace(call, part=changed)
 
     def _note_retry(self, part: ToolPart, verdict: object) -> None:
-        """Remember to repeat a call; only one that does no harm twice, and not forever."""
+        """Remember to repeat a call; only one that does no harm twice, and only once."""
         tool = self._registry.find(part.tool)
         is_harmless = tool is not None and tool.effect in ("read", "idempotent")
         if not isinstance(verdict, Retry) or not is_harmless:
