@@ -241,6 +241,8 @@ class Subscription:
         while not self.is_closed:
             if self._queue:
                 await self._handle(on_error)
+                # A handler that never waits, and feeds itself, must not starve everybody else.
+                await asyncio.sleep(0)
             elif not self.is_live:
                 await self._catch_up(journal, bus_cursor)
             else:
