@@ -273,26 +273,32 @@ def test_any_interleaving_of_writing_and_joining_hears_each_fact_once(data) -> N
     async def scenario() -> None:
         async with Journal(MemoryStore()) as journal:
             bus = EventBus(journal)
-            joined: list[tuple[int, Ear]] = []
-            number = 0
-            for _ in range(data.draw(st.integers(1, 12))):
-                if data.draw(st.booleans()):
-                    after = data.draw(st.integers(0, number))
-                    ear = Ear()
-                    size = data.draw(st.integers(1, 3))
-                    await bus.subscribe("spec.*", ear, after=after, options=QueueOptions(size=size))
-                    joined.append((after, ear))
-                else:
-                    batch = data.draw(st.integers(1, 3))
-                    facts = [Noted(number=number + i) for i in range(batch)]
-                    await journal.append(SYSTEM_SESSION, facts)
-                    number += batch
-                for _ in range(data.draw(st.integers(0, 5))):
-                    await asyncio.sleep(0)
-            await asyncio.wait_for(bus.settle(), 10)
-            for after, ear in joined:
-                assert ear.numbers == list(range(after, number))
-            await bus.close()
+            try:
+                await steps(journal, bus)
+            finally:
+                # Hypothesis may leave in the middle of an example.
+                await bus.close()
+
+    async def steps(journal: Journal, bus: EventBus) -> None:
+        joined: list[tuple[int, Ear]] = []
+        number = 0
+        for _ in range(data.draw(st.integers(1, 12))):
+            if data.draw(st.booleans()):
+                after = data.draw(st.integers(0, number))
+                ear = Ear()
+                options = QueueOptions(size=data.draw(st.integers(1, 3)))
+                await bus.subscribe("spec.*", ear, after=after, options=options)
+                joined.append((after, ear))
+            else:
+                batch = data.draw(st.integers(1, 3))
+                facts = [Noted(number=number + i) for i in range(batch)]
+                await journal.append(SYSTEM_SESSION, facts)
+                number += batch
+            for _ in range(data.draw(st.integers(0, 5))):
+                await asyncio.sleep(0)
+        await asyncio.wait_for(bus.settle(), 10)
+        for after, ear in joined:
+            assert ear.numbers == list(range(after, number))
 
     asyncio.run(scenario())
 
