@@ -23,6 +23,8 @@ One branch per reader::
         RateLimitError         one of our own rate rules is exhausted
           RateRuleTooSmall       one call alone needs more than a rule ever allows
         SessionBusy            another turn holds the session
+        HookRefused            a hook cancelled what was about to happen
+        EventRejected          a subscriber's queue is full and refuses more
       Failed                 the world said no
         LLMError               a model call failed; its children say how
           LLMConnectionError     no connection, or it broke
@@ -46,6 +48,7 @@ One branch per reader::
         FileError              a file of the workspace cannot be used; its children say why
           FileMissing            there is nothing at the path
           FileUnsuitable         a directory, a device, binary, too large: not what was asked for
+        HookFailed             a hook raised, took too long, or answered nonsense
         StorageError           the store cannot be used as it is
           StorageFull            no space left
           StorageReadOnly        the place cannot be written
@@ -300,6 +303,23 @@ class SessionBusy(Refused):
     next_step = "Wait for it, or send the turn with on_busy='queue'."
 
 
+class HookRefused(Refused):
+    """A hook cancelled what was about to happen; nothing has happened."""
+
+    code = "hook.refused"
+    message = "The hook {hook} refused {point}: {reason}"
+    next_step = "The hook's own reason says why; `hook.decided` in the journal names the hook."
+
+
+class EventRejected(Refused):
+    """A subscriber's queue is full and its policy is to refuse; the others got the event."""
+
+    code = "event.rejected"
+    is_retryable = True
+    message = "The event {event} was refused by {subscribers}: the queue is full."
+    next_step = "Publish more slowly, or give the subscription a larger queue or another policy."
+
+
 # --- the world said no ---------------------------------------------------------------
 
 
@@ -477,6 +497,14 @@ class FileUnsuitable(FileError):
 
     code = "file.unsuitable"
     message = "{path!r} is {found}; {wanted} is needed."
+
+
+class HookFailed(Failed):
+    """A hook raised, took too long, or answered something that its point does not take."""
+
+    code = "hook.failed"
+    message = "The hook {hook} failed at {point}: {detail}"
+    next_step = "Correct the hook; while it fails in a row it is left out for a while."
 
 
 class StorageError(Failed):

@@ -20,6 +20,7 @@ from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, WouldDeadlock
 
 if TYPE_CHECKING:
+    from holdfast.hooks import ExecutionContext, Hooks
     from holdfast.redaction import Redactor
     from holdfast.settings import Settings
 
@@ -203,6 +204,16 @@ class Client:
                 finally:
                     self._portal.close()
 
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks of this client; plain functions run in threads and may call this client."""
+        return self._client.hooks
+
+    @property
+    def context(self) -> ExecutionContext:
+        """What every run of this client inherits: data, and services by type."""
+        return self._client.context
+
     create_session = _forward(AsyncClient.create_session)
     get_session = _forward(AsyncClient.get_session)
     list_sessions = _forward(AsyncClient.list_sessions)
@@ -241,6 +252,20 @@ class Client:
     open_questions = _forward(AsyncClient.open_questions)
     decide_outcome = _forward(AsyncClient.decide_outcome)
     answer_question = _forward(AsyncClient.answer_question)
+
+    use_callbacks = _forward(AsyncClient.use_callbacks)
+    on_progress = _forward(AsyncClient.on_progress)
+    on_notification = _forward(AsyncClient.on_notification)
+    follow_sessions = _forward(AsyncClient.follow_sessions)
+    subscribe = _forward(AsyncClient.subscribe)
+    unsubscribe = _forward(AsyncClient.unsubscribe)
+    events = _forward_iterator(AsyncClient.events)
+    add_event_sink = _forward(AsyncClient.add_event_sink)
+    publish = _forward(AsyncClient.publish)
+    timeline = _forward(AsyncClient.timeline)
+    settle_events = _forward(AsyncClient.settle_events)
+    add_agent_resource = _forward(AsyncClient.add_agent_resource)
+    agent_state = _forward(AsyncClient.agent_state)
 
     list_events = _forward(AsyncClient.list_events)
     count_events = _forward(AsyncClient.count_events)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, run_messages, summarize
 from holdfast.agents.spending import Budgets, Charge, without_cost
+from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
@@ -57,6 +60,8 @@ class AgentRuntime:
             terms=terms or ApprovalTerms(),
             budgets=budgets or Budgets(),
         )
+        self.surroundings = Surroundings()
+        """Hooks, subscribers and context of the runs to come."""
 
     async def execute_agent(
         self,
@@ -93,9 +98,24 @@ class AgentRuntime:
 
         async def handler(turn: Turn) -> Outcome:
             return await AgentTurn(
-                services, agent, turn, tools, listener=listener, options=options or {}
+                self._around(services, agent, turn),
+                agent,
+                turn,
+                tools,
+                listener=listener,
+                options=options or {},
             ).execute()
 
         run = await services.turns.run(run.id, handler)
         messages = await run_messages(services.sessions, run)
         return summarize(agent, run, messages, services.clock.monotonic() - began)
+
+    def _around(self, services: Services, agent: Agent, turn: Turn) -> Services:
+        """Put the surroundings around what a turn works with."""
+        around = self.surroundings.of_run(turn.session_id, turn.run.id, agent.name)
+        return replace(
+            services,
+            surroundings=around,
+            model=around.around_model(services.model),
+            context=around.around_context(services.context, services.sessions),
+        )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from holdfast.agents.definition import Agent
 from holdfast.agents.output import OutputType
 from holdfast.agents.spending import Budgets, Charge, Spending, session_budget
+from holdfast.agents.surroundings import Surroundings
 from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
 from holdfast.context import ContextBuilder
@@ -73,6 +74,7 @@ class Services:
     budgets: Budgets
     charge: Charge
     clock: Clock
+    surroundings: Surroundings = field(default_factory=Surroundings)
 
 
 class AgentTurn:
@@ -137,6 +139,7 @@ class AgentTurn:
 
     async def _go_on(self, session: Session, spending: Spending | None) -> Outcome:
         manager, tools = self._tools(session, spending)
+        tools = await self._services.surroundings.discover(manager.tool_registry, tools)
         while True:
             await self._take_steering()
             last = self._messages[-1]
@@ -216,6 +219,7 @@ class AgentTurn:
             run_id=self._turn.run.id,
             agent_path=(self._agent.name,),
         )
+        context = self._services.surroundings.equip(context)
         manager = ToolExecutionManager(
             registry,
             recorder=turn,
@@ -230,6 +234,7 @@ class AgentTurn:
         )
         if turn.is_resumed:
             manager.remember(self._calls_before())
+        manager.hooks = self._services.surroundings.around_tools(registry)
         return manager, {tool.name: tool for tool in visible}
 
     def _calls_before(self) -> list[ToolPart]:

@@ -11,7 +11,10 @@ from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
 from holdfast.agents.spending import Budgets
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
+from holdfast.client.hooks import HookMethods
 from holdfast.client.models import ModelMethods
+from holdfast.hooks import Where
+from holdfast.ids import new_id
 from holdfast.messages import ToolPart
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
@@ -42,7 +45,7 @@ class _Job:
     budget: Budget | None
 
 
-class AgentMethods(ModelMethods):
+class AgentMethods(HookMethods, ModelMethods):
     """What the client can do with agents."""
 
     _agents: AgentRegistry | None = None
@@ -168,15 +171,25 @@ class AgentMethods(ModelMethods):
             terms=self.approval_terms(job.on_ask),
             budgets=self._budgets(job.budget),
         )
-        return await runtime.execute_agent(
-            agent,
-            session,
-            job.message,
-            self._tool_registry(),
-            options=job.options,
-            run_id=job.run_id,
-            listener=listener,
-        )
+        runtime.surroundings = self._surroundings()
+        run_id = job.run_id
+        if not run_id and (self.hooks or self._event_bus().subscriptions):
+            # Whoever listens wants to know which run it is about to be.
+            run_id = new_id("run")
+
+        async def execute(message: str) -> AgentResult:
+            return await runtime.execute_agent(
+                agent,
+                session,
+                message,
+                self._tool_registry(),
+                options=job.options,
+                run_id=run_id,
+                listener=listener,
+            )
+
+        where = Where(session_id=session.id, run_id=run_id, agent_path=agent.name)
+        return await self._agent_lives().run(agent, where, job.message, execute)
 
     def _budgets(self, run: Budget | None) -> Budgets:
         """What limits a run, with sums that all runs of this client share."""

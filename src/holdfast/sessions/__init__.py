@@ -5,6 +5,7 @@ Everything is a fact in the journal; the tables that answer questions follow fro
 
 from holdfast.sessions.layout import layout_files
 from holdfast.sessions.leases import Lease, LeaseKeeper
+from holdfast.sessions.lifecycle import SessionLifecycle
 from holdfast.sessions.manager import SessionFilter, SessionManager
 from holdfast.sessions.messages import compose
 from holdfast.sessions.model import (
@@ -50,6 +51,7 @@ __all__ = [
     "RunStatus",
     "Session",
     "SessionFilter",
+    "SessionLifecycle",
     "SessionManager",
     "SessionState",
     "Signal",

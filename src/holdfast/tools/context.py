@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import ParamSpec, TypeVar
 
 from holdfast import clock
+from holdfast.hooks import ExecutionContext
 from holdfast.sandbox import Workspace
 from holdfast.tools.services import (
     ArtifactStore,
@@ -56,6 +57,8 @@ class ToolContext:
     attendant: Attendant = field(default_factory=NobodyAttends)
     threads: ToolThreads = field(default_factory=ToolThreads)
     clock: clock.Clock = clock.SYSTEM
+    execution: ExecutionContext = field(default_factory=ExecutionContext)
+    """The application's own data and services, as they travel with the run."""
 
     def for_call(self, call_id: str, idempotency_key: str) -> ToolContext:
         """Return the context of one call, with a cancellation of its own."""

@@ -46,6 +46,7 @@ from holdfast.tools.events import (
     ToolStarted,
 )
 from holdfast.tools.gate import ApprovalRequest, Gate, default_action
+from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.output import shorten
 from holdfast.tools.registry import ToolRegistry
@@ -142,6 +143,7 @@ class ToolExecutionManager:
         self.exhausted: BudgetExceeded | None = None
         """The budget that a call did not fit into; the run should end."""
         self._desk = ConsentDesk(self.gate, approvals or NoApprovals(), self._append, clock)
+        self.hooks: ToolHooks | None = None
 
     async def execute_all(
         self, calls: Sequence[Call], *, records: Mapping[str, CallRecord] | None = None
@@ -180,18 +182,29 @@ class ToolExecutionManager:
         A failure is a result too: it goes back to the model with a hint, recorded as an error.
         """
         record = _that_began(record, call)
+        if self.hooks is not None:
+            return await self.hooks.around(call, record, self._execute, self._append)
+        return await self._execute(call, record)
+
+    async def _execute(self, call: Call, record: CallRecord) -> ToolPart | Parked:
         if record.started is not None:
             # What began is what goes on, also where a person had changed the arguments.
             call = call.with_input(record.started.intent.arguments)
         try:
             tool = self._find(call.part.tool)
             values = self._validate(tool, call.part)
+            if self.hooks is not None:
+                await self.hooks.validated(call)
             if record != NOTHING_KNOWN:
                 return await self._recover(call, tool, values, record)
             passed = await self._pass_gate(call, tool, values)
             if not isinstance(passed, Passage):
                 return passed
             call = passed.call
+            if self.hooks is not None and (given := self.hooks.substitute(call)) is not None:
+                return await self._finish(
+                    call, self._completed(call, tool, given, None), *passed.facts
+                )
             if tool.cacheable and (known := self._cache.get(self._cache_key(tool, call.part))):
                 return await self._finish(call, _with_result(call.part, known), *passed.facts)
             return await self._start(tool, passed)
@@ -453,6 +466,8 @@ class ToolExecutionManager:
         return await self._finish(call, failed, *facts)
 
     async def _finish(self, call: Call, part: ToolPart, *facts: Payload) -> ToolPart:
+        if self.hooks is not None:
+            part = await self.hooks.finished(part)
         await self._append(*facts, MessagePartUpdated(message_id=call.message_id, part=part))
         return part
 

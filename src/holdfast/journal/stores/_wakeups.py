@@ -37,10 +37,12 @@ class Wakeups:
             future: asyncio.Future[None] = loop.create_future()
             self._waiting.add(future)
             try:
-                await asyncio.wait_for(future, min(pause, left))
-                return True
-            except TimeoutError:
-                pause = min(pause * 1.5, _LONGEST_POLL_S)
+                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together
+                # with the wake-up, and the task that was cancelled goes on forever.
+                woken, _ = await asyncio.wait([future], timeout=min(pause, left))
             finally:
                 self._waiting.discard(future)
+            if woken:
+                return True
+            pause = min(pause * 1.5, _LONGEST_POLL_S)
         return True

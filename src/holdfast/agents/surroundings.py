@@ -1,0 +1,88 @@
+"""What stands around a run: hooks, subscribers, and the application's own context."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from holdfast.agents.hooked import HookedContextBuilder, HookedModel
+from holdfast.canonical import JsonObject
+from holdfast.context import ContextBuilder
+from holdfast.hooks import NOWHERE, Emitter, ExecutionContext, Hooks, Silence, Where
+from holdfast.hooks.points import ToolAfterDiscovery, ToolBeforeDiscovery
+from holdfast.providers.model import Model
+from holdfast.sessions import SessionManager
+from holdfast.tools import Tool, ToolContext, ToolRegistry
+from holdfast.tools.hooked import ToolHooks
+from holdfast.tools.services import ProgressUpdate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """Hooks, subscribers and context; without them a run pays next to nothing."""
+
+    hooks: Hooks = field(default_factory=Hooks)
+    bus: Emitter = field(default_factory=Silence)
+    execution: ExecutionContext = field(default_factory=ExecutionContext)
+    where: Where = NOWHERE
+
+    def of_run(self, session_id: str, run_id: str, agent: str) -> Surroundings:
+        """Return the surroundings of one run; its context sees the application's."""
+        conversation = self.execution.conversation_id or session_id
+        return replace(
+            self,
+            where=Where(session_id=session_id, run_id=run_id, agent_path=agent),
+            execution=self.execution.inherit(
+                session_id=session_id, run_id=run_id, conversation_id=conversation
+            ),
+        )
+
+    def around_model(self, model: Model) -> Model:
+        """Return a model that asks the hooks."""
+        return HookedModel(model, self.hooks, self.bus, self.where)
+
+    def around_context(self, builder: ContextBuilder, sessions: SessionManager) -> ContextBuilder:
+        """Return a context builder that asks the hooks."""
+        return HookedContextBuilder(builder, sessions, self.hooks, self.where)
+
+    def equip(self, context: ToolContext) -> ToolContext:
+        """Return a tool context with the run's execution context, whose progress is heard."""
+        loop = asyncio.get_running_loop()
+
+        def tell(update: ProgressUpdate) -> None:
+            if self.bus.wants("tool.progress"):
+                data: JsonObject = {
+                    "call_id": update.call_id,
+                    "text": update.text,
+                    "fraction": update.fraction,
+                }
+                # Tools report from any thread; the loop may have ended meanwhile.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._emit, "tool.progress", data)
+
+        return replace(context, execution=self.execution, progress=tell)
+
+    def around_tools(self, registry: ToolRegistry) -> ToolHooks | None:
+        """Return what asks the hooks about calls, or nothing where there are no hooks."""
+        return ToolHooks(self.hooks, registry, self.where) if self.hooks else None
+
+    async def discover(self, registry: ToolRegistry, visible: dict[str, Tool]) -> dict[str, Tool]:
+        """Return the tools that the model may see, without those that a hook hides."""
+        if not self.hooks.has(ToolBeforeDiscovery, ToolAfterDiscovery):
+            return visible
+        ids = {
+            "session_id": self.where.session_id,
+            "run_id": self.where.run_id,
+            "agent": self.where.agent_path,
+        }
+        known: Mapping[str, Tool] = registry.tools
+        fired = await self.hooks.fire(ToolBeforeDiscovery(tools=tuple(sorted(known)), **ids))
+        kept = set(fired.payload.tools)
+        shown = {name: tool for name, tool in visible.items() if name in kept}
+        await self.hooks.notify(ToolAfterDiscovery(tools=tuple(sorted(shown)), **ids))
+        return shown
+
+    def _emit(self, name: str, data: JsonObject) -> None:
+        self.bus.emit(name, data, where=self.where)

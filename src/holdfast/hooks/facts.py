@@ -1,0 +1,126 @@
+"""Points that are facts: hooks that hear of them shortly after they are stored.
+
+They follow from the journal's feed, so they also tell of what other processes do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.canonical import JsonObject
+from holdfast.hooks.bus import EventBus
+from holdfast.hooks.names import BusEvent
+from holdfast.hooks.points import (
+    HookPayload,
+    SessionEnd,
+    SessionRestore,
+    SessionStart,
+    SystemConfigurationChange,
+    SystemResourceLimit,
+    SystemSecurityViolation,
+)
+from holdfast.hooks.registry import Hooks
+from holdfast.hooks.subscription import Subscription
+
+FACT_POINTS: tuple[type[HookPayload], ...] = (
+    SessionStart,
+    SessionEnd,
+    SessionRestore,
+    SystemConfigurationChange,
+    SystemResourceLimit,
+    SystemSecurityViolation,
+)
+"""Points that need the feed."""
+
+_LIMITS = ("budget.exceeded", "rate.limited")
+
+
+async def follow_facts(bus: EventBus, hooks: Hooks) -> Subscription:
+    """Fire the points that are facts, from now on."""
+
+    async def tell(event: BusEvent) -> None:
+        make = _MAKERS.get(event.name)
+        told = make(event, event.data) if make is not None else None
+        if told is not None:
+            await hooks.notify(told)
+
+    # Every hook has a time limit of its own; several of them may need theirs in full.
+    return await bus.subscribe(tuple(_MAKERS), tell, name="hooks")
+
+
+def _ids(event: BusEvent) -> dict[str, str]:
+    return {
+        "session_id": event.session_id,
+        "run_id": event.run_id,
+        "agent": event.agent_path.rsplit("/", 1)[-1],
+    }
+
+
+def _started(event: BusEvent, data: JsonObject) -> HookPayload:
+    return SessionStart(**_ids(event), title=str(data.get("title", "")))
+
+
+def _archived(event: BusEvent, data: JsonObject) -> HookPayload:
+    return SessionEnd(**_ids(event), how="archived", reason=str(data.get("reason", "")))
+
+
+def _deleted(event: BusEvent, data: JsonObject) -> HookPayload:
+    where = {**_ids(event), "session_id": str(data.get("session_id", ""))}
+    return SessionEnd(**where, how="deleted", reason=str(data.get("reason", "")))
+
+
+def _state_changed(event: BusEvent, data: JsonObject) -> HookPayload:
+    how = str(data.get("state", ""))
+    return SessionEnd(**_ids(event), how=how, reason=str(data.get("reason", "")))
+
+
+def _restored(event: BusEvent, data: JsonObject) -> HookPayload:
+    return SessionRestore(**_ids(event), reason=str(data.get("reason", "")))
+
+
+def _registered(event: BusEvent, data: JsonObject) -> HookPayload:
+    name = str(data.get("agent", {}).get("name", ""))
+    return SystemConfigurationChange(what="agent", name=name, change="registered", agent=name)
+
+
+def _removed(event: BusEvent, data: JsonObject) -> HookPayload:
+    name = str(data.get("name", ""))
+    return SystemConfigurationChange(what="agent", name=name, change="removed", agent=name)
+
+
+def _failed(event: BusEvent, data: JsonObject) -> HookPayload | None:
+    error = data.get("error", {})
+    code = str(error.get("code", ""))
+    if not code.startswith(_LIMITS):
+        return None
+    return SystemResourceLimit(**_ids(event), limit=code, detail=str(error.get("message", "")))
+
+
+def _rate_limited(event: BusEvent, data: JsonObject) -> HookPayload:
+    detail = f"{data.get('provider', '')}:{data.get('model', '')} {data.get('rule', '')}".strip()
+    return SystemResourceLimit(**_ids(event), limit=event.name, detail=detail)
+
+
+def _denied(event: BusEvent, data: JsonObject) -> HookPayload:
+    return SystemSecurityViolation(
+        **_ids(event),
+        tool=str(data.get("tool", "")),
+        permission=str(data.get("permission", "")),
+        targets=tuple(str(target) for target in data.get("targets", ())),
+        because=str(data.get("because", "")),
+    )
+
+
+_MAKERS: dict[str, Callable[[BusEvent, Any], HookPayload | None]] = {
+    "session.created": _started,
+    "session.archived": _archived,
+    "session.deleted": _deleted,
+    "session.state_changed": _state_changed,
+    "session.restored": _restored,
+    "agent.registered": _registered,
+    "agent.removed": _removed,
+    "run.failed": _failed,
+    "provider.rate_limited": _rate_limited,
+    "permission.denied": _denied,
+}

@@ -1,0 +1,392 @@
+"""Every hook point: one frozen payload each, and what a hook may do there.
+
+A point is in this file only if it fires; `tests/behaviour/test_hooks_fire.py` makes each of
+them fire through the public API. `accepts` names the verdicts that an interceptor may return
+besides `continue`; where it is empty, hooks only observe. `changeable` names the fields that
+`Modify` may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal, TypeVar
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import NotFound
+from holdfast.hooks.verdicts import Modify, VerdictName
+from holdfast.messages import Message
+
+
+class HookPayload(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hook is told: where it happens, and what."""
+
+    point: ClassVar[str] = ""
+    accepts: ClassVar[frozenset[VerdictName]] = frozenset()
+    changeable: ClassVar[frozenset[str]] = frozenset()
+
+    session_id: str = ""
+    run_id: str = ""
+    agent: str = ""
+
+    def modify(self, **changes: object) -> Modify:
+        """Return the verdict: go on with these fields changed."""
+        return Modify(msgspec.structs.replace(self, **changes))
+
+
+H = TypeVar("H", bound=HookPayload)
+_POINTS: dict[str, type[HookPayload]] = {}
+
+
+def _point(
+    name: str, *accepts: VerdictName, changeable: Sequence[str] = ()
+) -> Callable[[type[H]], type[H]]:
+    def declare(cls: type[H]) -> type[H]:
+        cls.point, cls.accepts, cls.changeable = name, frozenset(accepts), frozenset(changeable)
+        _POINTS[name] = cls
+        return cls
+
+    return declare
+
+
+def all_points() -> dict[str, type[HookPayload]]:
+    """Every declared point by its name."""
+    return dict(_POINTS)
+
+
+def points_matching(pattern: str) -> tuple[type[HookPayload], ...]:
+    """Return the points that an exact name, `*` or `prefix*` means.
+
+    Raises:
+        NotFound: there is no such point.
+    """
+    if pattern.endswith("*"):
+        found = [cls for name, cls in _POINTS.items() if name.startswith(pattern[:-1])]
+    else:
+        found = [_POINTS[pattern]] if pattern in _POINTS else []
+    if not found:
+        raise NotFound(kind="hook point", value=pattern)
+    return tuple(found)
+
+
+# --- agents --------------------------------------------------------------------------
+
+
+@_point("agent.before_init", "cancel")
+class AgentBeforeInit(HookPayload, frozen=True, kw_only=True):
+    """An agent is about to be used by this process for the first time."""
+
+
+@_point("agent.after_init")
+class AgentAfterInit(HookPayload, frozen=True, kw_only=True):
+    """The agent is ready; its resources are there."""
+
+    resources: tuple[str, ...] = ()
+
+
+@_point("agent.before_execution", "modify", "cancel", changeable=("message",))
+class AgentBeforeExecution(HookPayload, frozen=True, kw_only=True):
+    """A run is about to be submitted with this message."""
+
+    message: str
+
+
+@_point("agent.after_execution", "modify", changeable=("response",))
+class AgentAfterExecution(HookPayload, frozen=True, kw_only=True):
+    """A run rests. A changed response goes to the caller; the journal keeps the model's."""
+
+    response: str
+    status: str
+    tools_used: tuple[str, ...] = ()
+    cost_usd: float = 0.0
+    duration: float = 0.0
+
+
+@_point("agent.error")
+class AgentError(HookPayload, frozen=True, kw_only=True):
+    """A run failed, or could not begin; `error` is an error's `to_dict`."""
+
+    error: JsonObject
+
+
+@_point("agent.state_changed")
+class AgentStateChanged(HookPayload, frozen=True, kw_only=True):
+    """The agent went from one state of its lifecycle to another."""
+
+    old: str
+    new: str
+
+
+@_point("agent.resource_acquired")
+class AgentResourceAcquired(HookPayload, frozen=True, kw_only=True):
+    """A resource of the agent was opened."""
+
+    resource: str
+
+
+@_point("agent.resource_released")
+class AgentResourceReleased(HookPayload, frozen=True, kw_only=True):
+    """A resource of the agent was given back; `error` says if that failed."""
+
+    resource: str
+    error: str = ""
+
+
+@_point("agent.before_shutdown")
+class AgentBeforeShutdown(HookPayload, frozen=True, kw_only=True):
+    """The agent is about to give its resources back."""
+
+
+@_point("agent.after_shutdown")
+class AgentAfterShutdown(HookPayload, frozen=True, kw_only=True):
+    """The agent has given its resources back and cannot be used any more."""
+
+
+# --- models --------------------------------------------------------------------------
+
+_REQUEST = ("system", "messages", "temperature", "top_p")
+
+
+@_point("model.before_request", "modify", "cancel", "replace", changeable=_REQUEST)
+class ModelBeforeRequest(HookPayload, frozen=True, kw_only=True):
+    """A model is about to be asked. `replace` takes a text, or a whole `Message`."""
+
+    provider: str
+    model: str
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[str, ...] = ()
+    temperature: float | None = None
+    top_p: float | None = None
+
+
+@_point("model.after_response", "modify", "cancel", "retry", changeable=("message",))
+class ModelAfterResponse(HookPayload, frozen=True, kw_only=True):
+    """A model has answered; the answer is not kept yet."""
+
+    provider: str
+    model: str
+    message: Message
+
+
+@_point("model.error", "replace", "retry")
+class ModelError(HookPayload, frozen=True, kw_only=True):
+    """A model call failed for good; `error` is an error's `to_dict`."""
+
+    provider: str
+    model: str
+    error: JsonObject
+
+
+# --- tools ---------------------------------------------------------------------------
+
+
+@_point("tool.before_discovery", "modify", changeable=("tools",))
+class ToolBeforeDiscovery(HookPayload, frozen=True, kw_only=True):
+    """All tools that there are. Names that `Modify` leaves out are not shown to the model."""
+
+    tools: tuple[str, ...]
+
+
+@_point("tool.after_discovery")
+class ToolAfterDiscovery(HookPayload, frozen=True, kw_only=True):
+    """The tools that the model may see."""
+
+    tools: tuple[str, ...]
+
+
+@_point("tool.validation", "cancel")
+class ToolValidation(HookPayload, frozen=True, kw_only=True):
+    """The arguments of a call fit the tool's schema; the gate decides next."""
+
+    tool: str
+    call_id: str
+    arguments: JsonObject
+
+
+@_point("tool.before_execution", "modify", "cancel", "replace", changeable=("arguments",))
+class ToolBeforeExecution(HookPayload, frozen=True, kw_only=True):
+    """A model asks for a call.
+
+    Whatever a hook says, the arguments are validated and the gate decides afterwards: a
+    changed call is judged as changed, a replaced one must be allowed too. `replace` takes
+    the text of the result.
+    """
+
+    tool: str
+    call_id: str
+    arguments: JsonObject
+
+
+@_point("tool.after_execution", "modify", "retry", changeable=("output",))
+class ToolAfterExecution(HookPayload, frozen=True, kw_only=True):
+    """A call has a result that is not kept yet; `retry` counts for harmless tools only."""
+
+    tool: str
+    call_id: str
+    arguments: JsonObject
+    output: str
+    metadata: JsonObject = msgspec.field(default_factory=dict)
+
+
+@_point("tool.error", "modify", "replace", "retry", changeable=("error",))
+class ToolError(HookPayload, frozen=True, kw_only=True):
+    """A call failed or was refused; `error` is what the model will be told."""
+
+    tool: str
+    call_id: str
+    arguments: JsonObject
+    error: str
+
+
+# --- context -------------------------------------------------------------------------
+
+
+@_point("context.before_build", "modify", changeable=("messages",))
+class ContextBeforeBuild(HookPayload, frozen=True, kw_only=True):
+    """The context of a model call is about to be built from this conversation."""
+
+    messages: tuple[Message, ...]
+
+
+@_point("context.after_build", "modify", changeable=("system_prompt", "messages"))
+class ContextAfterBuild(HookPayload, frozen=True, kw_only=True):
+    """What the model is going to see."""
+
+    system_prompt: str
+    messages: tuple[Message, ...]
+    tools: tuple[str, ...]
+
+
+# --- sessions: facts, seen by hooks shortly after they are stored ----------------------
+
+
+@_point("session.start")
+class SessionStart(HookPayload, frozen=True, kw_only=True):
+    """A session was created."""
+
+    title: str = ""
+
+
+@_point("session.end")
+class SessionEnd(HookPayload, frozen=True, kw_only=True):
+    """A session was archived, deleted, or brought to a state in which it takes no turns."""
+
+    how: str
+    reason: str = ""
+
+
+@_point("session.restore")
+class SessionRestore(HookPayload, frozen=True, kw_only=True):
+    """A session is active again."""
+
+    reason: str = ""
+
+
+# --- events --------------------------------------------------------------------------
+
+
+@_point("event.before_emit", "modify", "cancel", changeable=("data",))
+class EventBeforeEmit(HookPayload, frozen=True, kw_only=True):
+    """An application is about to publish an event. Facts have happened and are not asked."""
+
+    event: str
+    data: JsonObject
+
+
+@_point("event.after_emit")
+class EventAfterEmit(HookPayload, frozen=True, kw_only=True):
+    """An application's event is in the queues of its subscribers."""
+
+    event: str
+    data: JsonObject
+    subscribers: int
+
+
+@_point("event.handler_error")
+class EventHandlerError(HookPayload, frozen=True, kw_only=True):
+    """A subscriber's handler raised or took too long."""
+
+    event: str
+    subscriber: str
+    error: str
+
+
+# --- the system ----------------------------------------------------------------------
+
+
+@_point("system.startup")
+class SystemStartup(HookPayload, frozen=True, kw_only=True):
+    """A client opened its journal."""
+
+
+@_point("system.shutdown")
+class SystemShutdown(HookPayload, frozen=True, kw_only=True):
+    """A client is about to close."""
+
+
+@_point("system.configuration_change")
+class SystemConfigurationChange(HookPayload, frozen=True, kw_only=True):
+    """An agent was registered or removed."""
+
+    what: Literal["agent"]
+    name: str
+    change: Literal["registered", "removed"]
+
+
+@_point("system.resource_limit")
+class SystemResourceLimit(HookPayload, frozen=True, kw_only=True):
+    """A budget or a rate is used up; `limit` is an error code or an event's name."""
+
+    limit: str
+    detail: str
+
+
+@_point("system.security_violation")
+class SystemSecurityViolation(HookPayload, frozen=True, kw_only=True):
+    """A call was refused by a rule or a person."""
+
+    tool: str
+    permission: str
+    targets: tuple[str, ...]
+    because: str
+
+
+__all__ = [
+    "AgentAfterExecution",
+    "AgentAfterInit",
+    "AgentAfterShutdown",
+    "AgentBeforeExecution",
+    "AgentBeforeInit",
+    "AgentBeforeShutdown",
+    "AgentError",
+    "AgentResourceAcquired",
+    "AgentResourceReleased",
+    "AgentStateChanged",
+    "ContextAfterBuild",
+    "ContextBeforeBuild",
+    "EventAfterEmit",
+    "EventBeforeEmit",
+    "EventHandlerError",
+    "HookPayload",
+    "ModelAfterResponse",
+    "ModelBeforeRequest",
+    "ModelError",
+    "SessionEnd",
+    "SessionRestore",
+    "SessionStart",
+    "SystemConfigurationChange",
+    "SystemResourceLimit",
+    "SystemSecurityViolation",
+    "SystemShutdown",
+    "SystemStartup",
+    "ToolAfterDiscovery",
+    "ToolAfterExecution",
+    "ToolBeforeDiscovery",
+    "ToolBeforeExecution",
+    "ToolError",
+    "ToolValidation",
+    "all_points",
+    "points_matching",
+]

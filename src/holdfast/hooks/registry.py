@@ -1,0 +1,457 @@
+"""Hooks: who wants to be asked or told at which point, and how they are called.
+
+A hook gets a copy of the payload: nothing that it does to the copy is seen by anybody. Only
+what an interceptor returns counts, after it was checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
+
+import msgspec
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import HoldfastError, HookFailed, HookRefused, UsageError
+from holdfast.hooks.breaker import HookBreaker, HookLimits
+from holdfast.hooks.calling import call_limited
+from holdfast.hooks.events import HookBroke, HookDecided
+from holdfast.hooks.points import HookPayload, points_matching
+from holdfast.hooks.scripts import NoScripts, ScriptHook, ScriptRunner
+from holdfast.hooks.verdicts import (
+    CONTINUE,
+    Cancel,
+    Continue,
+    Modify,
+    Replace,
+    Retry,
+    Verdict,
+    name_of,
+)
+from holdfast.journal import Payload
+
+H = TypeVar("H", bound=HookPayload)
+F = TypeVar("F", bound=Callable[..., Any])
+ENTRY_POINTS = "holdfast.hooks"
+_encode = msgspec.json.Encoder().encode
+_LIMITS = HookLimits()
+
+Point: TypeAlias = str | type[HookPayload]
+"""The name of a point, `*`, `prefix*`, or a payload class."""
+
+
+class HookRecorder(Protocol):
+    """Where decisions and failures of hooks are kept."""
+
+    async def __call__(self, where: HookPayload, fact: Payload) -> None:
+        """Keep a fact with the session and run that the payload names."""
+        ...
+
+
+async def record_nothing(where: HookPayload, fact: Payload) -> None:
+    """Keep nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Hook:
+    """One registered hook; hand it to `Hooks.off` to take it out again."""
+
+    name: str
+    function: Callable[..., Any]
+    points: tuple[type[HookPayload], ...]
+    breaker: HookBreaker
+    limits: HookLimits
+    priority: int = 0
+    agent: str = ""
+    is_observer: bool = False
+    is_guard: bool = False
+
+    def applies(self, payload: HookPayload) -> bool:
+        """Say whether the hook wants to hear of this."""
+        return not self.agent or self.agent.casefold() == payload.agent.casefold()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fired(Generic[H]):
+    """What came out of a point: the payload to go on with, and the verdict."""
+
+    payload: H
+    verdict: Continue | Cancel | Replace | Retry = CONTINUE
+    hook: str = ""
+
+    def raise_if_cancelled(self) -> None:
+        """Raise HookRefused if a hook said to stop."""
+        if isinstance(self.verdict, Cancel):
+            point, reason = self.payload.point, self.verdict.reason
+            raise HookRefused(hook=self.hook, point=point, reason=reason)
+
+
+@dataclass(kw_only=True)
+class _Slot:
+    interceptors: list[Hook] = field(default_factory=list)
+    observers: list[Hook] = field(default_factory=list)
+
+
+class Hooks:
+    """The hooks of one client. A point without hooks costs one look into a dictionary.
+
+    Interceptors are asked in order of priority, highest first, then in order of arrival.
+    `Modify` hands the changed payload to the next; `Cancel`, `Replace` and `Retry` end the
+    round. Observers are told last, with the payload as it then is.
+
+    A hook that raises, takes too long or answers nonsense is treated as if it had said
+    `Continue` (a guard: `Cancel`), its failure is kept, and after several in a row it is left
+    out for a while. No failure of a hook breaks a run, except that of a guard.
+    """
+
+    def __init__(
+        self,
+        *,
+        recorder: HookRecorder = record_nothing,
+        clock: Clock = SYSTEM,
+        scripts: ScriptRunner | None = None,
+    ) -> None:
+        """Start without hooks; scripts are refused unless a runner is given."""
+        self.recorder = recorder
+        self.scripts: ScriptRunner = scripts or NoScripts()
+        self.failures = 0
+        """How many calls of hooks failed."""
+        self._clock = clock
+        self._slots: dict[str, _Slot] = {}
+
+    # --- registration -----------------------------------------------------------------
+
+    @overload
+    def on(
+        self,
+        point: Point,
+        function: F,
+        *,
+        priority: int = 0,
+        name: str = "",
+        agent: str = "",
+        is_guard: bool = False,
+        limits: HookLimits = _LIMITS,
+    ) -> Hook: ...
+
+    @overload
+    def on(
+        self,
+        point: Point,
+        *,
+        priority: int = 0,
+        name: str = "",
+        agent: str = "",
+        is_guard: bool = False,
+        limits: HookLimits = _LIMITS,
+    ) -> Callable[[F], F]: ...
+
+    def on(
+        self,
+        point: Point,
+        function: F | None = None,
+        *,
+        priority: int = 0,
+        name: str = "",
+        agent: str = "",
+        is_guard: bool = False,
+        limits: HookLimits = _LIMITS,
+    ) -> Hook | Callable[[F], F]:
+        """Add an interceptor, or decorate one; with an `agent`, for its runs only.
+
+        A guard refuses when it fails, also while it is left out: use it for what must hold.
+
+        Raises:
+            NotFound: there is no such point.
+            UsageError: a guard at a point that takes no `Cancel`.
+        """
+        if function is None:
+            return functools.partial(
+                self._decorate,
+                point,
+                priority=priority,
+                name=name,
+                agent=agent,
+                is_guard=is_guard,
+                limits=limits,
+            )
+        return self._add(
+            point,
+            function,
+            priority=priority,
+            name=name,
+            agent=agent,
+            is_guard=is_guard,
+            limits=limits,
+        )
+
+    @overload
+    def observe(
+        self,
+        point: Point,
+        function: F,
+        *,
+        name: str = "",
+        agent: str = "",
+        limits: HookLimits = ...,
+    ) -> Hook: ...
+
+    @overload
+    def observe(
+        self, point: Point, *, name: str = "", agent: str = "", limits: HookLimits = ...
+    ) -> Callable[[F], F]: ...
+
+    def observe(
+        self,
+        point: Point,
+        function: F | None = None,
+        *,
+        name: str = "",
+        agent: str = "",
+        limits: HookLimits = _LIMITS,
+    ) -> Hook | Callable[[F], F]:
+        """Add an observer, or decorate one; what it returns is ignored."""
+        if function is None:
+            return functools.partial(
+                self._decorate, point, name=name, agent=agent, limits=limits, is_observer=True
+            )
+        return self._add(point, function, name=name, agent=agent, limits=limits, is_observer=True)
+
+    def on_script(
+        self,
+        point: Point,
+        argv: Sequence[str],
+        *,
+        priority: int = 0,
+        agent: str = "",
+        is_guard: bool = False,
+        limits: HookLimits = _LIMITS,
+    ) -> Hook:
+        """Add a command that gets the payload as JSON on stdin and answers with JSON.
+
+        Raises:
+            UsageError: nobody can run scripts here, or the command is empty.
+        """
+        if isinstance(self.scripts, NoScripts):
+            raise UsageError(detail="Script hooks need a runner; none was given to these hooks.")
+        script = ScriptHook(argv, self.scripts, timeout_s=limits.timeout_s)
+        return self.on(
+            point,
+            script,
+            priority=priority,
+            name=script.name,
+            agent=agent,
+            is_guard=is_guard,
+            limits=limits,
+        )
+
+    def load_entry_points(self, names: Collection[str] | None = None) -> tuple[str, ...]:
+        """Let installed packages add their hooks; returns the names of those that did.
+
+        Each entry point of the group `holdfast.hooks` is a function that takes this object.
+        Nothing is loaded unless this is called.
+
+        Raises:
+            HookFailed: an entry point cannot be loaded, or raised.
+        """
+        loaded = []
+        for point in entry_points(group=ENTRY_POINTS):
+            if names is None or point.name in names:
+                try:
+                    point.load()(self)
+                except Exception as error:
+                    detail = f"{type(error).__name__}: {error}"
+                    raise HookFailed(hook=point.name, point=ENTRY_POINTS, detail=detail) from error
+                loaded.append(point.name)
+        return tuple(loaded)
+
+    def off(self, hook: Hook) -> None:
+        """Take a hook out; safe to repeat, also from inside the hook."""
+        for cls in hook.points:
+            slot = self._slots.get(cls.point)
+            if slot is not None:
+                slot.interceptors = [known for known in slot.interceptors if known is not hook]
+                slot.observers = [known for known in slot.observers if known is not hook]
+                if not slot.interceptors and not slot.observers:
+                    del self._slots[cls.point]
+
+    def has(self, *points: type[HookPayload]) -> bool:
+        """Say whether anybody waits at one of these points."""
+        slots = self._slots
+        return bool(slots) and any(cls.point in slots for cls in points)
+
+    def __bool__(self) -> bool:
+        """Whether there is any hook at all."""
+        return bool(self._slots)
+
+    # --- firing -----------------------------------------------------------------------
+
+    async def fire(self, payload: H) -> Fired[H]:
+        """Ask the interceptors, tell the observers, and return what came out."""
+        slot = self._slots.get(payload.point)
+        if slot is None:
+            return Fired(payload=payload)
+        fired = Fired(payload=payload)
+        for hook in slot.interceptors:
+            if hook.applies(fired.payload):
+                verdict = await self._ask(hook, fired.payload)
+                if isinstance(verdict, Modify):
+                    fired = Fired(payload=verdict.payload)
+                elif not isinstance(verdict, Continue):
+                    fired = Fired(payload=fired.payload, verdict=verdict, hook=hook.name)
+                    break
+        await self._tell(slot.observers, fired.payload)
+        return fired
+
+    async def notify(self, payload: HookPayload) -> None:
+        """Tell everybody at a point where nothing can be changed."""
+        slot = self._slots.get(payload.point)
+        if slot is not None:
+            await self._tell((*slot.interceptors, *slot.observers), payload)
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _decorate(self, point: Point, function: F, /, **options: Any) -> F:  # noqa: ANN401
+        self._add(point, function, **options)
+        return function
+
+    def _add(
+        self,
+        point: Point,
+        function: Callable[..., Any],
+        *,
+        name: str = "",
+        limits: HookLimits = _LIMITS,
+        is_guard: bool = False,
+        **options: Any,  # noqa: ANN401 - fields of Hook
+    ) -> Hook:
+        points = points_matching(point) if isinstance(point, str) else (point,)
+        if is_guard and any("cancel" not in cls.accepts for cls in points):
+            raise UsageError(detail=f"{points[0].point} takes no Cancel, so a guard cannot guard.")
+        hook = Hook(
+            name=name or getattr(function, "__qualname__", type(function).__name__),
+            function=function,
+            points=points,
+            breaker=HookBreaker(limits, self._clock),
+            limits=limits,
+            is_guard=is_guard,
+            **options,
+        )
+        for cls in points:
+            slot = self._slots.setdefault(cls.point, _Slot())
+            # New lists, so that a hook may add hooks while a round is under way.
+            if hook.is_observer:
+                slot.observers = [*slot.observers, hook]
+            else:
+                ordered = [*slot.interceptors, hook]
+                slot.interceptors = sorted(ordered, key=lambda known: -known.priority)
+        return hook
+
+    async def _tell(self, hooks: Sequence[Hook], payload: HookPayload) -> None:
+        for hook in hooks:
+            if hook.applies(payload) and hook.breaker.enter():
+                try:
+                    await self._call(hook, payload)
+                    hook.breaker.succeeded()
+                except HookFailed as error:
+                    await self._note_failure(hook, payload, error)
+
+    async def _ask(self, hook: Hook, payload: H) -> Verdict:
+        """Return one interceptor's checked verdict, which is then in the journal."""
+        if not hook.breaker.enter():
+            return await self._when_failing(hook, payload, "it failed too often in a row")
+        try:
+            verdict, changed = self._checked(hook, payload, await self._call(hook, payload))
+        except HookFailed as error:
+            await self._note_failure(hook, payload, error)
+            return await self._when_failing(hook, payload, str(error.context["detail"]))
+        hook.breaker.succeeded()
+        if not isinstance(verdict, Continue):
+            await self._note_decision(hook, payload, verdict, changed)
+        return verdict
+
+    async def _call(self, hook: Hook, payload: HookPayload) -> object:
+        try:
+            copy = msgspec.json.decode(_encode(payload), type=type(payload))
+            return await call_limited(hook.function, copy, timeout_s=hook.limits.timeout_s)
+        except asyncio.CancelledError:
+            hook.breaker.abandoned()
+            raise
+        except TimeoutError as error:
+            detail = f"it took longer than {hook.limits.timeout_s} s"
+            raise HookFailed(hook=hook.name, point=payload.point, detail=detail) from error
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}"
+            raise HookFailed(hook=hook.name, point=payload.point, detail=detail) from error
+
+    def _checked(self, hook: Hook, payload: H, answer: object) -> tuple[Verdict, tuple[str, ...]]:
+        """Return an answer as a verdict that its point takes, and the names of changed fields."""
+        fail = functools.partial(HookFailed, hook=hook.name, point=payload.point)
+        if answer is None:
+            return CONTINUE, ()
+        if not isinstance(answer, Continue | Modify | Cancel | Replace | Retry):
+            raise fail(detail=f"it returned {type(answer).__name__}, which is no verdict")
+        name = name_of(answer)
+        if name != "continue" and name not in payload.accepts:
+            raise fail(detail=f"this point takes no {name}")
+        if not isinstance(answer, Modify):
+            return answer, ()
+        if type(answer.payload) is not type(payload):
+            raise fail(detail=f"it put a {type(answer.payload).__name__} in place of the payload")
+        try:
+            new = msgspec.json.decode(_encode(answer.payload), type=type(payload))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise fail(detail=f"its payload is not valid: {error}") from error
+        changed = tuple(
+            field
+            for field in payload.__struct_fields__
+            if getattr(new, field) != getattr(payload, field)
+        )
+        fixed = [name for name in changed if name not in payload.changeable]
+        if fixed:
+            raise fail(detail=f"it changed {', '.join(fixed)}, which cannot be changed here")
+        return (Modify(new), changed) if changed else (CONTINUE, ())
+
+    async def _when_failing(self, hook: Hook, payload: HookPayload, detail: str) -> Verdict:
+        if not hook.is_guard:
+            return CONTINUE
+        verdict = Cancel(f"the guard {hook.name} cannot say yes: {detail}")
+        await self._note_decision(hook, payload, verdict, ())
+        return verdict
+
+    async def _note_decision(
+        self, hook: Hook, payload: HookPayload, verdict: Verdict, changed: tuple[str, ...]
+    ) -> None:
+        decided = HookDecided(
+            hook=hook.name,
+            point=payload.point,
+            verdict=name_of(verdict),
+            reason=str(getattr(verdict, "reason", "")),
+            changed=changed,
+        )
+        await self.recorder(payload, decided)
+
+    async def _note_failure(self, hook: Hook, payload: HookPayload, error: HookFailed) -> None:
+        self.failures += 1
+        is_cut_off = hook.breaker.failed()
+        broke = HookBroke(
+            hook=hook.name,
+            point=payload.point,
+            error=str(error.context["detail"])[:1000],
+            is_cut_off=is_cut_off,
+            open_s=hook.limits.open_s if is_cut_off else 0.0,
+        )
+        try:
+            await self.recorder(payload, broke)
+        except HoldfastError:
+            # The failure is counted; that it cannot be kept must not break the run as well.
+            self.failures += 1
+
+
+def text_of(value: object) -> str:
+    """Return a value that a hook put in place of a result as the text that a model reads."""
+    return value if isinstance(value, str) else _encode(value).decode()
