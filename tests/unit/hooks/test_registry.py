@@ -153,7 +153,7 @@ async def test_cancelled_point_raises_when_asked_to(hooks: Hooks) -> None:
         Modify(call(x=1).modify(arguments="no object").payload),
         Modify(call(x=1).modify(arguments={"x": object()}).payload),
     ],
-    ids=str,
+    ids=("text", "retry", "nothing", "other-point", "tool", "session", "no-object", "no-json"),
 )
 async def test_answer_that_the_point_does_not_take_is_a_failure_and_changes_nothing(
     hooks: Hooks, record: Record, answer
