@@ -31,6 +31,7 @@ from holdfast.providers.model import Restarted
 from holdfast.sessions import PermissionRule, Session, SessionLifecycle
 from holdfast.testing import ScriptedModel, tool_call
 from holdfast.tools import ToolContext
+from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
 
 @tool(effect="read")
@@ -116,6 +117,40 @@ async def test_replaced_call_gives_its_result_without_running(client: AsyncClien
     client.hooks.on("tool.before_execution", lambda call: Replace({"size": 3}))
     part = await result_of(client, tool_call("touch", path="x"))
     assert (part.state, part.output, touched) == ("completed", '{"size":3}', [])
+
+
+class Person:
+    """Answers, and keeps what was asked."""
+
+    def __init__(self, verdict: str) -> None:
+        self.verdict = verdict
+        self.asked: list[object] = []
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer:
+        self.asked.append(request.arguments)
+        return ApprovalAnswer(verdict=self.verdict, by="somebody")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("verdict", "ran"), [("allow", ["trash/x"]), ("deny", [])])
+async def test_person_consents_to_the_call_as_hooks_changed_it(
+    client: AsyncClient, verdict: str, ran: list[str]
+) -> None:
+    client.approver = person = Person(verdict)
+    client.hooks.on(
+        "tool.before_execution",
+        lambda call: call.modify(arguments={"path": "trash/" + call.arguments["path"]}),
+    )
+    rules = [PermissionRule(permission="touch", action="ask")]
+    await result_of(client, tool_call("touch", path="x"), permission=rules)
+    assert (person.asked, touched) == ([{"path": "trash/x"}], ran)
+
+
+async def test_replaced_call_needs_consent_too(client: AsyncClient) -> None:
+    client.approver = Person("deny")
+    client.hooks.on("tool.before_execution", lambda call: Replace("fine"))
+    rules = [PermissionRule(permission="touch", action="ask")]
+    part = await result_of(client, tool_call("touch", path="x"), permission=rules)
+    assert part.state == "error"
 
 
 async def test_cancelled_call_tells_the_model_why(client: AsyncClient) -> None:
