@@ -267,6 +267,8 @@ class Client:
     add_agent_resource = _forward(AsyncClient.add_agent_resource)
     agent_state = _forward(AsyncClient.agent_state)
 
+    reload_policies = _forward(AsyncClient.reload_policies)
+
     list_events = _forward(AsyncClient.list_events)
     count_events = _forward(AsyncClient.count_events)
     watch = _forward_iterator(AsyncClient.watch)

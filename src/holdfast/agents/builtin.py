@@ -61,6 +61,7 @@ def builtin_agents() -> dict[str, Agent]:
             "explore",
             description="Searches and reads, changes nothing.",
             mode="subagent",
+            sandbox="read-only",
             permission=(
                 {"permission": "*", "action": "deny"},
                 *({"permission": tool, "action": "allow"} for tool in _EXPLORING),

@@ -16,6 +16,8 @@ from holdfast.tools import Tool
 from holdfast.tools.gate import Approver
 
 Mode: TypeAlias = Literal["primary", "subagent", "all"]
+Sandbox: TypeAlias = Literal["read-only", "workspace-write"]
+"""What an agent's commands may do: look at the workspace, or change it too."""
 Rule: TypeAlias = PermissionRule | Mapping[str, str]
 
 
@@ -36,6 +38,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     options: JsonObject = msgspec.field(default_factory=dict)
     allowed_tools: tuple[str, ...] = ()
     denied_tools: tuple[str, ...] = ()
+    sandbox: Sandbox = "workspace-write"
     budget: Budget = NO_BUDGET
 
 
@@ -67,6 +70,7 @@ class Agent:
         options: JsonObject | None = None,
         allowed_tools: Sequence[str] = (),
         denied_tools: Sequence[str] = (),
+        sandbox: Sandbox = "workspace-write",
         tools: Sequence[Tool] = (),
         budget: Budget | None = None,
         output: Any = None,  # noqa: ANN401 - any type
@@ -91,6 +95,7 @@ class Agent:
         self.options = dict(options or {})
         self.allowed_tools = tuple(allowed_tools)
         self.denied_tools = tuple(denied_tools)
+        self.sandbox = sandbox
         self.tools = tuple(tools)
         self.budget = budget or NO_BUDGET
         self.output = output
@@ -130,6 +135,8 @@ class Agent:
             faults.append("needs a name of at most 64 characters")
         if self.mode not in get_args(Mode):
             faults.append(f"has the mode {self.mode!r}; it is one of {', '.join(get_args(Mode))}")
+        if self.sandbox not in get_args(Sandbox):
+            faults.append(f"has the sandbox {self.sandbox!r}; it is one of {get_args(Sandbox)}")
         if self.steps < 1:
             faults.append("needs at least one step")
         given: tuple[object, ...] = self.tools

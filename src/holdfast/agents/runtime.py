@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.agents.confinement import Confinement
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, run_messages, summarize
 from holdfast.agents.spending import Budgets, Charge, without_cost
@@ -38,6 +39,7 @@ class AgentRuntime:
         terms: ApprovalTerms | None = None,
         budgets: Budgets | None = None,
         charge: Charge = without_cost,
+        confinement: Confinement | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         """Run agents of these sessions with this model; nobody approves unless given.
@@ -48,6 +50,9 @@ class AgentRuntime:
         `budgets` limit what runs may spend, besides what session and agent say.
 
         `charge` writes into each answer what it cost.
+
+        `confinement` holds policies, network rules and sandbox; without it the network is
+        closed and commands run in the sandbox.
         """
         self._services = Services(
             sessions=sessions,
@@ -59,6 +64,7 @@ class AgentRuntime:
             clock=clock,
             terms=terms or ApprovalTerms(),
             budgets=budgets or Budgets(),
+            confinement=confinement or Confinement(),
         )
         self.surroundings = Surroundings()
         """Hooks, subscribers and context of the runs to come."""

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.agents.confinement import Confinement
 from holdfast.agents.definition import Agent
 from holdfast.agents.output import OutputType
 from holdfast.agents.spending import Budgets, Charge, Spending, session_budget
@@ -45,8 +46,8 @@ from holdfast.sessions import (
     compose,
 )
 from holdfast.sessions.events import MessagePartUpdated
-from holdfast.tools import Tool, ToolContext, ToolRegistry, Workspace
-from holdfast.tools.gate import Approver, Gate, ToolPermissionFilter
+from holdfast.tools import SandboxRunner, Tool, ToolContext, ToolRegistry
+from holdfast.tools.gate import Approver, ToolPermissionFilter
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
 from holdfast.tools.result import Parked as ParkedCall
@@ -74,6 +75,7 @@ class Services:
     budgets: Budgets
     charge: Charge
     clock: Clock
+    confinement: Confinement = field(default_factory=Confinement)
     surroundings: Surroundings = field(default_factory=Surroundings)
 
 
@@ -100,6 +102,7 @@ class AgentTurn:
         self._messages: list[Message] = []
         self._steps = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
+        self._runner: SandboxRunner | None = None
 
     async def execute(self) -> Outcome:
         """Do the next thing until nothing is left to do, or somebody asks to stop.
@@ -125,6 +128,8 @@ class AgentTurn:
             raise
         finally:
             watcher.cancel()
+            if self._runner is not None:
+                await asyncio.shield(self._runner.aclose())
 
     async def _loop(self) -> Outcome:
         session = await self._begin()
@@ -206,7 +211,12 @@ class AgentTurn:
         terms = services.terms
         if turn.request.options.get("on_ask") == "park":
             terms = msgspec.structs.replace(terms, on_ask="park")
-        gate = Gate(rights=rights, approver=services.approver, terms=terms)
+        confinement = services.confinement
+        gate = confinement.gate(self._agent.name, rights, services.approver, terms)
+        workspace = confinement.workspace(session.directory)
+        commands, self._runner = confinement.commands(
+            workspace, is_read_only=self._agent.sandbox == "read-only"
+        )
         registry = self._registry.child(self._agent.tools, scope="agent")
         visible = [
             tool
@@ -214,7 +224,9 @@ class AgentTurn:
             if "optional" not in tool.tags or self._agent.names(tool.name)
         ]
         context = ToolContext(
-            workspace=Workspace(session.directory),
+            workspace=workspace,
+            http=confinement.http,
+            commands=commands,
             session_id=session.id,
             run_id=self._turn.run.id,
             agent_path=(self._agent.name,),

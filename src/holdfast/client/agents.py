@@ -13,6 +13,7 @@ from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.client.hooks import HookMethods
 from holdfast.client.models import ModelMethods
+from holdfast.client.policies import PolicyMethods
 from holdfast.hooks import Where
 from holdfast.ids import new_id
 from holdfast.messages import ToolPart
@@ -45,7 +46,7 @@ class _Job:
     budget: Budget | None
 
 
-class AgentMethods(HookMethods, ModelMethods):
+class AgentMethods(HookMethods, ModelMethods, PolicyMethods):
     """What the client can do with agents."""
 
     _agents: AgentRegistry | None = None
@@ -170,6 +171,7 @@ class AgentMethods(HookMethods, ModelMethods):
             approver=agent.approve or self.approver,
             terms=self.approval_terms(job.on_ask),
             budgets=self._budgets(job.budget),
+            confinement=await self._confinement(),
         )
         runtime.surroundings = self._surroundings()
         run_id = job.run_id

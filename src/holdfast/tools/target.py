@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from yarl import URL
 
+from holdfast.policy.commands import parse_command
 from holdfast.sandbox import Workspace
 
 TargetKind: TypeAlias = Literal["none", "path", "command", "host", "agent", "text"]
@@ -48,10 +49,12 @@ def paths_target(argument: str, default: tuple[str, ...] = (".",)) -> Target:
 
 
 def command_target(argument: str) -> Target:
-    """The command line."""
-    return Target(
-        kind="command", resolve=lambda arguments, _workspace: (str(arguments.get(argument, "")),)
-    )
+    """The programs of a command line, each as it will run; the line itself if it is unread."""
+
+    def resolve(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
+        return parse_command(str(arguments.get(argument, ""))).targets()
+
+    return Target(kind="command", resolve=resolve)
 
 
 def host_target(argument: str) -> Target:

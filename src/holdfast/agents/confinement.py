@@ -1,0 +1,75 @@
+"""What confines a run: the operator's policies, the network rules, the sandbox.
+
+Made once per application, used by every run; each run takes the policies that are in force
+when it begins a step, so that a reload holds from then on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.policy import ApprovalTerms, PolicyBundle, Rights
+from holdfast.tools import PathRules, SandboxOptions, SandboxRunner, Workspace
+from holdfast.tools.gate import Approver, Gate
+from holdfast.tools.safe_http import SafeHttpClient
+from holdfast.tools.sandboxed_commands import SandboxedCommands
+from holdfast.tools.services import HttpClient
+
+_EMPTY = PolicyBundle()
+
+
+def _no_policies() -> PolicyBundle:
+    return _EMPTY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confinement:
+    """Without policies: no ceiling, a closed network, commands in the sandbox only.
+
+    `hidden` are directories that commands must never see, such as the state directory;
+    `read_only` are globs that file tools must never write, such as the policies themselves.
+    """
+
+    policies: Callable[[], PolicyBundle] = _no_policies
+    hidden: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    http: HttpClient = field(default_factory=lambda: SafeHttpClient(_EMPTY.network_rules))
+
+    def gate(self, agent: str, rights: Rights, approver: Approver, terms: ApprovalTerms) -> Gate:
+        """Return a gate below the ceiling that the policies set for an agent."""
+        bundle = self.policies()
+        return Gate(
+            ceiling=bundle.ceiling_for(agent),
+            rights=rights,
+            approver=approver,
+            policy_version=bundle.version,
+            terms=terms,
+        )
+
+    def workspace(self, directory: str) -> Workspace:
+        """Open a directory under the policies' path rules."""
+        paths = self.policies().paths
+        rules = PathRules(
+            allowed=tuple(paths.allowed_globs),
+            blocked=tuple(paths.blocked_globs),
+            read_only=(*PathRules().read_only, *self.read_only),
+        )
+        return Workspace(directory, rules=rules)
+
+    def commands(
+        self, workspace: Workspace, *, is_read_only: bool
+    ) -> tuple[SandboxedCommands, SandboxRunner]:
+        """Return what runs commands in a workspace; whoever asked closes the runner."""
+        options = SandboxOptions(
+            profile="read-only" if is_read_only else "workspace-write",
+            hidden=tuple(path for path in self.hidden if _is_within(path, workspace.root)),
+        )
+        runner = SandboxRunner(workspace, options)
+        # The gate asks about every line that it cannot read; what comes here has passed it.
+        return SandboxedCommands(runner, is_approved=lambda _text: True), runner
+
+
+def _is_within(path: str, root: str) -> bool:
+    return os.path.commonpath([os.path.realpath(path), root]) == root

@@ -1,0 +1,54 @@
+"""Policies: the operator's ceiling over every run of this client."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.agents.confinement import Confinement
+from holdfast.client.base import ClientBase
+from holdfast.policy import PolicyStore, Reload
+from holdfast.tools.safe_http import SafeHttpClient
+
+
+class PolicyMethods(ClientBase):
+    """How the client comes to its policies."""
+
+    _policies: PolicyStore | None = None
+
+    async def policies(self) -> PolicyStore:
+        """Return the policies in force, read with the first call.
+
+        Raises:
+            PolicyInvalid: a policy file is wrong; no run begins until it is corrected.
+        """
+        await self._ready()
+        if self._policies is None:
+            store = PolicyStore(
+                self.settings.policies.dir,
+                is_net_allowed=self.settings.network.allow_net,
+                journal=self._journal,
+            )
+            await store.load()
+            self._policies = store
+        return self._policies
+
+    async def reload_policies(self, *, asked_by: str = "") -> Reload:
+        """Read the policy files again; wrong ones change nothing, and say so."""
+        return await (await self.policies()).reload(asked_by=asked_by)
+
+    async def _confinement(self) -> Confinement:
+        store = await self.policies()
+        return Confinement(
+            policies=lambda: store.bundle,
+            http=SafeHttpClient(lambda: store.bundle.network_rules),
+            hidden=(str(self.base_dir),),
+            read_only=_below(str(self.settings.policies.dir), str(self.settings.workspace)),
+        )
+
+
+def _below(path: str, root: str) -> tuple[str, ...]:
+    """Return the glob that covers a directory of the workspace, nothing for one outside."""
+    real, top = os.path.realpath(path), os.path.realpath(root)
+    if real == top or os.path.commonpath([real, top]) != top:
+        return ()
+    return (f"{os.path.relpath(real, top)}/**",)

@@ -1,0 +1,142 @@
+"""Runs are confined: policies are the ceiling, commands run in the sandbox, hosts are closed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Agent, AsyncClient
+from holdfast.errors import PolicyInvalid
+from holdfast.messages import ToolPart
+from holdfast.settings import load_settings
+from holdfast.testing import ScriptedModel, tool_call
+from holdfast.tools.gate import AutoConfirm
+
+EVERYTHING = [{"permission": "*", "pattern": "*", "action": "allow"}]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "a.txt").write_text("hello\n")
+    return folder
+
+
+@pytest.fixture
+async def client(tmp_path: Path, workspace: Path) -> AsyncIterator[AsyncClient]:
+    overrides = {"workspace": str(workspace), "storage.state_dir": str(tmp_path / "state")}
+    async with AsyncClient(settings=load_settings(overrides=overrides).settings) as opened:
+        yield opened
+
+
+async def results(client: AsyncClient, agent: Agent, *calls: ToolPart) -> list[ToolPart]:
+    model = ScriptedModel(*calls, "done")
+    agent.model = model
+    result = await agent.run("go", client=client)
+    assert result.status == "completed", result.metadata
+    return [request.messages[-1].tool_calls[0] for request in model.requests[1:]]
+
+
+async def test_commands_run_in_the_sandbox_and_cannot_leave_the_workspace(
+    client: AsyncClient, workspace: Path, tmp_path: Path
+) -> None:
+    agent = Agent("worker", permission=EVERYTHING)
+    shown, written, outside = await results(
+        client,
+        agent,
+        tool_call("bash", command="cat a.txt"),
+        tool_call("bash", command="cp a.txt b.txt"),
+        tool_call("bash", command=f"cp a.txt {tmp_path}/stolen.txt"),
+    )
+    assert (shown.output, shown.metadata["exit_code"]) == ("hello", 0)
+    assert "workspace-write" in shown.metadata["sandbox"]
+    assert (workspace / "b.txt").read_text() == "hello\n"
+    assert outside.state == "error"
+    assert not (tmp_path / "stolen.txt").exists()
+    assert written.state == "completed"
+
+
+async def test_explore_looks_but_cannot_write(client: AsyncClient, workspace: Path) -> None:
+    agent = Agent("looker", permission=EVERYTHING, sandbox="read-only")
+    looked, wrote = await results(
+        client,
+        agent,
+        tool_call("bash", command="cat a.txt"),
+        tool_call("bash", command="cp a.txt b.txt"),
+    )
+    assert (looked.state, wrote.state) == ("completed", "error")
+    assert not (workspace / "b.txt").exists()
+
+
+async def test_command_that_cannot_be_read_asks_although_everything_is_allowed(
+    client: AsyncClient,
+) -> None:
+    command = "for f in *; do cat $f; done"
+    [refused] = await results(
+        client, Agent("worker", permission=EVERYTHING), tool_call("bash", command=command)
+    )
+    assert refused.state == "error"
+    agent = Agent("worker", permission=EVERYTHING, approve=AutoConfirm())
+    [consented] = await results(client, agent, tool_call("bash", command=command))
+    assert consented.output == "hello"
+
+
+async def test_policy_files_are_a_ceiling_that_no_agent_lifts(
+    client: AsyncClient, workspace: Path
+) -> None:
+    (workspace / "policies").mkdir()
+    (workspace / "policies" / "paths.yaml").write_text("blocked_globs: ['secret/**']\n")
+    (workspace / "policies" / "tools.yaml").write_text("defaults: {allowed_commands: ['cat']}\n")
+    (workspace / "secret").mkdir()
+    (workspace / "secret" / "key").write_text("42")
+    agent = Agent("worker", permission=EVERYTHING, approve=AutoConfirm())
+    blocked, cat, copied, rewritten = await results(
+        client,
+        agent,
+        tool_call("read", file_path="secret/key"),
+        tool_call("bash", command="cat a.txt"),
+        tool_call("bash", command="cp a.txt b.txt"),
+        tool_call("write", file_path="policies/tools.yaml", content=""),
+    )
+    assert (blocked.state, cat.state) == ("error", "completed")
+    assert (copied.state, rewritten.state) == ("error", "error")
+    assert not (workspace / "b.txt").exists()
+    assert "cat" in (workspace / "policies" / "tools.yaml").read_text()
+
+
+async def test_reload_holds_for_the_next_run_and_a_wrong_file_changes_nothing(
+    client: AsyncClient, workspace: Path
+) -> None:
+    agent = Agent("worker", permission=EVERYTHING)
+    assert (await results(client, agent, tool_call("read", file_path="a.txt")))[0].output
+    folder = workspace / "policies"
+    folder.mkdir()
+    (folder / "paths.yaml").write_text("blocked_globs: ['a.txt']\n")
+    assert (await client.reload_policies(asked_by="tester")).mistakes == ()
+    (folder / "paths.yaml").write_text("blocked_globs: 7\n")
+    assert (await client.reload_policies(asked_by="tester")).mistakes
+    [blocked] = await results(client, agent, tool_call("read", file_path="a.txt"))
+    assert blocked.state == "error"
+
+
+async def test_wrong_policy_file_stops_the_first_run_before_anything_happens(
+    client: AsyncClient, workspace: Path
+) -> None:
+    (workspace / "policies").mkdir()
+    (workspace / "policies" / "tools.yaml").write_text("defualts: {}\n")
+    model = ScriptedModel("never")
+    with pytest.raises(PolicyInvalid):
+        await Agent("worker", model=model).run("go", client=client)
+    assert model.requests == []
+
+
+async def test_network_is_closed_by_default(client: AsyncClient) -> None:
+    [refused] = await results(
+        client,
+        Agent("worker", permission=EVERYTHING, approve=AutoConfirm()),
+        tool_call("webfetch", url="http://127.0.0.1:9/"),
+    )
+    assert refused.state == "error"
