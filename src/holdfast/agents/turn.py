@@ -360,6 +360,7 @@ class AgentTurn:
         """Give every call without a result one, so that the conversation can go on."""
         if not any(part.state == "pending" for m in self._messages[-1:] for part in m.tool_calls):
             return
+        await self._turn.flush()
         last = await self._services.sessions.messages.one(
             await self._services.sessions.get_session(self._turn.session_id),
             self._messages[-1].id,
