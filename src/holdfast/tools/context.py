@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from holdfast import clock
@@ -59,12 +59,15 @@ class ToolContext:
 
     def for_call(self, call_id: str, idempotency_key: str) -> ToolContext:
         """Return the context of one call, with a cancellation of its own."""
-        return replace(
-            self,
+        # `dataclasses.replace` takes ten times as long, and every call comes through here.
+        made = object.__new__(type(self))
+        made.__dict__.update(
+            self.__dict__,
             call_id=call_id,
             idempotency_key=idempotency_key,
             cancellation=Cancellation(),
         )
+        return made
 
     def report(self, text: str, *, fraction: float | None = None) -> None:
         """Tell subscribers how far the call is; safe from any thread."""

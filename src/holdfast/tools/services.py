@@ -7,7 +7,6 @@ in memory, or refuse and say why.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -29,7 +28,7 @@ ProgressSink: TypeAlias = Callable[[ProgressUpdate], None]
 
 
 class Cancellation:
-    """Says to a call that nobody waits for it any more; works across threads.
+    """Says to a call that nobody waits for it any more; any thread may look at it.
 
     `async def` tools are cancelled as tasks and rarely need it; a `def` tool that runs
     long should look at it now and then.
@@ -37,20 +36,16 @@ class Cancellation:
 
     def __init__(self) -> None:
         """Start uncancelled."""
-        self._event = threading.Event()
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the call should stop."""
-        return self._event.is_set()
+        self.is_cancelled = False
+        """Whether the call should stop; it is only ever looked at, so a flag is enough."""
 
     def cancel(self) -> None:
         """Ask the call to stop."""
-        self._event.set()
+        self.is_cancelled = True
 
     def raise_if_cancelled(self) -> None:
         """Leave the tool if the call should stop."""
-        if self._event.is_set():
+        if self.is_cancelled:
             raise asyncio.CancelledError
 
 
