@@ -26,7 +26,6 @@ from holdfast.errors import (
     TellModel,
     ToolError,
     ToolInputInvalid,
-    ToolTimeout,
 )
 from holdfast.journal import Event, Payload
 from holdfast.messages import ToolPart
@@ -46,6 +45,7 @@ from holdfast.tools.events import (
     ToolStarted,
 )
 from holdfast.tools.gate import ApprovalRequest, Gate, default_action
+from holdfast.tools.invocation import invoke
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.output import shorten
 from holdfast.tools.registry import ToolRegistry
@@ -61,6 +61,10 @@ class Recorder(Protocol):
         self, *payloads: Payload, agent_path: str = "", is_synced: bool = False
     ) -> tuple[Event, ...]:
         """Append facts of the run, together or not at all."""
+        ...
+
+    def defer(self, *payloads: Payload, agent_path: str = "") -> None:
+        """Append facts a moment later; a crash may lose them."""
         ...
 
 
@@ -134,6 +138,7 @@ class ToolExecutionManager:
         self.gate = gate or Gate()
         self._recorder = recorder
         self._context = context
+        self._agent_path = "/".join(context.agent_path)
         self._limits = limits or Limits()
         self._clock = clock
         self._doom = DoomLoop()
@@ -151,15 +156,16 @@ class ToolExecutionManager:
         `records` is what the journal knows about calls that have begun before
         (`ledger.read_records`), by call id.
         """
-        places = asyncio.Semaphore(self._limits.parallel)
         known = records or {}
+        if len(calls) == 1:
+            record = known.get(calls[0].part.call_id, NOTHING_KNOWN)
+            return (await self.execute(calls[0], record),)
+        places = asyncio.Semaphore(self._limits.parallel)
 
         async def one(call: Call) -> ToolPart | Parked:
             async with places:
                 return await self.execute(call, known.get(call.part.call_id, NOTHING_KNOWN))
 
-        if len(calls) == 1:
-            return (await one(calls[0]),)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(call)) for call in calls]
         return tuple(task.result() for task in tasks)
@@ -380,22 +386,10 @@ class ToolExecutionManager:
         begun = self._clock.now()
         limit = min(tool.timeout_s, self._limits.timeout_s or tool.timeout_s)
         try:
-            async with asyncio.timeout(limit) as timer:
-                outcome = await tool.call(values, context)
-        except TimeoutError as error:
-            context.cancellation.cancel()
-            if timer.expired():
-                raise ToolTimeout(tool=tool.name, limit_s=limit) from error
-            raise ToolError(tool=tool.name, detail=f"it timed out: {error}") from error
+            outcome = await invoke(tool, values, context, limit_s=limit)
         except asyncio.CancelledError:
-            context.cancellation.cancel()
             await asyncio.shield(self._fail(call, "The call was cancelled.", begun=begun))
             raise
-        except (TellModel, HoldfastError):
-            raise
-        except (Exception, SystemExit) as error:
-            detail = f"{type(error).__name__}: {error}"
-            raise ToolError(tool=tool.name, detail=detail) from error
         if isinstance(outcome, Parked):
             parked = ToolParked(
                 call_id=call.part.call_id,
@@ -409,6 +403,11 @@ class ToolExecutionManager:
         done = self._completed(call, tool, outcome, begun)
         if tool.cacheable and not outcome.is_error:
             self._cache[self._cache_key(tool, call.part)] = done
+        if tool.effect == "read":
+            # A read can be repeated after a crash, so its result may wait for company.
+            fact = MessagePartUpdated(message_id=call.message_id, part=done)
+            self._recorder.defer(fact, agent_path=self._agent_path)
+            return done
         return await self._finish(call, done)
 
     # --- results ----------------------------------------------------------------------
@@ -457,8 +456,7 @@ class ToolExecutionManager:
         return part
 
     async def _append(self, *payloads: Payload, is_synced: bool = False) -> None:
-        agent_path = "/".join(self._context.agent_path)
-        await self._recorder.append(*payloads, agent_path=agent_path, is_synced=is_synced)
+        await self._recorder.append(*payloads, agent_path=self._agent_path, is_synced=is_synced)
 
     def _intent(self, call: Call, tool: Tool, context: ToolContext, noted: JsonObject) -> Intent:
         return Intent(
