@@ -18,8 +18,10 @@ from holdfast.tools.services import (
     HttpClient,
     MemoryArtifacts,
     MemoryState,
+    NestedCalls,
     NobodyAttends,
     NoCommands,
+    NoNestedCalls,
     ProgressSink,
     ProgressUpdate,
     ToolStateStore,
@@ -54,10 +56,13 @@ class ToolContext:
     http: HttpClient = field(default_factory=ClosedNetwork)
     commands: CommandRunner = field(default_factory=NoCommands)
     attendant: Attendant = field(default_factory=NobodyAttends)
+    nested: NestedCalls = field(default_factory=NoNestedCalls)
     threads: ToolThreads = field(default_factory=ToolThreads)
     clock: clock.Clock = clock.SYSTEM
 
-    def for_call(self, call_id: str, idempotency_key: str) -> ToolContext:
+    def for_call(
+        self, call_id: str, idempotency_key: str, nested: NestedCalls | None = None
+    ) -> ToolContext:
         """Return the context of one call, with a cancellation of its own."""
         # `dataclasses.replace` takes ten times as long, and every call comes through here.
         made = object.__new__(type(self))
@@ -66,6 +71,7 @@ class ToolContext:
             call_id=call_id,
             idempotency_key=idempotency_key,
             cancellation=Cancellation(),
+            nested=nested or self.nested,
         )
         return made
 

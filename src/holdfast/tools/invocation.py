@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, TellModel, ToolError, ToolTimeout
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
 from holdfast.tools.eager import start_eagerly
-from holdfast.tools.result import Outcome
+from holdfast.tools.result import NestedCallWaits, Outcome
 
 STOP_GRACE_S = 5.0
 """How long a call that was told to stop may take to do so."""
@@ -57,7 +57,7 @@ async def invoke(
 async def _guarded(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Outcome:
     try:
         return await tool.call(values, context)
-    except (asyncio.CancelledError, TellModel, HoldfastError):
+    except (asyncio.CancelledError, TellModel, HoldfastError, NestedCallWaits):
         raise
     except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         # The last three would pass through the task into the loop and end it.

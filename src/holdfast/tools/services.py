@@ -12,8 +12,9 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import NotFound, PermissionDenied, SandboxFailed
+from holdfast.messages import ToolPart
 
 
 class ProgressUpdate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -220,6 +221,25 @@ class NoCommands:
         raise SandboxFailed(detail="no command runner was configured, so nothing is executed")
 
 
+# --- calls of calls ------------------------------------------------------------------
+
+
+class NestedCalls(Protocol):
+    """The way from a tool to other tools: through the same gate, recorded like any call."""
+
+    async def run(self, calls: Sequence[tuple[str, JsonObject]]) -> tuple[ToolPart, ...]:
+        """Execute calls, given as name and arguments, and return their results in order."""
+        ...
+
+
+class NoNestedCalls:
+    """Refuses, because nothing that executes tools stands behind the call."""
+
+    async def run(self, calls: Sequence[tuple[str, JsonObject]]) -> tuple[ToolPart, ...]:
+        """Refuse."""
+        raise SandboxFailed(detail="tools can only be called from inside a run")
+
+
 # --- people --------------------------------------------------------------------------
 
 
@@ -272,7 +292,9 @@ __all__ = [
     "HttpResponse",
     "MemoryArtifacts",
     "MemoryState",
+    "NestedCalls",
     "NoCommands",
+    "NoNestedCalls",
     "NobodyAttends",
     "Option",
     "ProgressSink",
