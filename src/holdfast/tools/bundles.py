@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import sys
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import structlog
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -48,7 +48,7 @@ MANIFESTS = ("tool.toml", "tool.json")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MOST_SCHEMA_CHARS = 64_000
 _CONTEXT = "\0context"
-_log = structlog.get_logger("holdfast.tools")
+_log = logging.getLogger("holdfast.tools")
 
 
 def _no_arguments() -> JsonObject:
@@ -198,7 +198,7 @@ class LocalToolManager:
                 folder = self._directory / name
                 yield make_tool(read_manifest(folder, name), folder, pin.sha256)
             except HoldfastError as error:
-                _log.warning("tool bundle refused", bundle=name, code=error.code, why=str(error))
+                _log.warning("%s", error)
 
     def _verified(self, name: str) -> Verification:
         try:
@@ -241,7 +241,7 @@ def register_bundles(registry: ToolRegistry, directory: str | os.PathLike[str]) 
         try:
             registry.register(tool)
         except AlreadyExists as error:
-            _log.warning("tool bundle refused", bundle=tool.name, code=error.code, why=str(error))
+            _log.warning("The tool bundle %s is left out: %s", tool.name, error)
 
 
 def read_manifest(folder: Path, name: str) -> Manifest:

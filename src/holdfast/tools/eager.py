@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Coroutine, Generator
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
@@ -36,6 +37,13 @@ class _Begun(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the task
             self.early = loop.create_future()
             self.early.set_exception(error)
+
+    def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End a coroutine that cancelled its task before it first waited."""
+        with suppress(RuntimeError):
+            self._coroutine.close()
+        self.early = loop.create_future()
+        self.early.cancel()
 
     async def rest(self) -> T | None:
         # With an early result there is nothing left to do, and nobody asks this task.
@@ -73,6 +81,8 @@ def _start_by_hand(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
     finally:
         asyncio.tasks._leave_task(loop, task)
         asyncio.tasks._enter_task(loop, caller)
+    if begun.early is None and task.cancelling():
+        begun.give_up(loop)
     return begun.early or cast("asyncio.Task[T]", task)
 
 

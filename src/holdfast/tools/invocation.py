@@ -51,7 +51,10 @@ async def invoke(
             raise ToolTimeout(tool=tool.name, limit_s=limit_s)
     if task.cancelled():
         raise ToolError(tool=tool.name, detail="it cancelled itself")
-    return task.result()
+    try:
+        return task.result()
+    except GeneratorExit as error:
+        raise ToolError(tool=tool.name, detail="GeneratorExit") from error
 
 
 async def _guarded(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Outcome:
@@ -59,8 +62,8 @@ async def _guarded(tool: Tool, values: Mapping[str, Any], context: ToolContext) 
         return await tool.call(values, context)
     except (asyncio.CancelledError, TellModel, HoldfastError, NestedCallWaits):
         raise
-    except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        # The last three would pass through the task into the loop and end it.
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        # The last two would pass through the task into the loop and end it.
         detail = f"{type(error).__name__}: {_text(error)}".removesuffix(": ")
         raise ToolError(tool=tool.name, detail=detail) from error
 

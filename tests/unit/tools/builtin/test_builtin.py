@@ -10,7 +10,7 @@ from holdfast.tools.builtin import builtin_tools
 REGISTRY = builtin_tools()
 EFFECTS = {
     "read": {
-        "ast_grep_search", "calculator", "codesearch", "glob", "grep", "list", "lsp", "read",
+        "ast_grep_search", "batch", "calculator", "codesearch", "glob", "grep", "list", "lsp", "read",
         "todoread", "webfetch", "websearch",
     },
     "idempotent": {"externaldirectory", "question", "todowrite", "write"},
