@@ -7,15 +7,15 @@ and output. It is not confined: that is the sandbox's part.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import cast
 
 import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import ToolError
+from holdfast.sandbox.process import kill_group
 from holdfast.tools.result import ToolResult
 
 MOST_OUTPUT_BYTES = 8 * 1024 * 1024
@@ -46,31 +46,15 @@ async def run_bundle(
     Raises:
         ToolError: it could not be started, failed, wrote too much, or gave no answer.
     """
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            cwd=directory,
-            env=dict(environment),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise ToolError(tool=tool, detail=f"{argv[0]!r} could not be started: {error}") from error
-    try:
-        output, errors = await _talk(process, msgspec.json.encode(request), tool)
-    finally:
-        # Whatever it has started ends with it, however this ends.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.shield(process.wait())
-    said = errors.decode(errors="replace").strip()[-_SHOWN_STDERR:]
-    if process.returncode:
-        detail = f"it ended with exit code {process.returncode}" + (f": {said}" if said else "")
+    talk = await _converse(argv, msgspec.json.encode(request), tool, directory, environment)
+    said = bytes(talk.errors).decode(errors="replace").strip()[-_SHOWN_STDERR:]
+    if talk.is_flooded:
+        raise ToolError(tool=tool, detail=f"it wrote more than {MOST_OUTPUT_BYTES >> 20} MB")
+    if talk.exit_code:
+        detail = f"it ended with exit code {talk.exit_code}" + (f": {said}" if said else "")
         raise ToolError(tool=tool, detail=detail)
     try:
-        answer = msgspec.json.decode(output, type=_Answer)
+        answer = msgspec.json.decode(talk.output, type=_Answer)
     except (msgspec.MsgspecError, RecursionError) as error:
         detail = f"its answer is no JSON object of the promised form ({error})"
         raise ToolError(tool=tool, detail=detail + (f": {said}" if said else "")) from error
@@ -79,40 +63,74 @@ async def run_bundle(
     )
 
 
-async def _talk(
-    process: asyncio.subprocess.Process, request: bytes, tool: str
-) -> tuple[bytes, bytes]:
-    """Write the request and read both pipes until the program has ended."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    reading = (
-        asyncio.create_task(_read(process.stdout, MOST_OUTPUT_BYTES)),
-        asyncio.create_task(_read(process.stderr, _MOST_STDERR_BYTES)),
+async def _converse(
+    argv: Sequence[str], request: bytes, tool: str, directory: str, environment: Mapping[str, str]
+) -> _Talk:
+    """Start the program, hand it the request, and wait until it has ended."""
+    starting = asyncio.ensure_future(
+        asyncio.get_running_loop().subprocess_exec(
+            _Talk, *argv, cwd=directory, env=dict(environment), start_new_session=True
+        )
     )
     try:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            process.stdin.write(request)
-            await process.stdin.drain()
-            process.stdin.close()
-        ended = asyncio.create_task(process.wait())
-        await asyncio.wait((ended, reading[0]), return_when=asyncio.FIRST_COMPLETED)
-        if reading[0].done() and len(reading[0].result()) > MOST_OUTPUT_BYTES:
-            ended.cancel()
-            detail = f"it wrote more than {MOST_OUTPUT_BYTES >> 20} MB"
-            raise ToolError(tool=tool, detail=detail)
-        await ended
-        # A child that left the group may hold a pipe open; nobody waits for it.
-        await asyncio.wait(reading, timeout=_END_S)
-        return tuple([task.result() if task.done() else b"" for task in reading])  # type: ignore[return-value]
+        transport, talk = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # The program may run already, with children that only we know how to end.
+        with suppress(OSError, ValueError):
+            await _end(*await starting)
+        raise
+    except (OSError, ValueError) as error:
+        raise ToolError(tool=tool, detail=f"{argv[0]!r} could not be started: {error}") from error
+    try:
+        pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
+        pipe.write(request)
+        pipe.close()
+        await talk.exited.wait()
     finally:
-        for task in reading:
-            task.cancel()
+        await _end(transport, talk)
+    return talk
 
 
-async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """Read up to a limit and one chunk; a flood is left in the pipe."""
-    data = bytearray()
-    while len(data) <= limit and (chunk := await stream.read(65_536)):
-        data += chunk
-    return bytes(data)
+async def _end(transport: asyncio.SubprocessTransport, talk: _Talk) -> None:
+    """End what is left of the group, then take what is left in the pipes."""
+    kill_group(transport.get_pid())
+    await talk.exited.wait()
+    with suppress(TimeoutError):
+        # A process that left the group can hold a pipe open; do not wait for it.
+        async with asyncio.timeout(_END_S):
+            await talk.drained.wait()
+    talk.exit_code = transport.get_returncode() or 0
+    transport.close()
+
+
+class _Talk(asyncio.SubprocessProtocol):
+    """What a program says, up to a limit, and its end."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self.output = bytearray()
+        self.errors = bytearray()
+        self.is_flooded = False
+        self.exit_code = 0
+        self.exited = asyncio.Event()
+        self.drained = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pid = cast("asyncio.SubprocessTransport", transport).get_pid()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self.errors += data
+            del self.errors[:-_MOST_STDERR_BYTES]
+            return
+        self.output += data
+        if len(self.output) > MOST_OUTPUT_BYTES:
+            self.output.clear()
+            self.is_flooded = True
+            kill_group(self._pid)
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.drained.set()

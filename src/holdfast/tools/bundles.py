@@ -32,7 +32,7 @@ from pydantic import (
 
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import AlreadyExists, BundleRefused, HoldfastError, NotFound
+from holdfast.errors import AlreadyExists, BundleRefused, HoldfastError, NotFound, UsageError
 from holdfast.ids import random_token
 from holdfast.providers.json_schema import problems
 from holdfast.tools.bundle_files import copy_files, hash_files
@@ -144,7 +144,7 @@ class LocalToolManager:
             manifest = read_manifest(copy, folder.name)
             if self._pin_path(manifest.name).exists() and not replace:
                 raise AlreadyExists(kind="tool bundle", value=manifest.name)
-            make_tool(manifest, copy, "")
+            _check_definition(manifest, copy)
             pin = Pin(
                 name=manifest.name,
                 version=manifest.version,
@@ -314,6 +314,13 @@ def make_tool(manifest: Manifest, folder: Path, sha256: str) -> Tool:
     # What a bundle does is in its files, not in the function above.
     vars(made)["source_hash"] = sha256
     return made
+
+
+def _check_definition(manifest: Manifest, folder: Path) -> None:
+    try:
+        make_tool(manifest, folder, "")
+    except UsageError as error:
+        raise BundleRefused(name=manifest.name, detail=str(error)) from error
 
 
 def _expand(word: str, folder: Path) -> str:

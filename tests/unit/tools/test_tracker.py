@@ -66,7 +66,11 @@ async def test_a_call_is_pending_then_running_then_completed(tmp_path):
         task = asyncio.create_task(run.manager.execute_all(calls))
         await begun.wait()
         running = await seen()
-        assert (running.state, running.tool_version, running.duration_s) == ("running", "2.0.0", None)
+        assert (running.state, running.tool_version, running.duration_s) == (
+            "running",
+            "2.0.0",
+            None,
+        )
         assert running.time_start is not None
         assert running.source_hash == work.source_hash
         may_end.set()
@@ -100,7 +104,7 @@ async def test_history_can_be_narrowed_and_bounded(tmp_path):
 
 def test_the_blocking_client_has_it_too(tmp_path):
     with Client(tmp_path) as client:
-        called = client.call_tool("calculator", {"expression": "6 * 7"})
+        called = client.call_tool("calculator", {"operation": "multiply", "a": 6, "b": 7})
         [one] = client.get_execution_history(called.run.session_id)
     assert (one.tool, one.state, one.output) == ("calculator", "completed", "42")
 

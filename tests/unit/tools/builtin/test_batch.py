@@ -97,9 +97,11 @@ async def test_every_inner_call_has_its_intent_and_its_result_in_the_journal(tmp
     assert [f.intent.call_id for f in facts if isinstance(f, ToolStarted)] == ["c.1"]
     ended = {f.call_id: f.part.output for f in facts if isinstance(f, NestedCallEnded)}
     assert ended == {"c.1": "charged 1", "c.2": "2"}
-    assert [one.id for one in history] == ["c.2", "c.1", "c"] or [
-        one.id for one in history
-    ] == ["c.1", "c.2", "c"]
+    assert [one.id for one in history] == ["c.2", "c.1", "c"] or [one.id for one in history] == [
+        "c.1",
+        "c.2",
+        "c",
+    ]
 
 
 async def test_a_batch_that_was_interrupted_repeats_nothing_that_ended(tmp_path):
