@@ -9,6 +9,7 @@ from holdfast.client.agents import AgentMethods
 from holdfast.ids import new_id
 from holdfast.messages import Message, ToolPart, ToolState
 from holdfast.policy import Rights, RuleSet
+from holdfast.policy.approvals import ApprovalBook
 from holdfast.sessions import Completed, Outcome, Parked, Run, Session, Turn, compose
 from holdfast.tools import ToolContext, Workspace
 from holdfast.tools.artifacts import JournalArtifacts, load_artifact
@@ -103,7 +104,8 @@ class ToolMethods(AgentMethods):
             self._tool_registry(),
             recorder=turn,
             context=context,
-            gate=Gate(rights=rights, approver=self.approver),
+            gate=Gate(rights=rights, approver=self.approver, terms=self.approval_terms()),
+            approvals=ApprovalBook(self._journal, session.id) if turn.is_resumed else None,
         )
         calls = [
             Call(message_id=mine[-1].id, part=part)

@@ -270,9 +270,10 @@ class ToolExecutionManager:
             loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
             asked = replace(passed, request=loop, decision=self.gate.decide(loop))
             passed = await self._consent(asked, tool)
-            self._doom.forgive()
-            if isinstance(passed, Passage) and passed.call is asked.call:
-                passed = replace(passed, request=request, decision=decision)
+            if isinstance(passed, Passage):
+                self._doom.forgive()
+                if passed.call is asked.call:
+                    passed = replace(passed, request=request, decision=decision)
         return passed
 
     async def _consent(self, passage: Passage, tool: Tool) -> Passage | ToolPart | Parked:

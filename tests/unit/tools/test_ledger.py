@@ -32,11 +32,15 @@ def charge_tool(effect="unsafe", found=None):
     return tool(effect=effect, **options)(charge)
 
 
-def started(effect="unsafe", call_id="c1") -> ToolStarted:
+def started(effect="unsafe", message_id="m") -> ToolStarted:
     intent = Intent(
-        tool="charge", version="1.0.0", call_id=call_id, idempotency_key="k", arguments={}
+        tool="charge",
+        version="1.0.0",
+        call_id="c1",
+        idempotency_key="k",
+        arguments={"amount": 5},
     )
-    return ToolStarted(intent=intent, message_id="m", effect=effect, source_hash="h")
+    return ToolStarted(intent=intent, message_id=message_id, effect=effect, source_hash="h")
 
 
 def decided(verdict: str, result: ToolResult | None = None) -> ToolOutcomeDecided:
@@ -124,7 +128,7 @@ async def test_every_kind_of_fact_is_read_back(tmp_path):
 async def test_an_unknown_outcome_waits_for_a_person_and_is_asked_once(tmp_path, verdict):
     async with open_run(tmp_path, charge_tool()) as run:
         calls = await run.ask(ToolPart(call_id="c1", tool="charge", input={"amount": 5}))
-        await run.turn.append(started())
+        await run.turn.append(started(message_id=calls[0].message_id))
         for _ in range(2):
             [parked] = await run.manager.execute_all(calls, records=await run.records())
             assert isinstance(parked, Parked)
@@ -152,7 +156,8 @@ async def test_the_next_attempt_notes_anew_what_it_found(tmp_path):
 
     async with open_run(tmp_path, charge) as run:
         calls = await run.ask(ToolPart(call_id="c1", tool="charge", input={"amount": 5}))
-        await run.turn.append(started(), decided("not_happened"))
+        begun = started(message_id=calls[0].message_id)
+        await run.turn.append(begun, decided("not_happened"))
         await run.manager.execute_all(calls, records=await run.records())
         found = [fact for fact in await run.facts() if isinstance(fact, ToolStarted)]
     assert found[-1].intent.noted == {"balance": 10}
