@@ -25,6 +25,7 @@ One branch per reader::
         SessionBusy            another turn holds the session
         HookRefused            a hook cancelled what was about to happen
         EventRejected          a subscriber's queue is full and refuses more
+        BundleRefused          an installed tool is not what was installed, or never could be
       Failed                 the world said no
         LLMError               a model call failed; its children say how
           LLMConnectionError     no connection, or it broke
@@ -272,6 +273,14 @@ class BudgetExceeded(Refused):
     code = "budget.exceeded"
     message = "The {kind} budget of {scope} is exhausted: {used} of {limit} used."
     next_step = "Raise the budget, or go on with a cheaper model."
+
+
+class BundleRefused(Refused):
+    """A tool bundle is unsafe to install, or is not what was installed."""
+
+    code = "tool.bundle_refused"
+    message = "The tool bundle {name} is refused: {detail}"
+    next_step = "`holdfast tools verify` checks all bundles; install it again if you trust it."
 
 
 class RateLimitError(Refused):

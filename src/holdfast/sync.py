@@ -245,6 +245,10 @@ class Client:
     cancel_run = _forward(AsyncClient.cancel_run)
     get_run = _forward(AsyncClient.get_run)
 
+    call_tool = _forward(AsyncClient.call_tool)
+    get_execution_history = _forward(AsyncClient.get_execution_history)
+    load_tool_output = _forward(AsyncClient.load_tool_output)
+
     list_approvals = _forward(AsyncClient.list_approvals)
     get_approval = _forward(AsyncClient.get_approval)
     approve = _forward(AsyncClient.approve)

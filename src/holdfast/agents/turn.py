@@ -27,7 +27,7 @@ from holdfast.clock import Clock
 from holdfast.context import ContextBuilder
 from holdfast.errors import BudgetExceeded, LLMProtocolError
 from holdfast.ids import new_id
-from holdfast.messages import Message, ToolPart
+from holdfast.messages import Message, Part, ToolPart
 from holdfast.policy import Rights, RuleSet
 from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
 from holdfast.providers.events import hearing_events
@@ -47,6 +47,7 @@ from holdfast.sessions import (
 )
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import SandboxRunner, Tool, ToolContext, ToolRegistry
+from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.gate import Approver, ToolPermissionFilter
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
@@ -100,6 +101,7 @@ class AgentTurn:
         self._listener = listener
         self._options = {**agent.options, **options}
         self._messages: list[Message] = []
+        self._call_ids: set[str] = set()
         self._steps = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._runner: SandboxRunner | None = None
@@ -174,6 +176,7 @@ class AgentTurn:
         sessions = self._services.sessions
         session = await sessions.get_session(self._turn.session_id)
         self._messages = list(await sessions.messages.all(session))
+        self._call_ids = {call.call_id for each in self._messages for call in each.tool_calls}
         mine = [message for message in self._messages if message.run_id == self._turn.run.id]
         self._steps = sum(message.role == "assistant" for message in mine)
         message = self._turn.request.message
@@ -230,6 +233,7 @@ class AgentTurn:
             session_id=session.id,
             run_id=self._turn.run.id,
             agent_path=(self._agent.name,),
+            artifacts=JournalArtifacts(self._turn, self._services.sessions.journal, session.id),
         )
         context = self._services.surroundings.equip(context)
         manager = ToolExecutionManager(
@@ -377,6 +381,7 @@ class AgentTurn:
         """Give every call without a result one, so that the conversation can go on."""
         if not any(part.state == "pending" for m in self._messages[-1:] for part in m.tool_calls):
             return
+        await self._turn.flush()
         last = await self._services.sessions.messages.one(
             await self._services.sessions.get_session(self._turn.session_id),
             self._messages[-1].id,
@@ -396,10 +401,7 @@ class AgentTurn:
 
     async def _add(self, message: Message) -> None:
         """Keep a message as one of this run; parts get ids, so that they can be updated."""
-        parts = tuple(
-            part if part.id else msgspec.structs.replace(part, id=new_id("prt"))
-            for part in message.parts
-        )
+        parts = tuple(self._named(part) for part in message.parts)
         is_answer = message.role == "assistant"
         named = msgspec.structs.replace(
             message,
@@ -412,6 +414,19 @@ class AgentTurn:
         )
         await self._turn.add_message(named, agent_path=self._agent.name if is_answer else "")
         self._messages.append(named)
+
+    def _named(self, part: Part) -> Part:
+        """Give a part an id; and a call one that no other call of the conversation has.
+
+        Some models number their calls anew in each answer, or not at all.
+        """
+        if not part.id:
+            part = msgspec.structs.replace(part, id=new_id("prt"))
+        if isinstance(part, ToolPart):
+            if not part.call_id or part.call_id in self._call_ids:
+                part = msgspec.structs.replace(part, call_id=new_id("call"))
+            self._call_ids.add(part.call_id)
+        return part
 
     def _replace_last(self, done: dict[str, ToolPart]) -> None:
         last = self._messages[-1]

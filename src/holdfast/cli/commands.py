@@ -22,6 +22,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),
     "sessions": ("holdfast.cli.sessions", "List, show, export, fork or remove sessions."),
     "storage": ("holdfast.cli.storage", "Look after the files in which everything is kept."),
-    "tools": ("holdfast.cli.tools", "List the tools, show one, or export their schemas."),
+    "tools": (
+        "holdfast.cli.tools",
+        "List, show, call, install or verify tools; see what was called.",
+    ),
     "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }

@@ -1,29 +1,48 @@
-"""`holdfast tools`: what agents can use."""
+"""`holdfast tools`: what agents can use, what they used, and using it by hand."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
 
 import click
+import msgspec
 
+from holdfast.canonical import JsonObject
+from holdfast.cli.approve import AskInTerminal
+from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.output import emit
+from holdfast.cli.output import emit, printable, say
+from holdfast.client import AsyncClient
+from holdfast.client.tools import ToolCallResult
+from holdfast.errors import AlreadyExists, UsageError, error_from_dict
+from holdfast.sync import Client
 from holdfast.tools import ToolRegistry
 from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.bundles import LocalToolManager, read_manifest, register_bundles
 from holdfast.tools.export import describe
+from holdfast.tools.gate import AutoConfirm
+from holdfast.tools.tracker import ToolExecution
+
+_STATES = ("pending", "running", "completed", "error")
+_SHORT = 60
 
 
 @click.group("tools", cls=Group)
 def command() -> None:
-    """List the tools, show one, or export their schemas."""
+    """List, show, call, install or verify tools; see what was called."""
 
 
 @command.command("list")
 @click.option("--tag", default="", help="Only tools with this tag.")
 @click.option("--plugins", is_flag=True, help="Also tools of installed packages.")
-def list_tools(tag: str, plugins: bool) -> None:
+@pass_invocation
+def list_tools(invocation: Invocation, tag: str, plugins: bool) -> None:
     """List all tools with their effects."""
-    registry = _registry(plugins)
+    registry = _registry(invocation, plugins)
     emit(
         [
             {
@@ -47,7 +66,7 @@ def list_tools(tag: str, plugins: bool) -> None:
 @pass_invocation
 def show(invocation: Invocation, name: str, plugins: bool) -> None:
     """Show everything about the tool NAME, or NAME@VERSION."""
-    described = describe(_registry(plugins).get(name))
+    described = describe(_registry(invocation, plugins).get(name))
     if invocation.is_text:
         for key in ("parameters", "output"):
             described[key] = json.dumps(described[key], indent=2, ensure_ascii=False)
@@ -65,17 +84,186 @@ def show(invocation: Invocation, name: str, plugins: bool) -> None:
     help="Form of the document.",
 )
 @click.option("--plugins", is_flag=True, help="Also tools of installed packages.")
-def schema(name: str | None, form: str, plugins: bool) -> None:
+@pass_invocation
+def schema(invocation: Invocation, name: str | None, form: str, plugins: bool) -> None:
     """Print the schemas of all tools, or of the tool NAME, as JSON."""
-    registry = _registry(plugins)
+    registry = _registry(invocation, plugins)
     if name:
         registry = ToolRegistry([registry.get(name)])
     document = registry.openapi() if form == "openapi" else registry.json_schema()
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _registry(plugins: bool) -> ToolRegistry:
-    registry = builtin_tools().child(scope="plugin")
+@command.command("run")
+@click.argument("name")
+@click.option("--args", "arguments", default="{}", metavar="JSON", help="Arguments of the call.")
+@click.option("--session", default="", metavar="ID", help="Call it in this session.")
+@click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
+@click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
+@pass_invocation
+def run(
+    invocation: Invocation,
+    name: str,
+    arguments: str,
+    session: str,
+    run_id: str,
+    auto_confirm: bool,
+) -> None:
+    """Call the tool NAME, as an agent would: through the gate, in a session, recorded.
+
+    On a terminal, a call that needs consent asks for it; elsewhere it is refused.
+    """
+    values = _object(arguments)
+    called = asyncio.run(_run(invocation, name, values, session, run_id, auto_confirm))
+    part = called.part
+    if invocation.is_text:
+        click.echo(printable(part.output or part.error))
+    else:
+        emit({"session_id": called.run.session_id, "run_id": called.run.id, **_plain(part)})
+    if called.run.status == "failed":
+        raise error_from_dict(called.run.error)
+    if part.state == "pending":
+        say(
+            f"Waiting for a person: {called.run.reason}. Session {called.run.session_id}.", err=True
+        )
+        sys.exit(ExitCode.WAITING)
+    if part.state == "error":
+        sys.exit(ExitCode.FAILED)
+
+
+async def _run(
+    invocation: Invocation,
+    name: str,
+    arguments: JsonObject,
+    session: str,
+    run_id: str,
+    auto_confirm: bool,
+) -> ToolCallResult:
+    async with AsyncClient(settings=invocation.settings) as client:
+        if auto_confirm:
+            client.approver = AutoConfirm()
+        elif sys.stdin.isatty() and invocation.is_text:
+            client.approver = AskInTerminal()
+        return await client.call_tool(name, arguments, session_id=session, run_id=run_id)
+
+
+@command.command("history")
+@click.option("--session", default="", metavar="ID", help="Only this session.")
+@click.option("--tool", default="", metavar="NAME", help="Only calls of this tool.")
+@click.option("--state", type=click.Choice(_STATES), help="Only calls in this state.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@pass_invocation
+def history(invocation: Invocation, session: str, tool: str, state: str | None, limit: int) -> None:
+    """Show what tools were called, newest first, and what came of it.
+
+    Without --session, the sessions that were used last are looked through.
+    """
+    found: list[ToolExecution] = []
+    with Client(settings=invocation.settings) as client:
+        sessions = [session] if session else [s.id for s in client.list_sessions().items]
+        for each in sessions:
+            found += client.get_execution_history(
+                each,
+                limit,
+                tool=tool or None,
+                state=state,  # type: ignore[arg-type] # click has checked it
+            )
+    found.sort(key=lambda one: one.time_start or 0, reverse=True)
+    rows = [_row(one) for one in found[:limit]]
+    if not invocation.is_text:
+        emit([{**_plain(one), "duration_s": one.duration_s} for one in found[:limit]])
+        return
+    emit(rows, columns=["time", "tool", "state", "seconds", "arguments", "session", "id"])
+
+
+@command.command("output")
+@click.argument("session")
+@click.argument("handle")
+@pass_invocation
+def output(invocation: Invocation, session: str, handle: str) -> None:
+    """Print the whole of an output that was too long to show.
+
+    HANDLE stands in the shortened text, where something was left out.
+    """
+    with Client(settings=invocation.settings) as client:
+        data = client.load_tool_output(session, handle)
+    click.echo(data, nl=False)
+
+
+@command.command("install")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--replace", is_flag=True, help="Replace an installed bundle of the same name.")
+@pass_invocation
+def install(invocation: Invocation, path: Path, replace: bool) -> None:
+    """Install the tool bundle in the folder PATH, and pin it by a hash of its files.
+
+    Its program runs apart from us, but not confined: install what you trust.
+    """
+    taken = builtin_tools().find(read_manifest(path, path.name).name)
+    if taken is not None:
+        raise AlreadyExists(kind="tool", value=taken.name)
+    emit(_plain(_bundles(invocation).install(path, replace=replace)))
+
+
+@command.command("remove")
+@click.argument("name")
+@pass_invocation
+def remove(invocation: Invocation, name: str) -> None:
+    """Remove the installed tool bundle NAME."""
+    _bundles(invocation).remove(name)
+    say(f"Removed {name}.", err=True)
+
+
+@command.command("verify")
+@click.argument("name", required=False)
+@pass_invocation
+def verify(invocation: Invocation, name: str | None) -> None:
+    """Compare all installed tool bundles, or NAME, with what was installed.
+
+    Ends with exit code 1 if one differs.
+    """
+    found = _bundles(invocation).verify(name or "")
+    emit([_plain(one) for one in found], columns=["name", "version", "sha256", "problem"])
+    if any(one.problem for one in found):
+        sys.exit(ExitCode.FAILED)
+
+
+def _registry(invocation: Invocation, plugins: bool) -> ToolRegistry:
+    project = builtin_tools().child(scope="project")
+    register_bundles(project, invocation.settings.tools.dir)
+    registry = project.child(scope="plugin")
     if plugins:
         registry.load_entry_points()
     return registry
+
+
+def _bundles(invocation: Invocation) -> LocalToolManager:
+    return LocalToolManager(invocation.settings.tools.dir)
+
+
+def _object(text: str) -> JsonObject:
+    try:
+        value: object = json.loads(text)
+    except ValueError as error:
+        raise UsageError(detail=f"--args is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError(detail='--args is a JSON object, as in {"path": "a.txt"}.')
+    return value
+
+
+def _row(one: ToolExecution) -> JsonObject:
+    begun = datetime.fromtimestamp(one.time_start, UTC) if one.time_start else None
+    return {
+        "time": begun.strftime("%Y-%m-%d %H:%M:%S") if begun else "",
+        "tool": one.tool,
+        "state": one.state,
+        "seconds": f"{one.duration_s:.3f}" if one.duration_s is not None else "",
+        "arguments": json.dumps(one.args, ensure_ascii=False)[:_SHORT],
+        "session": one.session_id,
+        "id": one.id,
+    }
+
+
+def _plain(value: msgspec.Struct) -> JsonObject:
+    built: JsonObject = msgspec.to_builtins(value)
+    return built

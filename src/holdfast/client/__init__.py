@@ -9,10 +9,11 @@ from __future__ import annotations
 from holdfast.client.messages import MessageMethods
 from holdfast.client.questions import QuestionMethods
 from holdfast.client.sessions import SessionMethods
+from holdfast.client.tools import ToolMethods
 from holdfast.client.upkeep import UpkeepMethods
 
 
-class AsyncClient(QuestionMethods, SessionMethods, MessageMethods, UpkeepMethods):
+class AsyncClient(ToolMethods, QuestionMethods, SessionMethods, MessageMethods, UpkeepMethods):
     """Sessions, messages and everything else of one state directory.
 
     Use it as a context manager, or call `close` when done::

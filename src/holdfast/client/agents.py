@@ -24,6 +24,7 @@ from holdfast.providers.model import Delta, Model
 from holdfast.sessions import Run
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.bundles import register_bundles
 from holdfast.tools.gate import Approver
 
 _TITLE = 60
@@ -224,4 +225,5 @@ class AgentMethods(HookMethods, ModelMethods, PolicyMethods):
     def _tool_registry(self) -> ToolRegistry:
         if self._tools is None:
             self._tools = builtin_tools().child(scope="project")
+            register_bundles(self._tools, self.settings.tools.dir)
         return self._tools

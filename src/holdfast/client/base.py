@@ -54,7 +54,10 @@ class ClientBase:
             raise UsageError(detail="Give base_dir or storage_path; they mean the same.")
         self.settings = settings if settings is not None else load_settings().settings
         chosen = base_dir if base_dir is not None else storage_path
-        self.base_dir = Path(chosen) if chosen is not None else self.settings.storage_path
+        # Absolute, because a tool may change the directory of the process.
+        self.base_dir = Path(
+            chosen if chosen is not None else self.settings.storage_path
+        ).absolute()
         self._one_at_a_time: asyncio.Lock | None = None
         self._is_open = False
         self._is_closed = False

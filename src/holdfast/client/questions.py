@@ -82,9 +82,10 @@ class QuestionMethods(ApprovalMethods):
             decided_by=by,
             result=ToolResult(result) if result else None,
         )
-        await self._journal.append(session_id, [decided])
         cause = f"{by} said: {verdict}"
-        return await self._turns.wake(question.run_id, cause=cause, is_for_anyone=True)
+        return await self._turns.wake(
+            question.run_id, cause=cause, is_for_anyone=True, answers=[decided]
+        )
 
     async def answer_question(self, session_id: str, call_id: str, answer: str, *, by: str) -> Run:
         """Answer an agent's question; its run goes on with the answer as the result.
@@ -94,9 +95,10 @@ class QuestionMethods(ApprovalMethods):
         """
         question = await self._waiting(session_id, call_id, "")
         answered = ToolAnswered(call_id=call_id, answered_by=by, result=ToolResult(answer))
-        await self._journal.append(session_id, [answered])
         cause = f"{by} answered"
-        return await self._turns.wake(question.run_id, cause=cause, is_for_anyone=True)
+        return await self._turns.wake(
+            question.run_id, cause=cause, is_for_anyone=True, answers=[answered]
+        )
 
     async def _waiting(self, session_id: str, call_id: str, reason: str) -> OpenQuestion:
         for question in await self._open_calls():

@@ -13,6 +13,7 @@ from holdfast.client.base import ClientBase
 from holdfast.client.files import write_whole
 from holdfast.journal import Event, Finding, export_heads, parse_heads, verify
 from holdfast.sessions import RetentionPolicy, RetentionReport, Run, clean_up, layout_files
+from holdfast.tools.tracker import execution_files
 
 
 class UpkeepMethods(ClientBase):
@@ -73,9 +74,10 @@ class UpkeepMethods(ClientBase):
         """Write the journal as plain JSON files below a directory; returns their number."""
         sessions = await self._ready()
         count = 0
-        async for name, content in layout_files(sessions):
-            await asyncio.to_thread(write_whole, Path(target) / name, content)
-            count += 1
+        for files in (layout_files(sessions), execution_files(sessions)):
+            async for name, content in files:
+                await asyncio.to_thread(write_whole, Path(target) / name, content)
+                count += 1
         return count
 
     async def clean_up(self, policy: RetentionPolicy | None = None) -> RetentionReport:

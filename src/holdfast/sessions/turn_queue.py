@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -196,18 +196,29 @@ class TurnQueue:
             await self._end_idle(run_id)
         return await self.get(run_id)
 
-    async def wake(self, run_id: str, *, cause: str, is_for_anyone: bool = False) -> Run:
+    async def wake(
+        self,
+        run_id: str,
+        *,
+        cause: str,
+        is_for_anyone: bool = False,
+        answers: Sequence[Payload] = (),
+    ) -> Run:
         """Put a parked run back into the queue; one that is about to park will not rest.
 
         A run that is queued or has ended is returned as it is. `is_for_anyone` lets any
-        process execute it, not only this one.
+        process execute it, not only this one. `answers` is what it waited for, stored together
+        with the wake-up: no crash can come between them and leave a run that waits for what is
+        there already.
         """
         run = await self.get(run_id)
+        payloads = list(answers)
         if run.status in ("parked", "running"):
             owner = "" if is_for_anyone else self._keeper.owner
             self._keeper.show_presence()
-            fact = facts.RunWoken(run_id=run_id, cause=cause, owner=owner)
-            await self._journal.append(run.session_id, [fact], origin=Origin(run_id=run_id))
+            payloads.append(facts.RunWoken(run_id=run_id, cause=cause, owner=owner))
+        if payloads:
+            await self._journal.append(run.session_id, payloads, origin=Origin(run_id=run_id))
         return await self.get(run_id)
 
     async def get(self, run_id: str) -> Run:

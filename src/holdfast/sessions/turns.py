@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -14,6 +14,7 @@ from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message
 from holdfast.sessions import events as facts
+from holdfast.sessions.deferred import DeferredFacts
 from holdfast.sessions.leases import Lease
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import stored
@@ -62,6 +63,7 @@ class Turn:
         self.cancel_reason = ""
         self._manager = manager
         self._lease = lease
+        self._deferred = DeferredFacts(self._store)
 
     @property
     def session_id(self) -> str:
@@ -85,18 +87,49 @@ class Turn:
         after: int | None = None,
         is_synced: bool = False,
     ) -> tuple[Event, ...]:
-        """Append facts of this run; they are stored together or not at all.
+        """Append facts of this run, behind those that were deferred.
+
+        They are stored together or not at all.
 
         Raises:
             LeaseLost: another process has taken over; stop at once.
             StaleWriter: the session does not end at event `after`, where that is given.
         """
-        origin = Origin(run_id=self.run.id, agent_path=agent_path)
+        waiting = await self._deferred.take(agent_path)
+        try:
+            events = await self._store(
+                (*waiting, *payloads), agent_path, after=after, is_synced=is_synced
+            )
+        except BaseException:
+            self._deferred.put_back(agent_path, waiting)
+            raise
+        return events[len(waiting) :]
+
+    def defer(self, *payloads: Payload, agent_path: str = "") -> None:
+        """Append facts of this run with the next ones, or a moment later.
+
+        For what needs no commit of its own because it can be done again after a crash, such
+        as the result of a mere read.
+        """
+        self._deferred.add(agent_path, payloads)
+
+    async def flush(self) -> None:
+        """Store what was deferred, now."""
+        await self._deferred.flush()
+
+    async def _store(
+        self,
+        payloads: Sequence[Payload],
+        agent_path: str,
+        *,
+        after: int | None = None,
+        is_synced: bool = False,
+    ) -> tuple[Event, ...]:
         return await self._manager.journal.append(
             self.session_id,
             payloads,
             epoch=self.epoch,
-            origin=origin,
+            origin=Origin(run_id=self.run.id, agent_path=agent_path),
             after=after,
             is_synced=is_synced,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.canonical import JsonObject, digest
+from holdfast.canonical import JsonObject, canonical_json
 
 THRESHOLD = 3
 
@@ -12,12 +12,12 @@ class DoomLoop:
 
     def __init__(self) -> None:
         """Start with no call seen."""
-        self._last = ""
+        self._last: tuple[str, bytes] = ("", b"")
         self._count = 0
 
     def is_repeating(self, tool: str, arguments: JsonObject) -> bool:
         """Count a call and say whether it is at least the third equal one in a row."""
-        seen = digest([tool, arguments])
+        seen = (tool, canonical_json(arguments))
         self._count = self._count + 1 if seen == self._last else 1
         self._last = seen
         return self._count >= THRESHOLD

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.journal import Payload, payload
+from holdfast.messages import ToolPart
 from holdfast.policy import Decision
 from holdfast.tools.effects import Effect, Intent
 from holdfast.tools.result import ToolResult
@@ -74,6 +75,35 @@ class ToolParked(Payload, frozen=True, kw_only=True):
     def redacted(self) -> ToolParked:
         """Keep which call; drop what is asked."""
         return msgspec.structs.replace(self, request={})
+
+
+@payload("tool.nested_ended", has_content=True)
+class NestedCallEnded(Payload, frozen=True, kw_only=True):
+    """A call inside another one, such as a batch, has its result.
+
+    The conversation shows only the outer call, so this is where the inner result is kept.
+    """
+
+    call_id: str
+    message_id: str
+    part: ToolPart | None
+
+    def redacted(self) -> NestedCallEnded:
+        """Keep which call; drop arguments and result."""
+        return msgspec.structs.replace(self, part=None)
+
+
+@payload("tool.output_kept", has_content=True)
+class ToolOutputKept(Payload, frozen=True, kw_only=True):
+    """Something that is too long for an answer, whole; a handle in the answer names it."""
+
+    name: str
+    media_type: str
+    data: bytes
+
+    def redacted(self) -> ToolOutputKept:
+        """Keep its name; drop the content."""
+        return msgspec.structs.replace(self, data=b"")
 
 
 @payload("permission.denied")

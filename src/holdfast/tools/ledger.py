@@ -12,10 +12,12 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.journal import Event, Journal
+from holdfast.messages import ToolPart
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
 from holdfast.tools.effects import Reconciliation
 from holdfast.tools.events import (
+    NestedCallEnded,
     ToolAnswered,
     ToolOutcomeDecided,
     ToolOutcomeUnknown,
@@ -26,23 +28,36 @@ from holdfast.tools.result import ToolResult
 
 _KINDS = frozenset(
     cls.kind
-    for cls in (ToolStarted, ToolOutcomeUnknown, ToolOutcomeDecided, ToolParked, ToolAnswered)
+    for cls in (
+        NestedCallEnded,
+        ToolAnswered,
+        ToolOutcomeDecided,
+        ToolOutcomeUnknown,
+        ToolParked,
+        ToolStarted,
+    )
 )
 _PAGE = 500
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the journal knows about a call that has no result yet."""
+    """What the journal knows about a call that has no result in the conversation yet.
+
+    `ended` is the result of a call inside another call, such as a batch.
+    """
 
     started: ToolStarted | None = None
     unknown: ToolOutcomeUnknown | None = None
     decided: ToolOutcomeDecided | None = None
     parked: ToolParked | None = None
     answered: ToolAnswered | None = None
+    ended: ToolPart | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Say whether somebody has been asked and has not answered."""
+        if self.ended is not None:
+            return False
         waits_for_verdict = self.unknown is not None and self.decided is None
         return waits_for_verdict or (self.parked is not None and self.answered is None)
 
@@ -106,9 +121,15 @@ def _note(records: dict[str, CallRecord], event: Event) -> None:
     replace = msgspec.structs.replace
     match fact:
         case ToolStarted(intent=intent):
+            # What was asked and said before was about an earlier attempt.
             records[intent.call_id] = replace(
-                records.get(intent.call_id, NOTHING_KNOWN), started=fact
+                records.get(intent.call_id, NOTHING_KNOWN),
+                started=fact,
+                unknown=None,
+                decided=None,
             )
+        case NestedCallEnded(call_id=call_id, part=part):
+            records[call_id] = replace(records.get(call_id, NOTHING_KNOWN), ended=part)
         case ToolOutcomeUnknown(call_id=call_id):
             records[call_id] = replace(records.get(call_id, NOTHING_KNOWN), unknown=fact)
         case ToolOutcomeDecided(call_id=call_id):

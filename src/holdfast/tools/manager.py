@@ -13,7 +13,7 @@ import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,7 +26,6 @@ from holdfast.errors import (
     TellModel,
     ToolError,
     ToolInputInvalid,
-    ToolTimeout,
 )
 from holdfast.journal import Event, Payload
 from holdfast.messages import ToolPart
@@ -40,6 +39,7 @@ from holdfast.tools.definition import Tool
 from holdfast.tools.doom_loop import DoomLoop
 from holdfast.tools.effects import Intent
 from holdfast.tools.events import (
+    NestedCallEnded,
     PermissionRefused,
     ToolOutcomeUnknown,
     ToolParked,
@@ -47,10 +47,13 @@ from holdfast.tools.events import (
 )
 from holdfast.tools.gate import ApprovalRequest, Gate, default_action
 from holdfast.tools.hooked import ToolHooks
+from holdfast.tools.invocation import invoke
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
-from holdfast.tools.output import shorten
+from holdfast.tools.output import check_result, clip, shorten
 from holdfast.tools.registry import ToolRegistry
-from holdfast.tools.result import Parked, ToolResult
+from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
+
+T = TypeVar("T")
 
 _PREVIEW_CHARS = 20_000
 
@@ -62,6 +65,10 @@ class Recorder(Protocol):
         self, *payloads: Payload, agent_path: str = "", is_synced: bool = False
     ) -> tuple[Event, ...]:
         """Append facts of the run, together or not at all."""
+        ...
+
+    def defer(self, *payloads: Payload, agent_path: str = "") -> None:
+        """Append facts a moment later; a crash may lose them."""
         ...
 
 
@@ -86,6 +93,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     message_id: str
     part: ToolPart
+    is_nested: bool = False
+    """Whether another call makes it; the conversation then shows only the outer one."""
 
     def with_input(self, arguments: JsonObject, *, edited_by: str = "a person") -> Call:
         """Return the call with other arguments; who changed them is noted in its part."""
@@ -106,6 +115,14 @@ class Passage:
     request: CallRequest
     decision: Decision
     facts: tuple[Payload, ...] = ()
+
+
+class _NotRecorded(Exception):
+    """The journal refused a fact: that is the run's trouble, never the tool's result."""
+
+    def __init__(self, error: HoldfastError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class ToolExecutionManager:
@@ -135,6 +152,7 @@ class ToolExecutionManager:
         self.gate = gate or Gate()
         self._recorder = recorder
         self._context = context
+        self._agent_path = "/".join(context.agent_path)
         self._limits = limits or Limits()
         self._clock = clock
         self._doom = DoomLoop()
@@ -143,6 +161,7 @@ class ToolExecutionManager:
         self.exhausted: BudgetExceeded | None = None
         """The budget that a call did not fit into; the run should end."""
         self._desk = ConsentDesk(self.gate, approvals or NoApprovals(), self._append, clock)
+        self._known: dict[str, CallRecord] = {}
         self.hooks: ToolHooks | None = None
 
     async def execute_all(
@@ -153,18 +172,23 @@ class ToolExecutionManager:
         `records` is what the journal knows about calls that have begun before
         (`ledger.read_records`), by call id.
         """
-        places = asyncio.Semaphore(self._limits.parallel)
         known = records or {}
+        self._known.update(known)
+        if len(calls) == 1:
+            record = known.get(calls[0].part.call_id, NOTHING_KNOWN)
+            return (await self.execute(calls[0], record),)
+        places = asyncio.Semaphore(self._limits.parallel)
 
         async def one(call: Call) -> ToolPart | Parked:
             async with places:
                 return await self.execute(call, known.get(call.part.call_id, NOTHING_KNOWN))
 
-        if len(calls) == 1:
-            return (await one(calls[0]),)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(call)) for call in calls]
-        return tuple(task.result() for task in tasks)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(call)) for call in calls]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        return tuple([task.result() for task in tasks])
 
     @property
     def stopped_by(self) -> str:
@@ -181,7 +205,22 @@ class ToolExecutionManager:
 
         A failure is a result too: it goes back to the model with a hint, recorded as an error.
         """
+        try:
+            try:
+                return await self._attempt(call, record)
+            except TellModel as told:
+                return await self._fail(call, told.text)
+            except HoldfastError as error:
+                return await self._fail(call, _told(error))
+        except NestedCallWaits as waits:
+            return waits.parked
+        except _NotRecorded as failed:
+            raise failed.error from failed
+
+    async def _attempt(self, call: Call, record: CallRecord) -> ToolPart | Parked:
         record = _that_began(record, call)
+        if record.ended is not None:
+            return record.ended
         if self.hooks is not None:
             return await self.hooks.around(call, record, self._execute, self._append)
         return await self._execute(call, record)
@@ -195,24 +234,22 @@ class ToolExecutionManager:
             values = self._validate(tool, call.part)
             if self.hooks is not None:
                 await self.hooks.validated(call)
-            if record != NOTHING_KNOWN:
+            if record is not NOTHING_KNOWN:
                 return await self._recover(call, tool, values, record)
             passed = await self._pass_gate(call, tool, values)
             if not isinstance(passed, Passage):
                 return passed
             call = passed.call
             if self.hooks is not None and (given := self.hooks.substitute(call)) is not None:
-                return await self._finish(
-                    call, self._completed(call, tool, given, None), *passed.facts
-                )
+                done = self._completed(call, tool, given, None)
+                return await self._finish(call, done, *passed.facts)
             if tool.cacheable and (known := self._cache.get(self._cache_key(tool, call.part))):
                 return await self._finish(call, _with_result(call.part, known), *passed.facts)
             return await self._start(tool, passed)
         except TellModel as told:
             return await self._fail(call, told.text)
         except HoldfastError as error:
-            hint = f" {error.hint}" if error.hint else ""
-            return await self._fail(call, f"{error}{hint}")
+            return await self._fail(call, _told(error))
 
     # --- the steps --------------------------------------------------------------------
 
@@ -250,9 +287,10 @@ class ToolExecutionManager:
             loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
             asked = replace(passed, request=loop, decision=self.gate.decide(loop))
             passed = await self._consent(asked, tool)
-            self._doom.forgive()
-            if isinstance(passed, Passage) and passed.call is asked.call:
-                passed = replace(passed, request=request, decision=decision)
+            if isinstance(passed, Passage):
+                self._doom.forgive()
+                if passed.call is asked.call:
+                    passed = replace(passed, request=request, decision=decision)
         return passed
 
     async def _consent(self, passage: Passage, tool: Tool) -> Passage | ToolPart | Parked:
@@ -348,17 +386,17 @@ class ToolExecutionManager:
             raise
         # A call that somebody consented to leaves its intent in the same transaction.
         if tool.effect != "read" or passage.facts:
-            noted = await tool.prepare(passage.values, context) if tool.prepare else {}
             started = ToolStarted(
-                intent=self._intent(call, tool, context, noted),
+                intent=await self._intent(call, tool, passage.values, context),
                 message_id=call.message_id,
                 effect=tool.effect,
                 source_hash=tool.source_hash,
                 targets=passage.request.targets,
                 policy_version=passage.decision.policy_version,
             )
-            # An idempotent call has the same key after every restart; the others must be known.
-            is_synced = tool.effect in ("reconcile", "unsafe")
+            # On the disk before the effect, and with it the message that asks for the call:
+            # a power cut must neither hide the effect nor change its key.
+            is_synced = tool.effect != "read"
             await self._append(*passage.facts, started, is_synced=is_synced)
         return await self._run(call, tool, passage.values, context)
 
@@ -366,14 +404,25 @@ class ToolExecutionManager:
         self, call: Call, tool: Tool, values: dict[str, Any], record: CallRecord
     ) -> ToolPart | Parked:
         """Go on with a call that a crash or a wait left open."""
+        if record.parked is not None and record.answered is None:
+            return Parked(reason=record.parked.reason, request=record.parked.request)
         context = self._call_context(call)
         way = await ledger.way_forward(tool, record, context)
         if isinstance(way, ledger.Again):
-            if record.parked is not None:
-                return Parked(reason=record.parked.reason, request=record.parked.request)
+            if record.started is not None and record.decided is not None:
+                # A person's word is about one attempt; the next one is a new intent.
+                intent = await self._intent(call, tool, values, context)
+                started = msgspec.structs.replace(
+                    record.started,
+                    intent=intent,
+                    effect=tool.effect,
+                    source_hash=tool.source_hash,
+                )
+                await self._append(started, is_synced=True)
             return await self._run(call, tool, values, context)
         if isinstance(way, ledger.Known):
-            return await self._finish(call, self._completed(call, tool, way.result, None))
+            result = check_result(way.result, tool.name)
+            return await self._finish(call, self._completed(call, tool, result, None))
         if record.unknown is None:
             unknown = ToolOutcomeUnknown(
                 call_id=call.part.call_id, tool=tool.name, question=way.question
@@ -387,28 +436,51 @@ class ToolExecutionManager:
         }
         return Parked(reason="unknown_outcome", request=shown)
 
+    async def execute_nested(
+        self, outer: Call, calls: Sequence[tuple[str, JsonObject]]
+    ) -> tuple[ToolPart, ...]:
+        """Execute calls that another call makes; each passes the gate and is recorded.
+
+        Raises:
+            NestedCallWaits: one of them waits for a person, and with it the outer call. What
+                has ended stays so when the outer call is taken up again.
+        """
+        made = [
+            Call(
+                message_id=outer.message_id,
+                is_nested=True,
+                part=ToolPart(
+                    id=f"{outer.part.id}.{number}",
+                    call_id=f"{outer.part.call_id}.{number}",
+                    tool=name,
+                    input=arguments,
+                ),
+            )
+            for number, (name, arguments) in enumerate(calls, 1)
+        ]
+        results = await self.execute_all(made, records=self._known)
+        done = []
+        for result in results:
+            if isinstance(result, Parked):
+                raise NestedCallWaits(result)
+            done.append(result)
+        return tuple(done)
+
     async def _run(
         self, call: Call, tool: Tool, values: dict[str, Any], context: ToolContext
     ) -> ToolPart | Parked:
         begun = self._clock.now()
         limit = min(tool.timeout_s, self._limits.timeout_s or tool.timeout_s)
         try:
-            async with asyncio.timeout(limit) as timer:
-                outcome = await tool.call(values, context)
-        except TimeoutError as error:
-            context.cancellation.cancel()
-            if timer.expired():
-                raise ToolTimeout(tool=tool.name, limit_s=limit) from error
-            raise ToolError(tool=tool.name, detail=f"it timed out: {error}") from error
+            outcome = await invoke(tool, values, context, limit_s=limit)
         except asyncio.CancelledError:
-            context.cancellation.cancel()
-            await asyncio.shield(self._fail(call, "The call was cancelled.", begun=begun))
+            text = "The call was cancelled."
+            await asyncio.shield(self._fail(call, text, begun=begun, tool=tool))
             raise
-        except (TellModel, HoldfastError):
-            raise
-        except (Exception, SystemExit) as error:
-            detail = f"{type(error).__name__}: {error}"
-            raise ToolError(tool=tool.name, detail=detail) from error
+        except TellModel as told:
+            return await self._fail(call, told.text, begun=begun, tool=tool)
+        except HoldfastError as error:
+            return await self._fail(call, _told(error), begun=begun, tool=tool)
         if isinstance(outcome, Parked):
             parked = ToolParked(
                 call_id=call.part.call_id,
@@ -418,10 +490,16 @@ class ToolExecutionManager:
             )
             await self._append(parked)
             return outcome
-        outcome = await shorten(outcome, self._limits.output_chars, context)
+        outcome = check_result(outcome, tool.name)
+        if len(outcome.output) > self._limits.output_chars:
+            outcome = await self._recorded(shorten(outcome, self._limits.output_chars, context))
         done = self._completed(call, tool, outcome, begun)
         if tool.cacheable and not outcome.is_error:
             self._cache[self._cache_key(tool, call.part)] = done
+        if tool.effect == "read":
+            # A read can be repeated after a crash, so its result may wait for company.
+            self._recorder.defer(_ending(call, done), agent_path=self._agent_path)
+            return done
         return await self._finish(call, done)
 
     # --- results ----------------------------------------------------------------------
@@ -434,7 +512,6 @@ class ToolExecutionManager:
         if edited_by:
             note = f"({edited_by} changed the arguments of this call before it ran.)\n"
             result = msgspec.structs.replace(result, output=note + result.output)
-        provenance = {"tool_version": tool.version, "source_hash": tool.source_hash}
         return msgspec.structs.replace(
             call.part,
             state="error" if result.is_error else "completed",
@@ -442,7 +519,7 @@ class ToolExecutionManager:
             error=result.output if result.is_error else "",
             title=result.title,
             attachments=result.attachments,
-            metadata={**call.part.metadata, **result.metadata, **provenance},
+            metadata={**call.part.metadata, **result.metadata, **_provenance(tool)},
             time_start=begun if begun is not None else now,
             time_end=now,
         )
@@ -454,12 +531,14 @@ class ToolExecutionManager:
         *,
         begun: float | None = None,
         facts: tuple[Payload, ...] = (),
+        tool: Tool | None = None,
     ) -> ToolPart:
         now = self._clock.now()
         failed = msgspec.structs.replace(
             call.part,
             state="error",
-            error=text,
+            error=clip(text, self._limits.output_chars),
+            metadata={**call.part.metadata, **(_provenance(tool) if tool is not None else {})},
             time_start=begun if begun is not None else now,
             time_end=now,
         )
@@ -468,14 +547,24 @@ class ToolExecutionManager:
     async def _finish(self, call: Call, part: ToolPart, *facts: Payload) -> ToolPart:
         if self.hooks is not None:
             part = await self.hooks.finished(part)
-        await self._append(*facts, MessagePartUpdated(message_id=call.message_id, part=part))
+        await self._append(*facts, _ending(call, part))
         return part
 
     async def _append(self, *payloads: Payload, is_synced: bool = False) -> None:
-        agent_path = "/".join(self._context.agent_path)
-        await self._recorder.append(*payloads, agent_path=agent_path, is_synced=is_synced)
+        recorder, path = self._recorder, self._agent_path
+        await self._recorded(recorder.append(*payloads, agent_path=path, is_synced=is_synced))
 
-    def _intent(self, call: Call, tool: Tool, context: ToolContext, noted: JsonObject) -> Intent:
+    async def _recorded(self, writing: Awaitable[T]) -> T:
+        """Await something that writes to the journal, and tell its failure from a tool's."""
+        try:
+            return await writing
+        except HoldfastError as error:
+            raise _NotRecorded(error) from error
+
+    async def _intent(
+        self, call: Call, tool: Tool, values: dict[str, Any], context: ToolContext
+    ) -> Intent:
+        noted = await tool.prepare(values, context) if tool.prepare else {}
         return Intent(
             tool=tool.name,
             version=tool.version,
@@ -487,9 +576,9 @@ class ToolExecutionManager:
 
     def _call_context(self, call: Call) -> ToolContext:
         """The context of one call; its key is the same after every restart."""
-        return self._context.for_call(
-            call.part.call_id, f"{self._context.run_id}:{call.message_id}:{call.part.call_id}"
-        )
+        call_id = call.part.call_id
+        key = f"{self._context.run_id}:{call.message_id}:{call_id}"
+        return self._context.for_call(call_id, key, _NestedCalls(self, call))
 
     def _cache_key(self, tool: Tool, part: ToolPart) -> str:
         return digest([tool.name, tool.source_hash, part.input])
@@ -502,7 +591,35 @@ def _that_began(record: CallRecord, call: Call) -> CallRecord:
     """
     if record.started is not None and record.started.message_id != call.message_id:
         return NOTHING_KNOWN
-    return record if record.started or record.parked else NOTHING_KNOWN
+    has_begun = record.started or record.parked or record.ended
+    return record if has_begun else NOTHING_KNOWN
+
+
+class _NestedCalls:
+    """What a call uses to make calls of its own."""
+
+    def __init__(self, manager: ToolExecutionManager, outer: Call) -> None:
+        self._manager = manager
+        self._outer = outer
+
+    async def run(self, calls: Sequence[tuple[str, JsonObject]]) -> tuple[ToolPart, ...]:
+        """Execute calls and return their results in order; see `execute_nested`."""
+        return await self._manager.execute_nested(self._outer, calls)
+
+
+def _provenance(tool: Tool) -> JsonObject:
+    return {"tool_version": tool.version, "source_hash": tool.source_hash}
+
+
+def _told(error: HoldfastError) -> str:
+    return f"{error} {error.hint}".strip()
+
+
+def _ending(call: Call, part: ToolPart) -> Payload:
+    """The fact that a call has its result."""
+    if call.is_nested:
+        return NestedCallEnded(call_id=part.call_id, message_id=call.message_id, part=part)
+    return MessagePartUpdated(message_id=call.message_id, part=part)
 
 
 def _with_result(part: ToolPart, known: ToolPart) -> ToolPart:

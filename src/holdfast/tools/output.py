@@ -1,29 +1,99 @@
-"""Long results: head and tail for the model, the whole in an artifact."""
+"""What comes out of tools, made fit to be kept and shown: sound, and not too long."""
 
 from __future__ import annotations
 
 import msgspec
 
+from holdfast.errors import ToolError
+from holdfast.messages import FilePart
 from holdfast.tools.context import ToolContext
 from holdfast.tools.result import ToolResult
+
+MOST_KEPT_BYTES = 64 * 1024 * 1024
+_MOST_METADATA_BYTES = 256 * 1024
+_LONGEST_TITLE = 200
 
 
 async def shorten(result: ToolResult, limit: int, context: ToolContext) -> ToolResult:
     """Return a result whose output has at most about `limit` characters.
 
-    Nothing is lost: the whole is saved, and its handle stands in the text and the metadata.
+    Nothing is lost: the whole (up to 64 MB) is saved, and its handle stands in the text and
+    the metadata.
     """
     text = result.output
     if len(text) <= limit:
         return result
-    handle = await context.artifacts.save(
-        f"{context.call_id or 'call'}.txt", text.encode(errors="replace"), media_type="text/plain"
-    )
-    head, tail = text[: limit * 2 // 3], text[-(limit // 3) :]
-    left_out = len(text) - len(head) - len(tail)
-    note = f"\n\n[... {left_out} characters left out; the whole is artifact {handle} ...]\n\n"
+    data = text.encode(errors="replace")[:MOST_KEPT_BYTES]
+    name = f"{context.call_id or 'call'}.txt"
+    handle = await context.artifacts.save(name, data, media_type="text/plain")
+    kept = f"artifact {handle}"
     return msgspec.structs.replace(
         result,
-        output=head + note + tail,
+        output=_head_and_tail(text, limit, f"; the whole is {kept}"),
         metadata={**result.metadata, "artifact": handle, "full_length": len(text)},
     )
+
+
+def clip(text: str, limit: int) -> str:
+    """Return text that can be stored, with head and tail of one that is too long."""
+    return _without_surrogates(text if len(text) <= limit else _head_and_tail(text, limit, ""))
+
+
+def check_result(result: ToolResult, tool: str) -> ToolResult:
+    """Return a result that can be stored as JSON.
+
+    A tool may put anything into a result; what has no JSON form must not get as far as the
+    journal.
+
+    Raises:
+        ToolError: output, metadata or attachments are not what they should be.
+    """
+    given: tuple[object, object] = (result.output, result.title)
+    if not all([isinstance(text, str) for text in given]):
+        raise ToolError(tool=tool, detail="its result has an output or a title that is no text")
+    for text in (result.output, result.title):
+        if not text.isascii() and _without_surrogates(text) is not text:
+            result = msgspec.structs.replace(
+                result,
+                output=_without_surrogates(result.output),
+                title=_without_surrogates(result.title),
+            )
+    if len(result.title) > _LONGEST_TITLE:
+        result = msgspec.structs.replace(result, title=result.title[:_LONGEST_TITLE])
+    if result.metadata:
+        result = msgspec.structs.replace(result, metadata=_metadata(result.metadata, tool))
+    if result.attachments:
+        _check_attachments(result.attachments, tool)
+    return result
+
+
+def _metadata(metadata: object, tool: str) -> dict[str, object]:
+    try:
+        data = msgspec.json.encode(metadata)
+        if len(data) > _MOST_METADATA_BYTES:
+            return {"left_out": f"metadata of {len(data)} bytes"}
+        return msgspec.json.decode(data, type=dict[str, object])
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ToolError(tool=tool, detail=f"its metadata has no JSON form: {error}") from error
+
+
+def _check_attachments(attachments: object, tool: str) -> None:
+    try:
+        msgspec.json.decode(msgspec.json.encode(attachments), type=tuple[FilePart, ...])
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ToolError(tool=tool, detail=f"its attachments are no file parts: {error}") from error
+
+
+def _head_and_tail(text: str, limit: int, where: str) -> str:
+    head, tail = text[: limit * 2 // 3], text[-(limit // 3) :]
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head}\n\n[... {left_out} characters left out{where} ...]\n\n{tail}"
+
+
+def _without_surrogates(text: str) -> str:
+    """Half characters cannot be stored as UTF-8; the same object comes back if there are none."""
+    try:
+        text.encode()
+        return text
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from holdfast.tools.definition import Tool
 from holdfast.tools.export import to_json_schema, to_openapi
 
 ENTRY_POINT_GROUP = "holdfast.tools"
+_LONGEST_NAME = 64
 
 
 class ToolRegistry:
@@ -37,6 +39,7 @@ class ToolRegistry:
         self.scope = scope
         self._parent = parent
         self._own: dict[str, dict[str, Tool]] = {}
+        self._newest: dict[str, Tool] = {}
         self._changes = 0
         self._cached_at: tuple[int, ...] = ()
         self._tools: Mapping[str, Tool] = MappingProxyType({})
@@ -62,8 +65,7 @@ class ToolRegistry:
                 raise AlreadyExists(kind="tool", value=f"{tool.name}@{tool.version}")
             if any(other.name != tool.name for other in versions.values()):
                 raise AlreadyExists(kind="tool", value=next(iter(versions.values())).name)
-        self._own[key] = {**versions, tool.version: tool}
-        self._changes += 1
+        self._set(key, {**versions, tool.version: tool})
         return tool
 
     def unregister(self, name: str) -> None:
@@ -77,11 +79,7 @@ class ToolRegistry:
         if not versions or (version and version not in versions):
             raise NotFound(kind="tool", value=name)
         kept = {key: tool for key, tool in versions.items() if version and key != version}
-        if kept:
-            self._own[_key(plain)] = kept
-        else:
-            del self._own[_key(plain)]
-        self._changes += 1
+        self._set(_key(plain), kept)
 
     def load_entry_points(self, group: str = ENTRY_POINT_GROUP) -> tuple[Tool, ...]:
         """Import and register the tools that installed packages offer; only when asked.
@@ -125,14 +123,13 @@ class ToolRegistry:
     def find(self, name: str) -> Tool | None:
         """Return a tool as `get` does, or None."""
         plain, _, version = name.partition("@")
-        versions = self._own.get(_key(plain))
-        if versions and version:
-            found = versions.get(version)
-            if found is not None:
-                return found
-        elif versions:
-            return _latest(versions)
-        return self._parent.find(name) if self._parent else None
+        if len(plain) > _LONGEST_NAME:
+            return None
+        key = _key(plain)
+        found = self._own.get(key, {}).get(version) if version else self._newest.get(key)
+        if found is None and self._parent is not None:
+            return self._parent.find(name)
+        return found
 
     def versions(self, name: str) -> tuple[str, ...]:
         """All versions of a tool in the topmost layer that has it, oldest first."""
@@ -178,6 +175,15 @@ class ToolRegistry:
         """How many names there are."""
         return len(self.tools)
 
+    def _set(self, key: str, versions: dict[str, Tool]) -> None:
+        """Keep the versions of one name; none means that the name is gone."""
+        self._own[key] = versions
+        if versions:
+            self._newest[key] = versions[max(versions, key=_version_order)]
+        else:
+            del self._own[key], self._newest[key]
+        self._changes += 1
+
     def _state(self) -> tuple[int, ...]:
         below = self._parent._state() if self._parent else ()
         return (*below, self._changes)
@@ -189,19 +195,16 @@ class ToolRegistry:
         merged = (
             {_key(name): tool for name, tool in self._parent.tools.items()} if self._parent else {}
         )
-        merged.update({key: _latest(versions) for key, versions in self._own.items()})
+        merged.update(self._newest)
         ordered = sorted(merged.values(), key=lambda tool: tool.name)
         self._tools = MappingProxyType({tool.name: tool for tool in ordered})
         self._specs = tuple(tool.spec for tool in ordered)
         self._cached_at = state
 
 
+@functools.lru_cache(maxsize=4_096)
 def _key(name: str) -> str:
     return re.sub(r"[_-]", "", name).lower()
-
-
-def _latest(versions: Mapping[str, Tool]) -> Tool:
-    return versions[max(versions, key=_version_order)]
 
 
 def _version_order(version: str) -> tuple[tuple[int, ...], bool, str]:

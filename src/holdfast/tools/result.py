@@ -40,6 +40,15 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 Outcome: TypeAlias = ToolResult | Parked
 
 
+class NestedCallWaits(Exception):
+    """A call that a call has made waits for somebody; the outer one is taken up again later."""
+
+    def __init__(self, parked: Parked) -> None:
+        """Carry what is waited for."""
+        super().__init__(parked.reason)
+        self.parked = parked
+
+
 def to_outcome(value: object, tool: str) -> Outcome:
     """Turn whatever a tool function returned into an outcome.
 
@@ -59,7 +68,7 @@ def to_outcome(value: object, tool: str) -> Outcome:
         return ToolResult(
             pydantic_core.to_json(value, fallback=_struct, bytes_mode="base64").decode()
         )
-    except (pydantic_core.PydanticSerializationError, UnicodeDecodeError, ValueError) as error:
+    except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
         raise ToolError(
             tool=tool, detail=f"it returned a {type(value).__name__}, which has no JSON form"
         ) from error

@@ -7,14 +7,14 @@ in memory, or refuse and say why.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import NotFound, PermissionDenied, SandboxFailed
+from holdfast.messages import ToolPart
 
 
 class ProgressUpdate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,7 +29,7 @@ ProgressSink: TypeAlias = Callable[[ProgressUpdate], None]
 
 
 class Cancellation:
-    """Says to a call that nobody waits for it any more; works across threads.
+    """Says to a call that nobody waits for it any more; any thread may look at it.
 
     `async def` tools are cancelled as tasks and rarely need it; a `def` tool that runs
     long should look at it now and then.
@@ -37,20 +37,16 @@ class Cancellation:
 
     def __init__(self) -> None:
         """Start uncancelled."""
-        self._event = threading.Event()
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the call should stop."""
-        return self._event.is_set()
+        self.is_cancelled = False
+        """Whether the call should stop; it is only ever looked at, so a flag is enough."""
 
     def cancel(self) -> None:
         """Ask the call to stop."""
-        self._event.set()
+        self.is_cancelled = True
 
     def raise_if_cancelled(self) -> None:
         """Leave the tool if the call should stop."""
-        if self._event.is_set():
+        if self.is_cancelled:
             raise asyncio.CancelledError
 
 
@@ -225,6 +221,25 @@ class NoCommands:
         raise SandboxFailed(detail="no command runner was configured, so nothing is executed")
 
 
+# --- calls of calls ------------------------------------------------------------------
+
+
+class NestedCalls(Protocol):
+    """The way from a tool to other tools: through the same gate, recorded like any call."""
+
+    async def run(self, calls: Sequence[tuple[str, JsonObject]]) -> tuple[ToolPart, ...]:
+        """Execute calls, given as name and arguments, and return their results in order."""
+        ...
+
+
+class NoNestedCalls:
+    """Refuses, because nothing that executes tools stands behind the call."""
+
+    async def run(self, calls: Sequence[tuple[str, JsonObject]]) -> tuple[ToolPart, ...]:
+        """Refuse."""
+        raise SandboxFailed(detail="tools can only be called from inside a run")
+
+
 # --- people --------------------------------------------------------------------------
 
 
@@ -277,7 +292,9 @@ __all__ = [
     "HttpResponse",
     "MemoryArtifacts",
     "MemoryState",
+    "NestedCalls",
     "NoCommands",
+    "NoNestedCalls",
     "NobodyAttends",
     "Option",
     "ProgressSink",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -44,3 +45,89 @@ def test_schema_is_a_document(words: tuple[str, ...]) -> None:
     assert "grep" in document["$defs"]
     assert (len(document["$defs"]) == 1) == bool(words)
     validate(json.loads(call("schema", *words, "--format", "openapi").stdout))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AGENT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "tool.json").write_text(
+        json.dumps(
+            {
+                "name": "shout",
+                "description": "Shout a text.",
+                "command": ["{python}", "{bundle}/main.py"],
+                "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
+            }
+        )
+    )
+    (bundle / "main.py").write_text(
+        "import json, sys\n"
+        "text = json.load(sys.stdin)['arguments']['text']\n"
+        "json.dump({'output': text.upper() * 20000}, sys.stdout)\n"
+    )
+    return tmp_path
+
+
+def test_a_tool_is_called_through_the_gate_and_remembered(home: Path) -> None:
+    arguments = json.dumps({"operation": "add", "a": 1, "b": 2})
+    called = call("run", "calculator", "--args", arguments)
+    assert (called.exit_code, called.stdout) == (0, "3\n")
+    refused = call("run", "write", "--args", '{"file_path": "a.txt", "content": "x"}')
+    assert refused.exit_code == 1
+    assert not (home / "a.txt").exists()
+    allowed = call(
+        "run", "write", "--args", '{"file_path": "a.txt", "content": "x"}', "--auto-confirm"
+    )
+    assert allowed.exit_code == 0
+    assert (home / "a.txt").read_text() == "x"
+    rows = json.loads(call("history", "--json").stdout)
+    assert [row["tool"] for row in rows] == ["write", "write", "calculator"]
+    assert rows[2]["output"] == "3"
+    assert rows[2]["duration_s"] >= 0
+    [failed] = json.loads(call("history", "--state", "error", "--json").stdout)
+    assert "not allowed" in failed["error"]
+    one = json.loads(call("history", "--session", rows[2]["session_id"], "--json").stdout)
+    assert [row["id"] for row in one] == [rows[2]["id"]]
+    assert "calculator" in call("history", "--tool", "calculator").stdout
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "{", "3"])
+def test_arguments_that_are_no_object_are_a_usage_error(home: Path, arguments: str) -> None:
+    assert call("run", "calculator", "--args", arguments).exit_code == 2
+
+
+def test_an_unknown_tool_is_a_usage_error(home: Path) -> None:
+    assert call("run", "calculatr").exit_code == 2
+
+
+def test_a_question_waits_with_an_exit_code_of_its_own(home: Path) -> None:
+    asked = json.dumps({"questions": [{"question": "Which?", "header": "h", "options": []}]})
+    waiting = call("run", "question", "--args", asked, "--auto-confirm", "--run-id", "job")
+    assert waiting.exit_code == 5, waiting.output
+
+
+def test_bundles_are_installed_verified_called_and_removed(home: Path) -> None:
+    pin = json.loads(call("install", "bundle", "--json").stdout)
+    assert pin["name"] == "shout"
+    assert call("verify").exit_code == 0
+    rows = {row["name"]: row for row in json.loads(call("list", "--json").stdout)}
+    assert rows["shout"]["scope"] == "project"
+    called = json.loads(
+        call("run", "shout", "--args", '{"text": "hi"}', "--auto-confirm", "--json").stdout
+    )
+    whole = call("output", called["session_id"], called["metadata"]["artifact"])
+    assert whole.stdout == "HI" * 20_000
+    (home / "state" / "tools" / "shout" / "main.py").write_text("evil")
+    assert call("verify", "shout").exit_code == 1
+    assert "shout" not in call("list", "--json").stdout
+    assert call("remove", "shout").exit_code == 0
+    assert call("remove", "shout").exit_code == 2
+
+
+def test_a_bundle_cannot_take_the_name_of_a_built_in_tool(home: Path) -> None:
+    manifest = json.loads((home / "bundle" / "tool.json").read_text())
+    (home / "bundle" / "tool.json").write_text(json.dumps({**manifest, "name": "read"}))
+    assert call("install", "bundle").exit_code == 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from holdfast.tools.builtin.ast_grep_search import ast_grep_search
 from holdfast.tools.builtin.bash import bash
+from holdfast.tools.builtin.batch import batch
 from holdfast.tools.builtin.calculator import calculator
 from holdfast.tools.builtin.edit import edit
 from holdfast.tools.builtin.externaldirectory import externaldirectory, restore_grants
@@ -45,6 +46,7 @@ __all__ = [
 _TOOLS: tuple[Tool, ...] = (
     ast_grep_search,
     bash,
+    batch,
     calculator,
     edit,
     externaldirectory,

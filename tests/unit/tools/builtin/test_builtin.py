@@ -10,8 +10,8 @@ from holdfast.tools.builtin import builtin_tools
 REGISTRY = builtin_tools()
 EFFECTS = {
     "read": {
-        "ast_grep_search", "calculator", "codesearch", "glob", "grep", "list", "lsp", "read",
-        "todoread", "webfetch", "websearch",
+        "ast_grep_search", "batch", "calculator", "codesearch", "glob", "grep", "list", "lsp",
+        "read", "todoread", "webfetch", "websearch",
     },
     "idempotent": {"externaldirectory", "question", "todowrite", "write"},
     "reconcile": {"edit", "multiedit"},

@@ -1,0 +1,129 @@
+"""Tools: call one by hand, see what was called, fetch what was too long to show."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.client.agents import AgentMethods
+from holdfast.ids import new_id
+from holdfast.messages import Message, ToolPart, ToolState
+from holdfast.policy import Rights, RuleSet
+from holdfast.policy.approvals import ApprovalBook
+from holdfast.sessions import Completed, Outcome, Parked, Run, Session, Turn, compose
+from holdfast.tools import ToolContext, Workspace
+from holdfast.tools.artifacts import JournalArtifacts, load_artifact
+from holdfast.tools.gate import Gate
+from holdfast.tools.ledger import read_records
+from holdfast.tools.manager import Call, ToolExecutionManager
+from holdfast.tools.tracker import ToolExecution, ToolExecutionTracker
+
+
+class ToolCallResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a call by hand: its part, and the run in which it stands.
+
+    The part is still `pending` if the call waits for a person; `run.reason` says for what.
+    """
+
+    part: ToolPart
+    run: Run
+
+
+class ToolMethods(AgentMethods):
+    """What the client can do with tools."""
+
+    async def call_tool(
+        self, name: str, arguments: JsonObject, *, session_id: str = "", run_id: str = ""
+    ) -> ToolCallResult:
+        """Call a tool through the gate, in a session, and return what came back.
+
+        Everything is recorded as if an agent had called it. An empty `session_id` means that
+        of `run_id` if there is such a run, or else a new session. The same `run_id` again
+        returns the finished call, or goes on with one that was interrupted or has waited.
+
+        Raises:
+            NotFound: there is no such tool or session.
+        """
+        sessions = await self._ready()
+        self._tool_registry().get(name)
+        session = await sessions.get_session(
+            session_id or await self._session_for(f"Call of {name}", run_id)
+        )
+        asked = compose(session.id, "user", f"Call the tool {name}.", self._journal.clock.now())
+        run = await self._turns.submit(session.id, asked, run_id=run_id)
+
+        async def handler(turn: Turn) -> Outcome:
+            return await self._make_call(turn, session, name, arguments)
+
+        run = await self._turns.run(run.id, handler)
+        session = await sessions.get_session(session.id)
+        for message in reversed(await sessions.messages.all(session)):
+            if message.run_id == run.id and message.tool_calls:
+                return ToolCallResult(part=message.tool_calls[0], run=run)
+        return ToolCallResult(part=ToolPart(call_id="", tool=name, input=arguments), run=run)
+
+    async def get_execution_history(
+        self,
+        session_id: str,
+        limit: int = 100,
+        *,
+        tool: str | None = None,
+        state: ToolState | None = None,
+    ) -> list[ToolExecution]:
+        """Return the newest calls of a session, newest first."""
+        tracker = ToolExecutionTracker(await self._ready())
+        return await tracker.get_execution_history(session_id, limit, tool=tool, state=state)
+
+    async def load_tool_output(self, session_id: str, handle: str) -> bytes:
+        """Return the whole of an output that was too long; the shown text names the handle.
+
+        Raises:
+            NotFound: there is no such session or handle.
+        """
+        session = await (await self._ready()).get_session(session_id)
+        return await load_artifact(self._journal, session.id, handle)
+
+    async def _make_call(
+        self, turn: Turn, session: Session, name: str, arguments: JsonObject
+    ) -> Outcome:
+        messages = await self._sessions.messages.all(session)
+        mine = [message for message in messages if message.run_id == turn.run.id]
+        if not mine or not mine[-1].tool_calls:
+            mine = await self._ask_for_call(turn, name, arguments)
+        records = {}
+        if turn.is_resumed:
+            records = await read_records(self._journal, session.id, after=turn.run.queued_at)
+        context = ToolContext(
+            workspace=Workspace(session.directory),
+            session_id=session.id,
+            run_id=turn.run.id,
+            artifacts=JournalArtifacts(turn, self._journal, session.id),
+        )
+        rights = Rights(session=RuleSet(rules=session.permission))
+        manager = ToolExecutionManager(
+            self._tool_registry(),
+            recorder=turn,
+            context=context,
+            gate=Gate(rights=rights, approver=self.approver, terms=self.approval_terms()),
+            approvals=ApprovalBook(self._journal, session.id) if turn.is_resumed else None,
+        )
+        calls = [
+            Call(message_id=mine[-1].id, part=part)
+            for part in mine[-1].tool_calls
+            if part.state == "pending"
+        ]
+        for result in await manager.execute_all(calls, records=records):
+            if not isinstance(result, ToolPart):
+                return Parked(reason=result.reason)
+        return Completed(result={"message_id": mine[-1].id})
+
+    async def _ask_for_call(self, turn: Turn, name: str, arguments: JsonObject) -> list[Message]:
+        """Write down the request and the call, as an agent's turn would have them."""
+        now = self._journal.clock.now()
+        call = ToolPart(id=new_id("prt"), call_id=new_id("call"), tool=name, input=arguments)
+        asks = compose(turn.session_id, "assistant", [call], now)
+        for message in (turn.request.message, asks):
+            if message is not None:
+                named = msgspec.structs.replace(message, run_id=turn.run.id)
+                await turn.add_message(named)
+        return [msgspec.structs.replace(asks, run_id=turn.run.id)]

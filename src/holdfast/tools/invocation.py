@@ -1,0 +1,91 @@
+"""Call a tool's function in bounds: whatever it does, the run goes on.
+
+The function runs in a task of its own. It can end neither the task that waits for it nor the
+loop, and one that does not stop when it is told to is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.errors import HoldfastError, TellModel, ToolError, ToolTimeout
+from holdfast.tools.context import ToolContext
+from holdfast.tools.definition import Tool
+from holdfast.tools.eager import start_eagerly
+from holdfast.tools.result import NestedCallWaits, Outcome
+
+STOP_GRACE_S = 5.0
+"""How long a call that was told to stop may take to do so."""
+
+_left_behind: set[asyncio.Future[Outcome]] = set()
+
+
+async def invoke(
+    tool: Tool,
+    values: Mapping[str, Any],
+    context: ToolContext,
+    *,
+    limit_s: float,
+    grace_s: float = STOP_GRACE_S,
+) -> Outcome:
+    """Call the tool with validated values and return what it gives back.
+
+    Cancelling this stops the call first; at the latest after `grace_s`, nobody waits for it.
+
+    Raises:
+        ToolTimeout: it did not end in time.
+        ToolError: it failed, tried to end the program, or cancelled itself.
+        TellModel, HoldfastError: what the tool itself raises.
+    """
+    task = start_eagerly(_guarded(tool, values, context))
+    if not task.done():
+        try:
+            await asyncio.wait((task,), timeout=limit_s)
+        except asyncio.CancelledError:
+            await _stop(task, context, grace_s)
+            raise
+        if not task.done():
+            await _stop(task, context, grace_s)
+            raise ToolTimeout(tool=tool.name, limit_s=limit_s)
+    if task.cancelled():
+        raise ToolError(tool=tool.name, detail="it cancelled itself")
+    try:
+        return task.result()
+    except GeneratorExit as error:
+        raise ToolError(tool=tool.name, detail="GeneratorExit") from error
+
+
+async def _guarded(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Outcome:
+    try:
+        return await tool.call(values, context)
+    except (asyncio.CancelledError, TellModel, HoldfastError, NestedCallWaits):
+        raise
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        # The last two would pass through the task into the loop and end it.
+        detail = f"{type(error).__name__}: {_text(error)}".removesuffix(": ")
+        raise ToolError(tool=tool.name, detail=detail) from error
+
+
+async def _stop(task: asyncio.Future[Outcome], context: ToolContext, grace_s: float) -> None:
+    """Tell a call to stop and wait a little; one that goes on is left behind."""
+    context.cancellation.cancel()
+    task.cancel()
+    _left_behind.add(task)
+    task.add_done_callback(_forget)
+    await asyncio.wait((task,), timeout=grace_s)
+
+
+def _forget(task: asyncio.Future[Outcome]) -> None:
+    """Let go of a call that nobody waits for, and of how it ended."""
+    _left_behind.discard(task)
+    if not task.cancelled():
+        task.exception()
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - even this can be a tool's own code
+        return ""
