@@ -496,7 +496,7 @@ class ToolExecutionManager:
         done = self._completed(call, tool, outcome, begun)
         if tool.cacheable and not outcome.is_error:
             self._cache[self._cache_key(tool, call.part)] = done
-        if tool.effect == "read":
+        if tool.effect == "read" and self.hooks is None:
             # A read can be repeated after a crash, so its result may wait for company.
             self._recorder.defer(_ending(call, done), agent_path=self._agent_path)
             return done
