@@ -130,8 +130,7 @@ async def _sell_after_death(directory: str) -> None:
         raise _Died
 
     if not os.path.exists(f"{directory}.died"):
-        with open(f"{directory}.died", "w"):
-            pass
+        Path(f"{directory}.died").touch()
         agent = Agent("seller", model=FunctionModel(salesman), tools=[charge])
         settings = load_settings(overrides={"sessions.lease_ttl_s": LEASE_S}).settings
         client = AsyncClient(directory, settings=settings)

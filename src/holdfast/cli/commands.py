@@ -24,7 +24,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "storage": ("holdfast.cli.storage", "Look after the files in which everything is kept."),
     "tools": (
         "holdfast.cli.tools",
-        "List, show, call, install or verify tools; see what was called.",
+        "List, show, call, install or verify tools.",
     ),
     "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }

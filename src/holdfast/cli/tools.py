@@ -33,7 +33,7 @@ _SHORT = 60
 
 @click.group("tools", cls=Group)
 def command() -> None:
-    """List, show, call, install or verify tools; see what was called."""
+    """List, show, call, install or verify tools."""
 
 
 @command.command("list")
