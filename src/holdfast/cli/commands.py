@@ -14,6 +14,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
     "config": ("holdfast.cli.config", "Show or check the settings."),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
+    "memory": ("holdfast.cli.memory", "Store, search, show or forget memories."),
     "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),
     "sessions": ("holdfast.cli.sessions", "List, show, export, fork or remove sessions."),
     "storage": ("holdfast.cli.storage", "Look after the files in which everything is kept."),

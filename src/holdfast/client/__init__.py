@@ -6,13 +6,21 @@ One file per subject; each room that the client opens adds a class of methods he
 from __future__ import annotations
 
 from holdfast.client.agents import AgentMethods
+from holdfast.client.memory import MemoryMethods
 from holdfast.client.messages import MessageMethods
 from holdfast.client.questions import QuestionMethods
 from holdfast.client.sessions import SessionMethods
 from holdfast.client.upkeep import UpkeepMethods
 
 
-class AsyncClient(AgentMethods, SessionMethods, MessageMethods, QuestionMethods, UpkeepMethods):
+class AsyncClient(
+    AgentMethods,
+    MemoryMethods,
+    SessionMethods,
+    MessageMethods,
+    QuestionMethods,
+    UpkeepMethods,
+):
     """Sessions, messages and everything else of one state directory.
 
     Use it as a context manager, or call `close` when done::
