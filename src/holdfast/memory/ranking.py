@@ -69,7 +69,7 @@ def rank(shelf: Shelf, mask: Flags, query: Query, weights: Weights) -> Scores:
     """Return the best memories among those that the mask allows."""
     # Every row keeps its place during the sums, since neighbours are found by place.
     own, context = _lexical(shelf, mask, query)
-    cosine, near = _cosines(shelf, query)
+    cosine, near = _cosines(shelf, query, context)
     parts: dict[str, Floats] = {
         "lexical": weights.lexical * _spread(own, mask),
         "lexical_context": weights.lexical_context * _spread(context, mask),
@@ -95,16 +95,16 @@ def _lexical(shelf: Shelf, mask: Flags, query: Query) -> tuple[Floats, Floats]:
     own = np.zeros(shelf.count, np.float32)
     context = np.zeros(shelf.count, np.float32)
     if query.hits:
-        rows = np.fromiter((hit.row for hit in query.hits), np.int64, len(query.hits))
-        places = shelf.positions(rows)
+        # Doubles hold row numbers exactly as far as anybody will ever count.
+        hits = np.array(query.hits, np.float64)
+        places = shelf.positions(hits[:, 0].astype(np.int64))
         known = places >= 0
-        places = places[known]
-        own[places] = np.fromiter((hit.own for hit in query.hits), np.float32)[known]
-        context[places] = np.fromiter((hit.context for hit in query.hits), np.float32)[known]
+        own[places[known]] = hits[known, 1]
+        context[places[known]] = hits[known, 2]
     return own * mask, context * mask
 
 
-def _cosines(shelf: Shelf, query: Query) -> tuple[Floats, Floats]:
+def _cosines(shelf: Shelf, query: Query, context: Floats) -> tuple[Floats, Floats]:
     """Return how near each memory is, and how near it is together with the turn before.
 
     The vector of two turns is the direction of their sum, so its cosine follows from those
@@ -113,12 +113,12 @@ def _cosines(shelf: Shelf, query: Query) -> tuple[Floats, Floats]:
     if query.vector is None or not shelf.dimension or not shelf.count:
         nothing = np.zeros(shelf.count, np.float32)
         return nothing, nothing
-    cosine = shelf.vectors @ query.vector
+    cosine = shelf.cosines(query.vector, np.flatnonzero(context > 0))
     has_vector = shelf.column("has_vector")
     for other, vector in query.former:
         places = other.positions(shelf.column("row"))
         known = (places >= 0) & ~has_vector
-        cosine[known] = (other.vectors @ vector)[places[known]]
+        cosine[known] = other.cosines(vector, places[known])[places[known]]
     previous = shelf.previous
     pair = (cosine + cosine[previous]) / np.sqrt(np.maximum(2.0 + 2.0 * shelf.likeness, 0.1))
     is_whole = has_vector & shelf.column("is_living")

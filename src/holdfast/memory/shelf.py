@@ -16,6 +16,9 @@ Doubles: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
+EXACT_ROWS = 50_000
+NEAREST = 4_096
+
 _FIELDS: dict[str, tuple[str, float]] = {
     "row": ("i8", 0),
     "previous_row": ("i8", -1),
@@ -45,6 +48,9 @@ class Shelf:
         self.sessions: dict[str, int] = {}
         self._columns = {name: np.full(0, blank, kind) for name, (kind, blank) in _FIELDS.items()}
         self._vectors: Floats = np.zeros((0, dimension), np.float32)
+        self._signs: np.ndarray[Any, np.dtype[np.uint8]] = np.zeros(
+            (0, (dimension + 63) // 64 * 8), np.uint8
+        )
         self._is_shifted = False
 
     def apply(self, changes: Sequence[IndexRow]) -> None:
@@ -88,6 +94,26 @@ class Shelf:
         """The cosine between each memory and the turn before it."""
         return self.column("likeness")
 
+    def cosines(self, vector: Floats, also: Ints) -> Floats:
+        """Return the cosine of every memory with a unit vector.
+
+        Above `EXACT_ROWS` memories most are estimated from the signs of their numbers; the
+        nearest by that estimate, and those at the places `also`, are computed.
+        """
+        if self.count <= EXACT_ROWS:
+            exact: Floats = self.vectors @ vector
+            return exact
+        asked = _signs(vector[None, :], self._signs.shape[1]).view(np.uint64)
+        differ = np.bitwise_count(self._signs[: self.count].view(np.uint64) ^ asked)
+        angles = np.pi * np.arange(self.dimension + 1) / self.dimension
+        table: Floats = np.cos(angles).astype(np.float32)
+        apart = differ.sum(axis=1, dtype=np.int64)
+        cosine: Floats = table[apart] * self.column("has_vector")
+        nearest = np.argpartition(-cosine, NEAREST)[:NEAREST]
+        chosen = np.union1d(nearest, also)
+        cosine[chosen] = self.vectors[chosen] @ vector
+        return cosine
+
     def positions(self, rows: Ints) -> Ints:
         """Return where rows stand; -1 for those that are not here."""
         if not self.count:
@@ -104,7 +130,7 @@ class Shelf:
             return place
         # Stored before others that we already know: seldom, so shift.
         self._make_room(1)
-        for column in (*self._columns.values(), self._vectors):
+        for column in (*self._columns.values(), self._vectors, self._signs):
             column[place + 1 : self.count + 1] = column[place : self.count].copy()
         self._columns["row"][place] = row
         self.count += 1
@@ -120,6 +146,8 @@ class Shelf:
             self._columns[name] = np.concatenate([self._columns[name], np.full(more, blank, kind)])
         blank_vectors = np.zeros((more, self.dimension), np.float32)
         self._vectors = np.concatenate([self._vectors, blank_vectors])
+        blank_signs = np.zeros((more, self._signs.shape[1]), np.uint8)
+        self._signs = np.concatenate([self._signs, blank_signs])
 
     def _put(self, place: int, changes: Sequence[IndexRow]) -> None:
         """Write changes into the places from this one on."""
@@ -149,6 +177,7 @@ class Shelf:
             ]
             block = np.frombuffer(b"".join(pieces), "<f2")
             self._vectors[room] = block.reshape(len(changes), self.dimension)
+            self._signs[room] = _signs(self._vectors[room], self._signs.shape[1])
 
     def _relate(self, touched: Ints) -> None:
         """Find the turns before, and how like them the turns are, where that may have changed."""
@@ -168,6 +197,12 @@ class Shelf:
     @staticmethod
     def _code(known: dict[str, int], name: str) -> int:
         return known.setdefault(name, len(known))
+
+
+def _signs(vectors: Floats, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return one bit per number, padded to whole words of the machine."""
+    packed = np.packbits(vectors > 0, axis=1)
+    return np.pad(packed, ((0, 0), (0, width - packed.shape[1])))
 
 
 __all__ = ["Doubles", "Flags", "Floats", "Ints", "Shelf"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -82,7 +82,7 @@ class IndexRow(msgspec.Struct, frozen=True, array_like=True):
     vector: bytes | None
 
 
-class LexicalHit(msgspec.Struct, frozen=True, array_like=True):
+class LexicalHit(NamedTuple):
     """How well a memory fits the words: alone, and with the turn before it."""
 
     row: int
@@ -176,7 +176,9 @@ class MemoryStorage(Protocol):
         ...
 
     async def lexical(self, places: Sequence[Place], words: Sequence[str]) -> list[LexicalHit]:
-        """Return the memories that hold any of the words; more is better.
+        """Return the memories that hold any of the words; a higher score is better.
+
+        Where words are very frequent, only the rarer ones have to be looked for.
 
         Raises:
             MemoryIndexDamaged: the index of words is broken; `reindex` makes it anew.

@@ -58,10 +58,22 @@ def query_words(text: str, *, leave_out: frozenset[str] = frozenset()) -> list[s
 
 
 def match_expression(places: Sequence[str], words: Iterable[str]) -> str:
-    """Return a query for rows of these places that hold any of the words."""
+    """Return a query for rows of these places, or of all, that hold any of the words."""
+    what = f"{{own before}} : ({' OR '.join(_term(word) for word in words)})"
+    if not places:
+        return what
     where = " OR ".join(f'"{place}"' for place in places)
-    what = " OR ".join(_term(word) for word in words)
-    return f"{{place}} : ({where}) AND {{own before}} : ({what})"
+    return f"{{place}} : ({where}) AND {what}"
+
+
+def match_place(place: str) -> str:
+    """Return a query for all rows of a place."""
+    return f'{{place}} : ("{place}")'
+
+
+def match_word(word: str) -> str:
+    """Return a query for rows of any place that hold a word."""
+    return f"{{own before}} : ({_term(word)})"
 
 
 def place_word(*parts: str) -> str:
@@ -130,6 +142,8 @@ def _term(word: str) -> str:
 __all__ = [
     "index_text",
     "match_expression",
+    "match_place",
+    "match_word",
     "name_words",
     "place_word",
     "query_words",

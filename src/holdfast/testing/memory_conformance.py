@@ -101,6 +101,7 @@ class MemoryStorageConformance:
     # --- storing ----------------------------------------------------------------------
 
     async def test_everything_said_about_a_memory_comes_back(self, tmp_path: Path) -> None:
+        """Everything said about a memory comes back."""
         options = MemoryOptions(
             kind="preference",
             speaker="Ada",
@@ -123,6 +124,7 @@ class MemoryStorageConformance:
         assert entry.provenance == options.provenance
 
     async def test_a_batch_is_stored_whole_or_not_at_all(self, tmp_path: Path) -> None:
+        """A batch is stored whole or not at all."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a")])
             with pytest.raises(AlreadyExists):
@@ -131,6 +133,7 @@ class MemoryStorageConformance:
             assert await self.words(storage, "words") == {"a"}
 
     async def test_what_is_stored_outlives_the_object(self, tmp_path: Path) -> None:
+        """What is stored outlives the object."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a", "apples")])
         async with self.opened(tmp_path) as storage:
@@ -138,6 +141,7 @@ class MemoryStorageConformance:
             assert await self.words(storage, "apple") == expected
 
     async def test_a_missing_turn_before_is_refused(self, tmp_path: Path) -> None:
+        """A missing turn before is refused."""
         async with self.opened(tmp_path) as storage:
             with pytest.raises(NotFound):
                 await storage.add([draft("a", options=MemoryOptions(previous_id="nobody"))])
@@ -146,6 +150,7 @@ class MemoryStorageConformance:
     # --- words ------------------------------------------------------------------------
 
     async def test_words_of_the_turn_before_count_as_context(self, tmp_path: Path) -> None:
+        """Words of the turn before count as context."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a", "Did you see the comet?")])
             await storage.add(
@@ -158,6 +163,7 @@ class MemoryStorageConformance:
             assert all(hit.context > 0 for hit in hits.values())
 
     async def test_no_operator_in_a_query_is_obeyed(self, tmp_path: Path) -> None:
+        """No operator in a query is obeyed."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a", "plain words"), draft("b", "other", session_id="s2")])
             for text in ('"', "a OR b", "place:p*", "{own} : x", "NEAR(", "* ^ -", "') --"):
@@ -166,6 +172,7 @@ class MemoryStorageConformance:
     # --- isolation --------------------------------------------------------------------
 
     async def test_no_place_sees_another(self, tmp_path: Path) -> None:
+        """No place sees another."""
         async with self.opened(tmp_path) as storage:
             await storage.add(
                 [
@@ -191,6 +198,7 @@ class MemoryStorageConformance:
     # --- truth ------------------------------------------------------------------------
 
     async def test_a_superseded_memory_is_true_until_then(self, tmp_path: Path) -> None:
+        """A superseded memory is true until then."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a", time=T0 - 100)])
             newer = MemoryOptions(supersedes="a", valid_from=T0 - 10)
@@ -205,6 +213,7 @@ class MemoryStorageConformance:
                 await storage.add([draft("c", options=newer)])
 
     async def test_links_are_kept(self, tmp_path: Path) -> None:
+        """Links are kept."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a"), draft("b")])
             await storage.link("acme", "a", "contradicts", "b")
@@ -213,6 +222,7 @@ class MemoryStorageConformance:
     # --- filters ----------------------------------------------------------------------
 
     async def test_filters_narrow(self, tmp_path: Path) -> None:
+        """Filters narrow."""
         async with self.opened(tmp_path) as storage:
             spoken = MemoryOptions(kind="turn", speaker="Ada")
             await storage.add([draft("a", options=spoken, time=T0 - 9, metadata={"n": 1})])
@@ -234,6 +244,7 @@ class MemoryStorageConformance:
                 assert len(await storage.rows_where([HOME], where, now=T0)) == len(expected)
 
     async def test_pages_meet_without_gap(self, tmp_path: Path) -> None:
+        """Pages meet without gap."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft(f"m{number}") for number in range(7)])
             seen: list[str] = []
@@ -246,6 +257,7 @@ class MemoryStorageConformance:
     # --- vectors ----------------------------------------------------------------------
 
     async def test_vectors_replace_those_of_another_model(self, tmp_path: Path) -> None:
+        """Vectors replace those of another model."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a"), draft("b")])
             waiting = await storage.unembedded(MODEL, 10)
@@ -261,6 +273,7 @@ class MemoryStorageConformance:
             assert [one.row for one in await storage.unembedded("new/1", 10)] == [first, second]
 
     async def test_changes_come_once(self, tmp_path: Path) -> None:
+        """Changes come once."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a"), draft("b")])
             last = (await storage.changes(HOME, MODEL, after=0))[-1].revision
@@ -272,6 +285,7 @@ class MemoryStorageConformance:
     # --- forgetting -------------------------------------------------------------------
 
     async def test_forgetting_leaves_a_tombstone_and_nothing_else(self, tmp_path: Path) -> None:
+        """Forgetting leaves a tombstone and nothing else."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a", "zebra", metadata={"q": "quagga"})])
             await storage.add([draft("b", "stripes", options=MemoryOptions(previous_id="a"))])
@@ -293,6 +307,7 @@ class MemoryStorageConformance:
                 await storage.add([draft("a")])
 
     async def test_retention_takes_the_least_worth_and_nothing_pinned(self, tmp_path: Path) -> None:
+        """Retention takes the least worth and nothing pinned."""
         pinned = MemoryOptions(is_pinned=True, importance=0.0, ttl_s=1.0)
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("p", options=pinned, time=T0 - 10)])
@@ -307,6 +322,7 @@ class MemoryStorageConformance:
             assert await storage.purge("acme", rule) == []
 
     async def test_the_index_can_be_made_anew(self, tmp_path: Path) -> None:
+        """The index can be made anew."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a", "apples"), draft("b", "pears")])
             await storage.forget("acme", ["b"], now=T0, reason="")
@@ -314,6 +330,7 @@ class MemoryStorageConformance:
             assert await self.words(storage, "apples pears") == {"a"}
 
     async def test_counts_are_true(self, tmp_path: Path) -> None:
+        """Counts are true."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a", "four"), draft("b"), draft("c", tenant="other")])
             await storage.pin("acme", "a", True)

@@ -12,6 +12,10 @@ from holdfast.errors import NotFound
 from holdfast.memory import MemoryOptions
 
 
+def on_disk(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("memory.db*")))
+
+
 async def test_a_memory_survives_the_client_and_is_noted_without_content(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client:
         session = await client.create_session("talk")
@@ -53,7 +57,7 @@ async def test_deleting_a_session_forgets_its_memories(tmp_path: Path) -> None:
         kept = await client.store_memory("", "marimba", options=MemoryOptions(scope="user"))
         await client.delete_session(session.id)
         assert [entry.id for entry in await client.list_memories(across_sessions=True)] == [kept]
-    assert b"xylophone" not in b"".join(p.read_bytes() for p in tmp_path.glob("memory.db*"))
+    assert b"xylophone" not in on_disk(tmp_path)
 
 
 async def test_a_session_is_remembered_turn_by_turn(tmp_path: Path) -> None:

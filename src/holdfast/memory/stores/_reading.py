@@ -18,13 +18,15 @@ from holdfast.memory.storage import (
     Place,
     Unembedded,
 )
-from holdfast.memory.words import match_expression, place_word
+from holdfast.memory.words import match_expression, match_place, match_word, place_word
 
 _COLUMNS = """m.row, m.id, m.session_id, m.content, m.metadata, m.created, m.scope, m.owner,
     m.kind, m.speaker, m.importance, m.is_pinned, m.valid_from, m.valid_to, m.expires,
     m.supersedes, m.superseded_by, m.provenance, m.forgotten,
     (SELECT p.id FROM memories p WHERE p.row = m.previous)"""
 _CHUNK = 500
+_MANY = 1_000
+"""So many rows a search weighs, beyond those of its rarest word."""
 
 
 def place_words(tenant: str, scope: str, owner: str) -> str:
@@ -110,7 +112,9 @@ def entries_by(
     found: dict[int, MemoryEntry] = {}
     for start in range(0, len(keys), _CHUNK):
         chunk = keys[start : start + _CHUNK]
-        condition = f"m.tenant = ? AND m.{column} IN ({', '.join('?' * len(chunk))}) {extra}"
+        # For rows, the plus keeps SQLite from walking through the whole tenant.
+        tenant_is = "+m.tenant = ?" if column == "row" else "m.tenant = ?"
+        condition = f"{tenant_is} AND m.{column} IN ({', '.join('?' * len(chunk))}) {extra}"
         found |= entries(db, condition, [tenant, *chunk])
     return found
 
@@ -161,14 +165,49 @@ def lexical(
     """Return how well rows fit the words, alone and together with the turn before."""
     if not words or not places:
         return []
-    query = match_expression([search_word(place) for place in places], words)
+    words = _telling(db, words)
+    marks = [search_word(place) for place in places]
+    # Rows of other places are refused by their own columns in any case. Where a place is
+    # small, its mark in the index also keeps them from being weighed; a large one's mark
+    # would cost more than it saves.
+    is_small = sum(_count(db, match_place(mark)) for mark in marks) < _MANY
+    query = match_expression(marks if is_small else [], words)
+    condition, values = in_places(places)
     # SQLite's scores are better the lower they are.
     found = db.execute(
-        "SELECT rowid, -bm25(words, 0.0, 1.0, 0.0), -bm25(words, 0.0, 1.0, 1.0)"
-        " FROM words WHERE words MATCH ?",
-        (query,),
+        "SELECT words.rowid, -bm25(words, 0.0, 1.0, 0.0), -bm25(words, 0.0, 1.0, 1.0)"
+        " FROM words CROSS JOIN memories m ON m.row = words.rowid"
+        f" WHERE words MATCH ? AND {condition}",
+        [query, *values],
     )
     return [LexicalHit(*row) for row in found]
+
+
+def _count(db: sqlite3.Connection, query: str) -> int:
+    """Return how many rows a query finds, or that they are many."""
+    sql = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)"
+    found: int = db.execute(sql, (query, _MANY)).fetchone()[0]
+    return found
+
+
+def _telling(db: sqlite3.Connection, words: Sequence[str]) -> Sequence[str]:
+    """Return the rarer words where all together would match more than a search can weigh.
+
+    A word that half of all memories hold says little and costs much.
+    """
+    last = db.execute("SELECT max(row) FROM memories").fetchone()[0] or 0
+    if last <= _MANY or len(words) < 2:
+        return words
+    counts = [(_count(db, match_word(word)), word) for word in words]
+    chosen: list[str] = []
+    total = 0
+    for count, word in sorted(counts):
+        if chosen and total + count > _MANY:
+            break
+        if count:
+            chosen.append(word)
+            total += count
+    return chosen or words
 
 
 def changes(db: sqlite3.Connection, place: Place, model: str, after: int) -> list[IndexRow]:
