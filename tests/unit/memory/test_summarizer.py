@@ -6,7 +6,10 @@ from memory_setting import LetterEmbedder, opened
 
 from holdfast.errors import LLMConnectionError
 from holdfast.memory import ExtractiveSummarizer, MemoryEntry, ModelSummarizer
+from holdfast.providers.model import ModelInfo
 from holdfast.testing import ScriptedModel
+
+LLM = ModelInfo(provider="test", model="writer")
 
 
 def entry(number: int, content: str, **more) -> MemoryEntry:
@@ -14,7 +17,7 @@ def entry(number: int, content: str, **more) -> MemoryEntry:
 
 
 async def test_a_model_writes_the_summary_and_sees_the_memories() -> None:
-    model = ScriptedModel("Ada moved to Rome.")
+    model = ScriptedModel("Ada moved to Rome.", info=LLM)
     async with opened(LetterEmbedder(), summarizer=ModelSummarizer(model)) as manager:
         first = await manager.store_memory("s1", "Ada lives in Rome now", {})
         summary = await manager.summarize_memories("s1", 0)
@@ -26,7 +29,7 @@ async def test_a_model_writes_the_summary_and_sees_the_memories() -> None:
 
 
 async def test_a_model_that_fails_is_replaced_by_picked_sentences() -> None:
-    failing = ScriptedModel(LLMConnectionError(provider="x", detail="gone"))
+    failing = ScriptedModel(LLMConnectionError(provider="x", detail="gone"), info=LLM)
     made = await ModelSummarizer(failing).summarize([entry(1, "The boat is red.")], max_words=20)
     assert (made.text, made.method) == ("The boat is red.", "extractive")
 
