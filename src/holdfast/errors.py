@@ -54,12 +54,14 @@ One branch per reader::
           StorageFull            no space left
           StorageReadOnly        the place cannot be written
           StorageLocked          another program keeps the database locked
+        EmbeddingFailed        an embedder gave no vectors, or unusable ones
       Conflict               somebody else moved
         StaleWriter            the session grew since you looked
         LeaseLost              another process owns the session now
         FileChanged            the file was changed while it was being edited
       Damaged                records cannot be trusted
         StorageDamaged         the file is no database of ours, or is broken
+          MemoryIndexDamaged     the memories are sound, their index of words is not
         SchemaTooNew           written by a newer Holdfast than this one
         ChainBroken            the hash chain does not hold
     TellModel                raised inside tools: a text for the model
@@ -550,6 +552,15 @@ class StorageLocked(StorageError):
     next_step = "End the program that holds it (a database browser?), then try again."
 
 
+class EmbeddingFailed(Failed):
+    """An embedder gave no vectors, or unusable ones; the memories themselves are kept."""
+
+    code = "memory.embedding"
+    is_retryable = True
+    message = "The embedder {model} failed: {detail}"
+    next_step = "Memories stay findable by their words; `holdfast memory reindex` tries again."
+
+
 # --- somebody else moved -------------------------------------------------------------
 
 
@@ -600,6 +611,14 @@ class StorageDamaged(Damaged):
     code = "storage.damaged"
     message = "{path} is not a sound Holdfast database: {detail}"
     next_step = "It was not touched. Restore a copy, or move it away to start afresh."
+
+
+class MemoryIndexDamaged(StorageDamaged):
+    """The index of words is broken; the memories themselves are not."""
+
+    code = "memory.index_damaged"
+    message = "The index of words in {path} is damaged: {detail}"
+    next_step = "Run `holdfast memory reindex`; it is made anew from the memories."
 
 
 class SchemaTooNew(Damaged):

@@ -273,6 +273,23 @@ class Client:
 
     reload_policies = _forward(AsyncClient.reload_policies)
 
+    store_memory = _forward(AsyncClient.store_memory)
+    search_memory = _forward(AsyncClient.search_memory)
+    relevant_memories = _forward(AsyncClient.relevant_memories)
+    summarize_memories = _forward(AsyncClient.summarize_memories)
+    remember_session = _forward(AsyncClient.remember_session)
+    get_memory = _forward(AsyncClient.get_memory)
+    memory_history = _forward(AsyncClient.memory_history)
+    update_memory = _forward(AsyncClient.update_memory)
+    list_memories = _forward(AsyncClient.list_memories)
+    pin_memory = _forward(AsyncClient.pin_memory)
+    forget_memories = _forward(AsyncClient.forget_memories)
+    delete_memory = _forward(AsyncClient.delete_memory)
+    memory_stats = _forward(AsyncClient.memory_stats)
+    reindex_memories = _forward(AsyncClient.reindex_memories)
+    memory_lines = _forward_iterator(AsyncClient.memory_lines)
+    import_memories = _forward(AsyncClient.import_memories)
+
     list_events = _forward(AsyncClient.list_events)
     count_events = _forward(AsyncClient.count_events)
     watch = _forward_iterator(AsyncClient.watch)

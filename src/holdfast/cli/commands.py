@@ -19,6 +19,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",
     ),
+    "memory": ("holdfast.cli.memory", "Store, search, show or forget memories."),
     "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),
     "sessions": ("holdfast.cli.sessions", "List, show, export, fork or remove sessions."),
     "storage": ("holdfast.cli.storage", "Look after the files in which everything is kept."),

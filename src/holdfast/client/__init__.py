@@ -6,6 +6,7 @@ waits for a person (`QuestionMethods`) builds on approvals, and these on agents.
 
 from __future__ import annotations
 
+from holdfast.client.memory import MemoryMethods
 from holdfast.client.messages import MessageMethods
 from holdfast.client.questions import QuestionMethods
 from holdfast.client.sessions import SessionMethods
@@ -13,7 +14,14 @@ from holdfast.client.tools import ToolMethods
 from holdfast.client.upkeep import UpkeepMethods
 
 
-class AsyncClient(ToolMethods, QuestionMethods, SessionMethods, MessageMethods, UpkeepMethods):
+class AsyncClient(
+    ToolMethods,
+    MemoryMethods,
+    QuestionMethods,
+    SessionMethods,
+    MessageMethods,
+    UpkeepMethods,
+):
     """Sessions, messages and everything else of one state directory.
 
     Use it as a context manager, or call `close` when done::

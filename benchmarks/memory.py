@@ -1,0 +1,351 @@
+"""What memory finds, and what a search costs.
+
+    python benchmarks/memory.py [--quick] [--json] [--locomo FILE]
+
+Recall is measured on two data sets: `benchmarks/data/memory_notes.jsonl` (ours) and the
+LoCoMo conversations, if a file of them is named or lies beside the project. Figures that
+are compared come from one run in which the cases alternate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from _report import Result, interleave, report
+
+from holdfast.memory import (
+    Identity,
+    InMemoryStorage,
+    MemoryEmbedder,
+    MemoryManager,
+    MemoryOptions,
+    NoEmbedder,
+    SqliteMemoryStorage,
+    StaticEmbedder,
+)
+
+T = TypeVar("T")
+HERE = Path(__file__).parent
+LOCOMO = HERE.parent.parent / "shared" / "data" / "locomo-dev.json"
+NOTES = HERE / "data" / "memory_notes.jsonl"
+CATEGORIES = {1: "multi-hop", 2: "time", 3: "open", 4: "single-hop", 5: "adversarial"}
+DEPTH = 20
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Something to store."""
+
+    key: str
+    session: str
+    content: str
+    speaker: str = ""
+    previous: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something to look for, and what should be found."""
+
+    text: str
+    answers: frozenset[str]
+    category: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Memories and questions about them."""
+
+    name: str
+    turns: list[Turn]
+    questions: list[Question]
+
+
+@dataclass
+class Found:
+    """How well questions were answered."""
+
+    recall: dict[int, list[float]] = field(default_factory=lambda: {5: [], 10: [], 20: []})
+    hits: list[float] = field(default_factory=list)
+    ranks: list[float] = field(default_factory=list)
+
+    def note(self, question: Question, order: Sequence[str]) -> None:
+        """Compare an answer with what should have been found."""
+        for depth, values in self.recall.items():
+            values.append(len(question.answers & set(order[:depth])) / len(question.answers))
+        places = [place for place, key in enumerate(order, 1) if key in question.answers]
+        self.hits.append(float(bool(places)))
+        self.ranks.append(1 / places[0] if places else 0.0)
+
+
+def locomo(path: Path) -> Iterator[Corpus]:
+    """Read conversations with questions whose evidence is known."""
+    for item in json.loads(path.read_text(encoding="utf-8")):
+        talk, turns = item["conversation"], []
+        numbers = sorted(
+            int(key.split("_")[1]) for key in talk if re.fullmatch(r"session_\d+", key)
+        )
+        for number in numbers:
+            previous = ""
+            for turn in talk[f"session_{number}"]:
+                text = turn["text"]
+                if turn.get("blip_caption"):
+                    text += f" [shares {turn['blip_caption']}]"
+                key = turn["dia_id"]
+                turns.append(Turn(key, f"s{number}", text, turn["speaker"], previous))
+                previous = key
+        known = {turn.key for turn in turns}
+        questions = []
+        for asked in item["qa"]:
+            cited = re.findall(r"D\d+:\d+", " ".join(asked.get("evidence", [])))
+            answers = frozenset(cited) & known
+            if answers:
+                category = CATEGORIES[asked["category"]]
+                questions.append(Question(asked["question"], answers, category))
+        yield Corpus(item["sample_id"], turns, questions)
+
+
+def notes() -> Corpus:
+    """Read our own data set: facts, code notes, other languages, near-duplicates."""
+    turns, questions = [], []
+    for line in NOTES.read_text(encoding="utf-8").splitlines():
+        item = json.loads(line)
+        turns.append(Turn(item["id"], "notes", item["content"]))
+        for text in item["questions"]:
+            questions.append(Question(text, frozenset({item["id"]}), item["category"]))
+    return Corpus("notes", turns, questions)
+
+
+async def answer(corpus: Corpus, embedder: MemoryEmbedder, found: dict[str, Found]) -> None:
+    """Store a corpus and ask all its questions."""
+    identity = Identity(project=corpus.name)
+    async with MemoryManager(InMemoryStorage(), embedder, identity=identity) as manager:
+        ids: dict[str, str] = {}
+        for turn in corpus.turns:
+            options = MemoryOptions(
+                scope="project", speaker=turn.speaker, previous_id=ids.get(turn.previous, "")
+            )
+            ids[turn.key] = await manager.store_memory(turn.session, turn.content, options=options)
+        await manager.pipeline.settle()
+        keys = {memory_id: key for key, memory_id in ids.items()}
+        for question in corpus.questions:
+            order = [
+                keys[entry.id] for entry in await manager.search_memory("", question.text, DEPTH)
+            ]
+            for name in ("all", question.category):
+                found.setdefault(name, Found()).note(question, order)
+
+
+def recall_results(path: Path | None) -> list[Result]:
+    """Recall per data set, tier and category."""
+    sets: dict[str, list[Corpus]] = {"notes": [notes()]}
+    if path is not None:
+        sets["LoCoMo"] = list(locomo(path))
+    tiers: dict[str, MemoryEmbedder] = {"lexical": NoEmbedder(), "tier 0": StaticEmbedder()}
+    results = []
+    for name, corpora in sets.items():
+        for tier, embedder in tiers.items():
+            found: dict[str, Found] = {}
+            for corpus in corpora:
+                asyncio.run(answer(corpus, embedder, found))
+            has_goal = name == "LoCoMo" and tier == "tier 0"
+            results += [
+                _recall(f"{name}, {tier}, {category}", one, has_goal and category == "all")
+                for category, one in sorted(found.items())
+            ]
+    return results
+
+
+def _recall(name: str, found: Found, has_goal: bool) -> Result:
+    mean = {depth: statistics.mean(values) for depth, values in found.recall.items()}
+    return Result(
+        metric=f"{name}: recall@10",
+        value=mean[10],
+        goal=">= 0.76" if has_goal else "",
+        ok=mean[10] >= 0.76 if has_goal else None,
+        note=f"@5 {mean[5]:.3f}, @20 {mean[20]:.3f}, hit@20 {statistics.mean(found.hits):.3f}, "
+        f"MRR {statistics.mean(found.ranks):.3f}, {len(found.hits)} questions",
+    )
+
+
+# --- speed ---------------------------------------------------------------------------
+
+
+class Ready:
+    """An embedder that has the vectors of queries at hand, so that only the search counts."""
+
+    model_id = "random/1"
+    dimension = 256
+
+    def __init__(self) -> None:
+        """Make vectors up."""
+        self._made = np.random.default_rng(1)
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return vectors without meaning."""
+        vectors: list[list[float]] = self._made.standard_normal((len(texts), 256)).tolist()
+        return vectors
+
+
+def sentences(count: int) -> list[str]:
+    """Return texts whose words are as uneven as in a language."""
+    pick = random.Random(7)
+    words = [f"w{number}" for number in range(20_000)]
+    weights = [1 / (number + 2) for number in range(20_000)]
+    return [" ".join(pick.choices(words, weights, k=14)) for _ in range(count)]
+
+
+class Bench:
+    """A file with many memories, a bare index of the same texts, a bare matrix."""
+
+    def __init__(self, place: Path, count: int) -> None:
+        """Fill all three."""
+        self.loop = asyncio.new_event_loop()
+        self.texts = sentences(count)
+        storage = SqliteMemoryStorage(place / f"{count}.db")
+        self.manager = MemoryManager(storage, Ready())
+        self.run(self._fill())
+        self.bare = sqlite3.connect(place / f"bare-{count}.db", isolation_level=None)
+        self.bare.execute(
+            "CREATE VIRTUAL TABLE f USING fts5(t, tokenize='porter unicode61 remove_diacritics 2')"
+        )
+        self.bare.execute("BEGIN")
+        self.bare.executemany("INSERT INTO f VALUES (?)", [(text,) for text in self.texts])
+        self.bare.execute("COMMIT")
+        self.matrix = np.random.default_rng(2).standard_normal((count, 256)).astype(np.float32)
+        pick = random.Random(11)
+        # The hundred most frequent words are this language's "the" and "of".
+        telling = [
+            [word for word in text.split() if int(word[1:]) >= 100] for text in self.texts[:200]
+        ]
+        self.queries = [" ".join(pick.sample(words, min(5, len(words)))) for words in telling]
+        self.turn = 0
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the loop."""
+        return self.loop.run_until_complete(work)
+
+    async def _fill(self) -> None:
+        await self.manager.open()
+        for start in range(0, len(self.texts), 2_000):
+            drafts = [
+                self.manager._draft("s1", text, None, None, "")
+                for text in self.texts[start : start + 2_000]
+            ]
+            await self.manager._storage.add(drafts)
+        self.manager.pipeline._batch = 2_000
+        self.manager.pipeline.wake()
+        await self.manager.pipeline.settle()
+
+    def query(self) -> str:
+        """Return the next query."""
+        self.turn += 1
+        return self.queries[self.turn % len(self.queries)]
+
+    def search(self) -> None:
+        """Search as an application does."""
+        self.run(self.manager.search_memory("s1", self.query(), 10))
+
+    def search_bare(self) -> None:
+        """Ask the bare index for its ten best."""
+        match = " OR ".join(f'"{word}"' for word in self.query().split())
+        sql = "SELECT rowid FROM f WHERE f MATCH ? ORDER BY rank LIMIT 10"
+        self.bare.execute(sql, (match,)).fetchall()
+
+    def scan(self) -> None:
+        """Compare one vector with all others."""
+        scores = self.matrix @ self.matrix[self.turn % len(self.matrix)]
+        np.argpartition(-scores, 10)
+
+    def add(self) -> None:
+        """Store one memory."""
+        self.turn += 1
+        self.run(self.manager.store_memory("s2", self.texts[self.turn % len(self.texts)]))
+
+    def close(self) -> None:
+        """Close everything."""
+        self.run(self.manager.close())
+        self.bare.close()
+        self.run(self.loop.shutdown_default_executor())
+        self.loop.close()
+
+
+def timed(work: Callable[[], None], times: int) -> Callable[[], float]:
+    """Measure the CPU of one call, on average over some."""
+
+    def measure() -> float:
+        started = time.process_time()
+        for _ in range(times):
+            work()
+        return (time.process_time() - started) / times
+
+    return measure
+
+
+def speed_results(place: Path, count: int, goal_ms: float, rounds: int) -> list[Result]:
+    """Search among so many memories, against a bare index and a bare scan."""
+    bench = Bench(place, count)
+    figures = interleave(
+        {
+            "search": timed(bench.search, 5),
+            "index": timed(bench.search_bare, 5),
+            "scan": timed(bench.scan, 5),
+        },
+        rounds,
+    )
+    figures |= interleave({"add": timed(bench.add, 20)}, rounds)
+    bench.close()
+    mid = {name: statistics.median(values) * 1e3 for name, values in figures.items()}
+    return [
+        Result(
+            metric=f"search among {count:,}, ms CPU",
+            value=mid["search"],
+            goal=f"<= {goal_ms:g}",
+            ok=mid["search"] <= goal_ms,
+            note=f"bare index {mid['index']:.2f} ms, bare scan {mid['scan']:.2f} ms",
+        ),
+        Result(
+            metric=f"search among {count:,} / bare index + scan",
+            value=mid["search"] / (mid["index"] + mid["scan"]),
+        ),
+        Result(
+            metric=f"durable add to {count:,}, ms CPU, vector included",
+            value=mid["add"],
+            goal="<= 2",
+            ok=mid["add"] <= 2,
+        ),
+    ]
+
+
+def main() -> int:
+    """Measure everything and print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds; below a minute")
+    parser.add_argument("--json", action="store_true", help="print one JSON list, nothing else")
+    parser.add_argument("--locomo", type=Path, help="file of LoCoMo conversations")
+    options = parser.parse_args()
+    path = options.locomo or (LOCOMO if LOCOMO.exists() else None)
+    results = recall_results(path)
+    with tempfile.TemporaryDirectory() as name:
+        rounds = 7 if options.quick else 21
+        results += speed_results(Path(name), 10_000, 5.0, rounds)
+        results += speed_results(Path(name), 100_000, 20.0, rounds)
+    return report(results, options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""Memories: store, search, supersede, forget."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.client.models import ModelMethods
+from holdfast.client.sessions import SessionMethods
+from holdfast.journal import SYSTEM_SESSION, Payload
+from holdfast.memory import (
+    Identity,
+    MemoryEntry,
+    MemoryManager,
+    MemoryOptions,
+    MemoryStats,
+    MemorySummary,
+    ModelSummarizer,
+    Recollection,
+    Scope,
+    SqliteMemoryStorage,
+    default_embedder,
+    export_memories,
+    import_memories,
+)
+
+MEMORY_FILE = "memory.db"
+_USER = "local"
+"""A state directory belongs to one person."""
+
+
+class MemoryMethods(ModelMethods, SessionMethods):
+    """What the client can do with memories."""
+
+    _memory: MemoryManager | None = None
+    _memory_once: asyncio.Lock | None = None
+
+    async def memory_manager(self, session_id: str = "") -> MemoryManager:
+        """Return the manager of memories, acting for the project of a session if given."""
+        sessions = await self._ready()
+        if self._memory_once is None:
+            self._memory_once = asyncio.Lock()
+        async with self._memory_once:
+            if self._memory is None:
+                storage = SqliteMemoryStorage(
+                    self.base_dir / MEMORY_FILE,
+                    is_synced=self.settings.storage.durability == "power",
+                )
+                manager = MemoryManager(storage, default_embedder(), note=self._note_memory)
+                self._memory = await manager.open()
+        project = (await sessions.get_session(session_id)).project_id if session_id else ""
+        return self._memory.acting_for(Identity(user=_USER, project=project))
+
+    async def store_memory(
+        self,
+        session_id: str,
+        content: str,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        options: MemoryOptions | None = None,
+    ) -> str:
+        """Store a memory and return its id; see `MemoryManager.store_memory`.
+
+        An empty `session_id` goes with the scopes `user` and `global`.
+        """
+        session_id, manager = await self._memory_of(session_id)
+        return await manager.store_memory(session_id, content, metadata, options=options)
+
+    async def search_memory(
+        self,
+        session_id: str,
+        query: str,
+        limit: int = 10,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        across_sessions: bool = False,
+        scopes: Sequence[Scope] = (),
+    ) -> list[MemoryEntry]:
+        """Return the memories that fit a query best; see `MemoryManager.search_memory`."""
+        session_id, manager = await self._memory_of(session_id)
+        return await manager.search_memory(
+            session_id, query, limit, filters, across_sessions=across_sessions, scopes=scopes
+        )
+
+    async def relevant_memories(
+        self, session_id: str, query: str, budget_tokens: int, *, limit: int = 20
+    ) -> Recollection:
+        """Return the best memories that fit into a token budget."""
+        session_id, manager = await self._memory_of(session_id)
+        return await manager.relevant(session_id, query, budget_tokens, limit=limit)
+
+    async def summarize_memories(
+        self, session_id: str, since: float = 0.0, *, model: str = ""
+    ) -> MemorySummary:
+        """Return what a session's memories since a time come down to.
+
+        Written by the model that is named here or in the settings; without one, sentences
+        are picked, and the summary says so.
+        """
+        session_id, manager = await self._memory_of(session_id)
+        if model or self.settings.model.name:
+            ready = await self.ready_model(model)
+            manager = manager.acting_for(manager.identity, ModelSummarizer(ready.model))
+        return await manager.summarize_memories(session_id, since)
+
+    async def remember_session(self, session_id: str, *, scope: Scope = "session") -> list[str]:
+        """Store every turn of a session that is not remembered yet; returns the new ids."""
+        sessions = await self._ready()
+        session = await sessions.get_session(session_id)
+        manager = await self.memory_manager(session.id)
+        messages = await sessions.messages.all(session)
+        return await manager.remember_messages(session.id, messages, scope=scope)
+
+    async def get_memory(self, memory_id: str) -> MemoryEntry:
+        """Return a memory by id; raises NotFound."""
+        return await (await self.memory_manager()).get_memory(memory_id)
+
+    async def memory_history(self, memory_id: str) -> list[MemoryEntry]:
+        """Return all versions of a memory, oldest first."""
+        return await (await self.memory_manager()).history(memory_id)
+
+    async def update_memory(
+        self, memory_id: str, content: str, metadata: Mapping[str, Any] | None = None
+    ) -> str:
+        """Store a newer truth in the place of a memory; returns the new id."""
+        manager = await self.memory_manager()
+        return await manager.update_memory(memory_id, content, metadata)
+
+    async def list_memories(
+        self,
+        session_id: str = "",
+        filters: Mapping[str, Any] | None = None,
+        *,
+        limit: int = 100,
+        after: str = "",
+        across_sessions: bool = False,
+        scopes: Sequence[Scope] = (),
+    ) -> list[MemoryEntry]:
+        """Return memories, newest first."""
+        session_id, manager = await self._memory_of(session_id)
+        return await manager.list_memories(
+            session_id,
+            filters,
+            limit=limit,
+            after=after,
+            across_sessions=across_sessions,
+            scopes=scopes,
+        )
+
+    async def pin_memory(self, memory_id: str, *, is_pinned: bool = True) -> None:
+        """Protect a memory from retention, or no longer."""
+        await (await self.memory_manager()).pin_memory(memory_id, is_pinned=is_pinned)
+
+    async def forget_memories(self, memory_ids: Sequence[str], *, reason: str = "") -> list[str]:
+        """Remove memories for good, bytes included; returns the ids that are gone."""
+        manager = await self.memory_manager()
+        return await manager.forget(memory_ids, reason=reason or "asked for")
+
+    async def delete_memory(self, memory_id: str) -> None:
+        """Remove one memory for good; raises NotFound."""
+        await (await self.memory_manager()).delete_memory(memory_id)
+
+    async def memory_stats(self) -> MemoryStats:
+        """Count memories, vectors and bytes."""
+        return await (await self.memory_manager()).stats()
+
+    async def reindex_memories(self, *, vectors: bool = True) -> int:
+        """Make the indexes anew and wait for the vectors; returns the number of memories."""
+        manager = await self.memory_manager()
+        count = await manager.reindex(vectors=vectors)
+        await manager.pipeline.settle()
+        return count
+
+    async def memory_lines(self, session_id: str = "") -> AsyncGenerator[bytes, None]:
+        """Yield memories of a session, or all, as JSON lines for `import_memories`."""
+        session_id, manager = await self._memory_of(session_id)
+        async for line in export_memories(manager, session_id):
+            yield line
+
+    async def import_memories(
+        self, source: str | os.PathLike[str] | Iterable[bytes]
+    ) -> tuple[int, int]:
+        """Store exported memories; returns how many are new and how many were skipped."""
+        lines: Iterable[bytes]
+        if isinstance(source, str | os.PathLike):
+            lines = (await asyncio.to_thread(Path(source).read_bytes)).splitlines()
+        else:
+            lines = source
+        manager = await self.memory_manager()
+        return await import_memories(manager, lines, now=self._journal.clock.now())
+
+    async def delete_session(self, session_id: str, *, reason: str = "") -> None:
+        """Remove a session for good, and forget the memories that only it could find."""
+        found = await (await self._ready()).get_session(session_id)
+        if self._memory is not None or (self.base_dir / MEMORY_FILE).exists():
+            manager = await self.memory_manager(found.id)
+            await manager.forget_session(found.id, reason=reason or "session deleted")
+        await super().delete_session(found.id, reason=reason)
+
+    async def close(self) -> None:
+        """Close the memories, then the rest."""
+        if self._memory is not None:
+            memory, self._memory = self._memory, None
+            await memory.close()
+        await super().close()
+
+    async def _memory_of(self, session_id: str) -> tuple[str, MemoryManager]:
+        if session_id:
+            session_id = (await (await self._ready()).get_session(session_id)).id
+        return session_id, await self.memory_manager(session_id)
+
+    async def _note_memory(self, session_id: str, fact: Payload) -> None:
+        known = bool(session_id) and await self._journal.head(session_id) is not None
+        await self._journal.append(session_id if known else SYSTEM_SESSION, [fact])

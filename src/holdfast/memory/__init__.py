@@ -1,0 +1,61 @@
+"""Remember, supersede, recall, forget.
+
+Memories lie in a storage of their own, so that forgetting really forgets; the journal notes
+only that something was stored, recalled or forgotten. Searching needs no network and no key.
+"""
+
+from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder
+from holdfast.memory.entry import (
+    SCOPES,
+    MemoryEntry,
+    MemoryOptions,
+    MemorySummary,
+    Provenance,
+    Scope,
+    ScoreParts,
+)
+from holdfast.memory.manager import (
+    Identity,
+    MemoryManager,
+    MemoryRules,
+    Recollection,
+)
+from holdfast.memory.static_vectors import StaticEmbedder, default_embedder
+from holdfast.memory.storage import MemoryFilter, MemoryStats, MemoryStorage
+from holdfast.memory.stores import InMemoryStorage, SqliteMemoryStorage
+from holdfast.memory.summarizer import (
+    ExtractiveSummarizer,
+    MemorySummarizer,
+    ModelSummarizer,
+)
+from holdfast.memory.tools import memory_tools
+from holdfast.memory.transfer import export_memories, import_memories
+
+__all__ = [
+    "SCOPES",
+    "ExtractiveSummarizer",
+    "Identity",
+    "InMemoryStorage",
+    "MemoryEmbedder",
+    "MemoryEntry",
+    "MemoryFilter",
+    "MemoryManager",
+    "MemoryOptions",
+    "MemoryRules",
+    "MemoryStats",
+    "MemoryStorage",
+    "MemorySummarizer",
+    "MemorySummary",
+    "ModelSummarizer",
+    "NoEmbedder",
+    "Provenance",
+    "Recollection",
+    "Scope",
+    "ScoreParts",
+    "SqliteMemoryStorage",
+    "StaticEmbedder",
+    "default_embedder",
+    "export_memories",
+    "import_memories",
+    "memory_tools",
+]

@@ -1,0 +1,74 @@
+"""The MemoryEmbedder protocol: texts become vectors, and nobody trusts them unseen."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.errors import EmbeddingFailed
+
+
+class MemoryEmbedder(Protocol):
+    """Turns texts into vectors whose cosine says how near their meaning is.
+
+    Changing the model means another `model_id`: vectors are kept with it and never mixed.
+    """
+
+    @property
+    def model_id(self) -> str:
+        """Name and version of the model; empty means that there are no vectors at all."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Length of every vector."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector per text, in order; must not block the loop.
+
+        Raises:
+            EmbeddingFailed: or any other error; the texts are tried again later.
+        """
+        ...
+
+
+class NoEmbedder:
+    """No vectors: memories are found by their words only."""
+
+    model_id = ""
+    dimension = 0
+
+    def __init__(self, reason: str = "") -> None:
+        """Say why there is none, for `stats`."""
+        self.reason = reason
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Refuse."""
+        raise EmbeddingFailed(model="none", detail=self.reason or "there is no embedder")
+
+
+def packed(vector: Sequence[float], dimension: int, model: str) -> bytes:
+    """Return a vector as unit length, little-endian float16, after looking at it.
+
+    Raises:
+        EmbeddingFailed: wrong length, not finite, or no direction at all.
+    """
+    if len(vector) != dimension:
+        detail = f"a vector of {len(vector)} numbers instead of {dimension}"
+        raise EmbeddingFailed(model=model, detail=detail)
+    try:
+        numbers = [float(number) for number in vector]
+        length = math.sqrt(math.fsum(number * number for number in numbers))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise EmbeddingFailed(model=model, detail="a vector that is no numbers") from error
+    if not math.isfinite(length):
+        raise EmbeddingFailed(model=model, detail="a vector with NaN or infinity in it")
+    if length < 1e-12:
+        raise EmbeddingFailed(model=model, detail="a vector without a direction")
+    return struct.pack(f"<{dimension}e", *[number / length for number in numbers])
+
+
+__all__ = ["MemoryEmbedder", "NoEmbedder", "packed"]

@@ -1,0 +1,114 @@
+"""What a memory is, and what can be said about it when it is stored."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+
+Scope: TypeAlias = Literal["session", "user", "project", "global"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a memory comes from; empty fields mean that nobody said."""
+
+    author: str = ""
+    """Who wrote it: a person, an agent, `user`, `assistant`."""
+    tool: str = ""
+    """The tool that stored it."""
+    event_seq: int = 0
+    """The event of the session that it was taken from."""
+    run_id: str = ""
+
+
+class MemoryOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be said about a new memory beyond its content; everything has a default."""
+
+    scope: Scope = "session"
+    """Who finds it: this session, all of the user's, all of the project's, everyone's."""
+    kind: str = ""
+    """`fact` unless given; the metadata's `type` if that is there."""
+    speaker: str = ""
+    """Who said it, for turns of a conversation; the metadata's `speaker` if that is there."""
+    importance: float = 0.5
+    """0 to 1; more is ranked higher and kept longer."""
+    is_pinned: bool = False
+    """Never removed by retention."""
+    ttl_s: float | None = None
+    """Gone after this many seconds."""
+    created: float | None = None
+    """When it was said; now unless given."""
+    valid_from: float | None = None
+    valid_to: float | None = None
+    previous_id: str = ""
+    """The turn before it in the same conversation."""
+    supersedes: str = ""
+    """The memory that is no longer true from then on."""
+    contradicts: tuple[str, ...] = ()
+    derived_from: tuple[str, ...] = ()
+    """What it sums up; forgetting one of those forgets this one too."""
+    provenance: Provenance = Provenance()
+
+
+class ScoreParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What each part gave to a score; they add up to it, weights included."""
+
+    lexical: float = 0.0
+    lexical_context: float = 0.0
+    vector: float = 0.0
+    vector_context: float = 0.0
+    speaker: float = 0.0
+    neighbours: float = 0.0
+    session: float = 0.0
+    importance: float = 0.0
+    recency: float = 0.0
+    cosine: float | None = None
+    """Not part of the sum: how near the meaning is, from -1 to 1; None without a vector."""
+
+
+class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored memory; `relevance_score` is set by a search and only compares within it."""
+
+    id: str
+    session_id: str
+    content: str
+    embedding: list[float] | None = None
+    metadata: JsonObject = msgspec.field(default_factory=dict)
+    created: float
+    relevance_score: float = 0.0
+    scope: Scope = "session"
+    owner: str = ""
+    kind: str = "fact"
+    speaker: str = ""
+    importance: float = 0.5
+    is_pinned: bool = False
+    valid_from: float = 0.0
+    valid_to: float | None = None
+    expires: float | None = None
+    previous_id: str = ""
+    supersedes: str = ""
+    superseded_by: str = ""
+    contradicts: tuple[str, ...] = ()
+    derived_from: tuple[str, ...] = ()
+    provenance: Provenance = Provenance()
+    forgotten: float | None = None
+    """When it was forgotten: nothing but this tombstone is left."""
+    parts: ScoreParts | None = None
+
+
+class MemorySummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What the memories of a session come down to."""
+
+    session_id: str
+    summary: str
+    since: float
+    created: float
+    memory_ids: tuple[str, ...]
+    """The memories that it was made from, oldest first."""
+    method: Literal["model", "extractive"]
+    """Written by a model, or picked sentences."""
+    id: str = ""
+    """The memory that holds the summary; empty if it was not stored."""

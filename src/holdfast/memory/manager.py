@@ -1,0 +1,597 @@
+"""The MemoryManager: remember, supersede, recall, forget."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import struct
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from holdfast.canonical import sha256_hex
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import EmbeddingFailed, NotFound, UsageError
+from holdfast.ids import new_id
+from holdfast.journal import Payload
+from holdfast.memory.embedder import MemoryEmbedder, packed
+from holdfast.memory.entry import (
+    SCOPES,
+    MemoryEntry,
+    MemoryOptions,
+    MemorySummary,
+    Provenance,
+    Scope,
+)
+from holdfast.memory.events import (
+    MemoryForgotten,
+    MemoryRecalled,
+    MemoryStored,
+    MemorySuperseded,
+)
+from holdfast.memory.pipeline import EmbeddingPipeline
+from holdfast.memory.requests import (
+    check_content,
+    check_limit,
+    check_metadata,
+    check_options,
+    check_query,
+    parse_filters,
+)
+from holdfast.memory.search import Searcher
+from holdfast.memory.storage import Draft, MemoryFilter, MemoryStats, MemoryStorage, Place, Purge
+from holdfast.memory.summarizer import ExtractiveSummarizer, MemorySummarizer
+from holdfast.messages import Message
+from holdfast.providers.tokens import estimate_tokens
+
+if TYPE_CHECKING:
+    from holdfast.memory.ranking import Weights
+
+Note: TypeAlias = Callable[[str, Payload], Awaitable[None]]
+"""Takes a fact about a session, to be journalled; the id may be empty."""
+
+_SUMMARY = "summary"
+_TURN = "turn"
+_SUMMARY_WORDS = 150
+_CLOSING_PATIENCE_S = 5.0
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """For whom a manager works; every row it touches belongs to this tenant."""
+
+    tenant: str = "default"
+    user: str = ""
+    project: str = ""
+
+
+class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How memories are ranked and how long they are kept."""
+
+    weights: Any = None
+    """`ranking.Weights`; the built-in ones if None."""
+    max_entries: int | None = None
+    """Most memories per place (a session, a user, a project); the least worth go first."""
+    max_bytes: int | None = None
+    half_life_s: float = 30 * 86_400.0
+    purge_every_s: float = 300.0
+    summary_words: int = _SUMMARY_WORDS
+
+
+class Recollection(msgspec.Struct, frozen=True, kw_only=True):
+    """Memories that fit a budget, best first."""
+
+    memories: tuple[MemoryEntry, ...]
+    tokens: int
+    """Estimate of what they take."""
+    left_out: int
+    """How many more were found but did not fit."""
+
+    @property
+    def text(self) -> str:
+        """The memories as lines for a model, marked as material."""
+        if not self.memories:
+            return ""
+        lines = [f"- [{entry.id}] {_said(entry)}" for entry in self.memories]
+        return "<memories>\n" + "\n".join(lines) + "\n</memories>"
+
+
+async def note_nothing(session_id: str, fact: Payload) -> None:
+    """Take no note."""
+
+
+class MemoryManager:
+    """Memories of one tenant, over a storage and an embedder.
+
+    A memory is durable and findable by its words when `store_memory` returns; its vector
+    follows in the background. What is stored for a session is found in that session;
+    sharing is a choice, made with the scope when storing or `across_sessions` when searching.
+    """
+
+    def __init__(
+        self,
+        storage: MemoryStorage,
+        embedder: MemoryEmbedder,
+        *,
+        identity: Identity | None = None,
+        rules: MemoryRules | None = None,
+        former_embedders: Sequence[MemoryEmbedder] = (),
+        summarizer: MemorySummarizer | None = None,
+        note: Note = note_nothing,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Work for an identity; `open` it first.
+
+        While memories wait to be embedded anew, `former_embedders` still find them.
+        """
+        self.identity = identity or Identity()
+        self.rules = rules or MemoryRules()
+        self.embedder = embedder
+        self._storage = storage
+        self._summarizer = summarizer or ExtractiveSummarizer()
+        self._note = note
+        self._clock = clock
+        weights: Weights | None = self.rules.weights
+        self._searcher = Searcher(storage, embedder, former=former_embedders, weights=weights)
+        self.pipeline = EmbeddingPipeline(storage, embedder)
+        self._keeper: asyncio.Task[None] | None = None
+
+    # --- opening ----------------------------------------------------------------------
+
+    async def open(self) -> MemoryManager:
+        """Open the storage, go on embedding what has no vector, begin retention."""
+        await self._storage.open()
+        self.pipeline.wake()
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep_house())
+        return self
+
+    async def close(self) -> None:
+        """Give vectors a moment to be finished, then close; the rest follows next time."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+            self._keeper = None
+        await self.pipeline.settle(_CLOSING_PATIENCE_S if not self.pipeline.last_error else 0.0)
+        await self.pipeline.stop()
+        self._searcher.forget_shelves()
+        await self._storage.close()
+
+    async def __aenter__(self) -> MemoryManager:
+        """Open on entering."""
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close on leaving."""
+        await self.close()
+
+    def acting_for(
+        self, identity: Identity, summarizer: MemorySummarizer | None = None
+    ) -> MemoryManager:
+        """Return this manager for another tenant, user or project; close only the first."""
+        other = copy.copy(self)
+        other.identity = identity
+        other._summarizer = summarizer or self._summarizer
+        return other
+
+    # --- storing ----------------------------------------------------------------------
+
+    async def store_memory(
+        self,
+        session_id: str,
+        content: str,
+        metadata: Mapping[str, Any] | None = None,
+        embeddings: Sequence[float] | None = None,
+        *,
+        options: MemoryOptions | None = None,
+        memory_id: str = "",
+    ) -> str:
+        """Store a memory and return its id; it is durable and findable by its words.
+
+        `embeddings` is its vector, if the caller has made it with the manager's embedder.
+
+        Raises:
+            UsageError: the content, metadata, options or vector cannot be kept.
+            NotFound: a memory that the options refer to does not exist.
+            AlreadyExists: `memory_id` is taken.
+        """
+        draft = self._draft(session_id, content, metadata, options, memory_id)
+        if embeddings is not None:
+            draft = self._with_vector(draft, embeddings)
+        await self._storage.add([draft])
+        self.pipeline.wake()
+        fact = MemoryStored(
+            memory_id=draft.id, scope=draft.options.scope, memory_kind=draft.options.kind
+        )
+        await self._note(session_id, fact)
+        return draft.id
+
+    async def update_memory(
+        self,
+        memory_id: str,
+        content: str,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        options: MemoryOptions | None = None,
+    ) -> str:
+        """Store what is true from now on (or `valid_from`), and return the new id.
+
+        The older memory is kept, true until then; searches as of that time still find it.
+        Without metadata or options those of the older one are taken over.
+
+        Raises:
+            NotFound: there is no such memory, or it was forgotten.
+            AlreadyExists: it was already superseded; update the newest one.
+        """
+        old = await self.get_memory(memory_id)
+        chosen = options or MemoryOptions(
+            scope=old.scope,
+            kind=old.kind,
+            speaker=old.speaker,
+            importance=old.importance,
+            is_pinned=old.is_pinned,
+            previous_id=old.previous_id,
+        )
+        if chosen.scope != old.scope:
+            raise UsageError(detail="A newer version stays in the scope of the older one.")
+        kept = old.metadata if metadata is None else metadata
+        chosen = msgspec.structs.replace(chosen, supersedes=old.id)
+        owned = self.acting_for(_owning(self.identity, old))
+        draft = owned._draft(old.session_id, content, kept, chosen, "")
+        if draft.valid_from < old.valid_from:
+            raise UsageError(detail="A newer version cannot be true before the older one.")
+        await self._storage.add([draft])
+        self.pipeline.wake()
+        await self._note(old.session_id, MemorySuperseded(memory_id=old.id, superseded_by=draft.id))
+        return draft.id
+
+    async def remember_messages(
+        self, session_id: str, messages: Sequence[Message], *, scope: Scope = "session"
+    ) -> list[str]:
+        """Store the turns of a conversation, each with its speaker, time and turn before.
+
+        Messages that were remembered before are left alone; returns the ids of new ones.
+        """
+        place = self._own_place(scope, session_id)
+        where = MemoryFilter(kinds=(_TURN,), metadata={"session": session_id})
+        newest = await self._storage.find([place], where, now=self._clock.now(), limit=1, after="")
+        previous = newest[0].id if newest else ""
+        spoken = [message for message in messages if message.text.strip()]
+        ids = [_turn_id(self.identity.tenant, session_id, message) for message in spoken]
+        known = {entry.id for entry in await self._storage.get(self.identity.tenant, ids)}
+        stored = []
+        for message, memory_id in zip(spoken, ids, strict=True):
+            if memory_id not in known:
+                options = MemoryOptions(
+                    scope=scope,
+                    kind=_TURN,
+                    speaker=message.agent or message.role,
+                    created=message.time_created or None,
+                    previous_id=previous,
+                    provenance=Provenance(author=message.role),
+                )
+                about = {"session": session_id, "message": message.id}
+                stored.append(
+                    await self.store_memory(
+                        session_id, message.text, about, options=options, memory_id=memory_id
+                    )
+                )
+            previous = memory_id
+        return stored
+
+    # --- finding ----------------------------------------------------------------------
+
+    async def search_memory(
+        self,
+        session_id: str,
+        query: str,
+        limit: int = 10,
+        filters: Mapping[str, Any] | MemoryFilter | None = None,
+        *,
+        across_sessions: bool = False,
+        scopes: Sequence[Scope] = (),
+    ) -> list[MemoryEntry]:
+        """Return the memories that fit a query best, best first, with scores and their parts.
+
+        Looks at the session's memories and at those stored for the user, the project and
+        everyone; `scopes` narrows that, `across_sessions` takes in all other sessions.
+
+        Raises:
+            UsageError: the query is empty, or a filter cannot be meant.
+        """
+        where = parse_filters(filters)
+        return await self._searcher.search(
+            self._places(session_id, across_sessions, scopes),
+            check_query(query),
+            where,
+            now=self._clock.now(),
+            limit=check_limit(limit),
+        )
+
+    async def relevant(
+        self, session_id: str, query: str, budget_tokens: int, *, limit: int = 20
+    ) -> Recollection:
+        """Return the best memories that fit into a token budget, noted with ids and scores."""
+        if budget_tokens < 1 or not query.strip():
+            return Recollection(memories=(), tokens=0, left_out=0)
+        found = await self.search_memory(session_id, query, limit)
+        taken: list[MemoryEntry] = []
+        used = 0
+        for entry in found:
+            cost = estimate_tokens(f"- [{entry.id}] {_said(entry)}\n")
+            if used + cost <= budget_tokens:
+                taken.append(entry)
+                used += cost
+        if taken:
+            fact = MemoryRecalled(
+                memory_ids=tuple(entry.id for entry in taken),
+                scores=tuple(round(entry.relevance_score, 4) for entry in taken),
+                tokens=used,
+            )
+            await self._note(session_id, fact)
+        return Recollection(memories=tuple(taken), tokens=used, left_out=len(found) - len(taken))
+
+    async def get_memory(self, memory_id: str, *, with_embedding: bool = False) -> MemoryEntry:
+        """Return a memory by id; raises NotFound, also for one that was forgotten."""
+        model = self.embedder.model_id if with_embedding else ""
+        found = await self._storage.get(self.identity.tenant, [memory_id], model=model)
+        if not found or found[0].forgotten is not None:
+            raise NotFound(kind="memory", value=memory_id)
+        return found[0]
+
+    async def list_memories(
+        self,
+        session_id: str = "",
+        filters: Mapping[str, Any] | MemoryFilter | None = None,
+        *,
+        limit: int = 100,
+        after: str = "",
+        across_sessions: bool = False,
+        scopes: Sequence[Scope] = (),
+    ) -> list[MemoryEntry]:
+        """Return memories, newest first; `after` is the last id of the page before."""
+        return await self._storage.find(
+            self._places(session_id, across_sessions, scopes),
+            parse_filters(filters),
+            now=self._clock.now(),
+            limit=check_limit(limit),
+            after=after,
+        )
+
+    async def all_memories(self, *, limit: int = 500, after: str = "") -> list[MemoryEntry]:
+        """Return memories of the whole tenant, superseded ones too, newest first, in pages."""
+        places = [Place(self.identity.tenant, scope, None) for scope in SCOPES]
+        where = MemoryFilter(include_superseded=True)
+        now = self._clock.now()
+        return await self._storage.find(places, where, now=now, limit=limit, after=after)
+
+    async def history(self, memory_id: str) -> list[MemoryEntry]:
+        """Return all versions of a memory, oldest first, tombstones included."""
+        tenant = self.identity.tenant
+        chain = [await self.get_memory(memory_id)]
+        while chain[0].supersedes:
+            chain = [*await self._storage.get(tenant, [chain[0].supersedes]), *chain]
+        while chain[-1].superseded_by:
+            chain += await self._storage.get(tenant, [chain[-1].superseded_by])
+        return chain
+
+    async def summarize_memories(
+        self, session_id: str, since: float, *, store: bool = True
+    ) -> MemorySummary:
+        """Return what the session's memories since a time come down to.
+
+        The summary is stored as a memory of its own that is forgotten with its sources.
+
+        Raises:
+            NotFound: there are no memories since then.
+        """
+        place = [self._own_place("session", session_id)]
+        now = self._clock.now()
+        where = MemoryFilter(since=since)
+        found = await self._storage.find(place, where, now=now, limit=1_000, after="")
+        sources = [entry for entry in reversed(found) if entry.kind != _SUMMARY]
+        if not sources:
+            raise NotFound(kind="memory of session", value=session_id)
+        made = await self._summarizer.summarize(sources, max_words=self.rules.summary_words)
+        ids = tuple(entry.id for entry in sources)
+        memory_id = ""
+        if store:
+            options = MemoryOptions(kind=_SUMMARY, derived_from=ids)
+            about = {"method": made.method, "since": since}
+            memory_id = await self.store_memory(session_id, made.text, about, options=options)
+        return MemorySummary(
+            id=memory_id,
+            session_id=session_id,
+            summary=made.text,
+            since=since,
+            created=now,
+            memory_ids=ids,
+            method=made.method,
+        )
+
+    # --- keeping and forgetting -------------------------------------------------------
+
+    async def pin_memory(self, memory_id: str, *, is_pinned: bool = True) -> None:
+        """Protect a memory from retention, or no longer; raises NotFound."""
+        await self._storage.pin(self.identity.tenant, memory_id, is_pinned)
+
+    async def link_contradiction(self, memory_id: str, other_id: str) -> None:
+        """Note that two memories contradict each other; both stay as they are."""
+        tenant = self.identity.tenant
+        await self._storage.link(tenant, memory_id, "contradicts", other_id)
+        await self._storage.link(tenant, other_id, "contradicts", memory_id)
+
+    async def forget(
+        self, memory_ids: Sequence[str], *, reason: str = "asked for", vacuum: bool = True
+    ) -> list[str]:
+        """Remove memories for good, with what was derived from them; returns the ids.
+
+        Content, metadata, words and vectors go; a tombstone with the id stays. With `vacuum`
+        the bytes are overwritten in the file before this returns; it takes as long as the
+        index of words is large.
+        """
+        tenant = self.identity.tenant
+        before = {entry.id: entry for entry in await self._storage.get(tenant, memory_ids)}
+        gone = await self._storage.forget(tenant, memory_ids, now=self._clock.now(), reason=reason)
+        if gone and vacuum:
+            await self._storage.compact()
+        by_session: dict[str, list[str]] = {}
+        for memory_id in gone:
+            session_id = before[memory_id].session_id if memory_id in before else ""
+            by_session.setdefault(session_id, []).append(memory_id)
+        for session_id, ids in by_session.items():
+            await self._note(session_id, MemoryForgotten(memory_ids=tuple(ids), reason=reason))
+        return gone
+
+    async def forget_session(self, session_id: str, *, reason: str = "asked for") -> list[str]:
+        """Remove for good what was stored for one session only; returns the ids."""
+        gone: list[str] = []
+        where = MemoryFilter(include_superseded=True)
+        while page := await self.list_memories(session_id, where, limit=500, scopes=("session",)):
+            ids = [entry.id for entry in page]
+            gone += await self.forget(ids, reason=reason, vacuum=False)
+        if gone:
+            await self._storage.compact()
+        return gone
+
+    async def delete_memory(self, memory_id: str) -> None:
+        """Remove one memory for good; raises NotFound."""
+        if not await self.forget([memory_id]):
+            raise NotFound(kind="memory", value=memory_id)
+
+    async def purge(self) -> list[str]:
+        """Forget what has expired or is beyond the caps, never what is pinned; returns ids."""
+        rule = Purge(
+            now=self._clock.now(),
+            max_entries=self.rules.max_entries,
+            max_bytes=self.rules.max_bytes,
+            half_life_s=self.rules.half_life_s,
+        )
+        gone = await self._storage.purge(self.identity.tenant, rule)
+        if gone:
+            await self._storage.compact()
+            await self._note("", MemoryForgotten(memory_ids=tuple(gone), reason="retention"))
+        return gone
+
+    async def reindex(self, *, vectors: bool = True) -> int:
+        """Make the index of words anew, and all vectors too; returns the number of memories."""
+        count = await self._storage.reindex()
+        if vectors and self.embedder.model_id:
+            await self._storage.drop_vectors(self.embedder.model_id)
+            self.pipeline.wake()
+        return count
+
+    async def stats(self) -> MemoryStats:
+        """Count what is there."""
+        return await self._storage.stats(self.identity.tenant)
+
+    # --- inside -----------------------------------------------------------------------
+
+    async def _keep_house(self) -> None:
+        while True:
+            await self.purge()
+            await asyncio.sleep(self.rules.purge_every_s)
+
+    def _draft(
+        self,
+        session_id: str,
+        content: str,
+        metadata: Mapping[str, Any] | None,
+        options: MemoryOptions | None,
+        memory_id: str,
+    ) -> Draft:
+        text = check_content(content)
+        about = check_metadata(metadata)
+        chosen = check_options(options or MemoryOptions(), about)
+        now = self._clock.now()
+        created = now if chosen.created is None else chosen.created
+        valid_from = created if chosen.valid_from is None else chosen.valid_from
+        if chosen.valid_to is not None and chosen.valid_to < valid_from:
+            raise UsageError(detail="A memory cannot end to be true before it begins.")
+        return Draft(
+            id=memory_id or new_id("mem"),
+            tenant=self.identity.tenant,
+            owner=self._own_place(chosen.scope, session_id).owner or "",
+            session_id=session_id,
+            content=text,
+            metadata=about,
+            created=created,
+            valid_from=valid_from,
+            expires=None if chosen.ttl_s is None else now + chosen.ttl_s,
+            options=chosen,
+            supersedes=chosen.supersedes,
+        )
+
+    def _with_vector(self, draft: Draft, vector: Sequence[float]) -> Draft:
+        model, dimension = self.embedder.model_id, self.embedder.dimension
+        if not model:
+            raise UsageError(detail="A vector needs an embedder that made it; there is none.")
+        try:
+            data = packed(vector, dimension, model)
+        except (EmbeddingFailed, struct.error) as error:
+            detail = f"The vector does not fit the embedder {model}: {error}"
+            raise UsageError(detail=detail) from error
+        return msgspec.structs.replace(draft, vector=data, vector_model=model)
+
+    def _own_place(self, scope: Scope, session_id: str) -> Place:
+        identity = self.identity
+        owner = {
+            "session": session_id,
+            "user": identity.user,
+            "project": identity.project,
+            "global": "everyone",
+        }[scope]
+        if not owner:
+            whose = "a session id" if scope == "session" else f"a {scope} in its identity"
+            raise UsageError(detail=f"Scope {scope!r} needs {whose}.")
+        return Place(identity.tenant, scope, owner)
+
+    def _places(
+        self, session_id: str, across_sessions: bool, scopes: Sequence[Scope]
+    ) -> tuple[Place, ...]:
+        """Return where a search looks; always inside the tenant."""
+        identity = self.identity
+        has_owner = {
+            "session": bool(session_id) or across_sessions,
+            "user": bool(identity.user),
+            "project": bool(identity.project),
+            "global": True,
+        }
+        unknown = [scope for scope in scopes if scope not in has_owner]
+        if unknown:
+            raise UsageError(detail=f"There is no scope {unknown[0]!r}.")
+        wanted = [scope for scope in scopes or has_owner if has_owner[scope]]
+        places = []
+        for scope in wanted:
+            if scope == "session" and across_sessions:
+                places.append(Place(identity.tenant, "session", None))
+            else:
+                places.append(self._own_place(scope, session_id))  # type: ignore[arg-type]
+        if not places:
+            raise UsageError(detail="There is nothing to look at: no session, user or project.")
+        return tuple(places)
+
+
+def _owning(identity: Identity, entry: MemoryEntry) -> Identity:
+    """Return the identity to which an entry of the tenant belongs."""
+    if entry.scope in ("user", "project"):
+        return msgspec.structs.replace(identity, **{entry.scope: entry.owner})
+    return identity
+
+
+def _said(entry: MemoryEntry) -> str:
+    return f"{entry.speaker}: {entry.content}" if entry.speaker else entry.content
+
+
+def _turn_id(tenant: str, session_id: str, message: Message) -> str:
+    return "mem_" + sha256_hex(f"{tenant}\0{session_id}\0{message.id}".encode())[:26]
+
+
+__all__ = [
+    "Identity",
+    "MemoryManager",
+    "MemoryRules",
+    "Note",
+    "Recollection",
+    "note_nothing",
+]

@@ -1,0 +1,103 @@
+"""The embedding pipeline: vectors follow the memories, in the background.
+
+The storage itself is the queue: whatever has no vector of the current model waits there,
+across restarts and changes of the model. Nothing is held in memory but one batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import structlog
+
+from holdfast.errors import EmbeddingFailed, HoldfastError
+from holdfast.memory.embedder import MemoryEmbedder, packed
+from holdfast.memory.storage import MemoryStorage, Unembedded
+from holdfast.memory.words import without_names
+
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+_log = structlog.get_logger("holdfast.memory")
+
+
+class EmbeddingPipeline:
+    """Makes vectors for memories that have none, in batches, while there are any."""
+
+    def __init__(
+        self,
+        storage: MemoryStorage,
+        embedder: MemoryEmbedder,
+        *,
+        batch: int = 64,
+        sleep: Sleep = asyncio.sleep,
+        max_delay_s: float = 60.0,
+    ) -> None:
+        """Work for a storage with an embedder; `wake` begins."""
+        self._storage = storage
+        self._embedder = embedder
+        self._batch = batch
+        self._sleep = sleep
+        self._max_delay_s = max_delay_s
+        self._task: asyncio.Task[None] | None = None
+        self._is_wanted = False
+        self.last_error: str = ""
+        """What the embedder said when it failed last; empty once it works again."""
+
+    def wake(self) -> None:
+        """See to new memories soon; costs nothing when already at work."""
+        if not self._embedder.model_id:
+            return
+        self._is_wanted = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def settle(self, timeout_s: float | None = None) -> bool:
+        """Wait until every memory has its vector or was refused; False when time ran out."""
+        if self._task is None:
+            return True
+        done, _ = await asyncio.wait([self._task], timeout=timeout_s)
+        return bool(done)
+
+    async def stop(self) -> None:
+        """Stop; the next `wake` goes on where this one ended."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, HoldfastError):
+                await self._task
+            self._task = None
+
+    async def _work(self) -> None:
+        delay = 1.0
+        while self._is_wanted:
+            self._is_wanted = False
+            while batch := await self._storage.unembedded(self._embedder.model_id, self._batch):
+                try:
+                    await self._embed(batch)
+                    self.last_error, delay = "", 1.0
+                except Exception as error:  # noqa: BLE001 - a foreign embedder may raise anything
+                    # Nothing is lost: the memories stay findable by their words.
+                    self.last_error = f"{type(error).__name__}: {error}"
+                    _log.warning("memory.embedder_failed", model=self._embedder.model_id)
+                    await self._sleep(delay)
+                    delay = min(2 * delay, self._max_delay_s)
+
+    async def _embed(self, batch: list[Unembedded]) -> None:
+        model = self._embedder.model_id
+        texts = [without_names(one.content, one.names) for one in batch]
+        vectors = await self._embedder.embed(texts)
+        if len(vectors) != len(batch):
+            detail = f"{len(vectors)} vectors for {len(batch)} texts"
+            raise EmbeddingFailed(model=model, detail=detail)
+        good: dict[int, bytes] = {}
+        refused: dict[int, str] = {}
+        for one, vector in zip(batch, vectors, strict=True):
+            try:
+                good[one.row] = packed(vector, self._embedder.dimension, model)
+            except EmbeddingFailed as error:
+                refused[one.row] = str(error)
+        await self._storage.put_vectors(model, good, refused)
+
+
+__all__ = ["EmbeddingPipeline"]

@@ -1,0 +1,254 @@
+"""The MemoryStorage protocol: where memories are kept, and what everybody may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.memory.entry import MemoryEntry, MemoryOptions, Scope
+
+Relation: TypeAlias = Literal["contradicts", "derived_from"]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where memories lie: a tenant, a scope, and whose; `owner=None` is everybody's.
+
+    Words are found without an owner only in the scope `session`.
+    """
+
+    tenant: str
+    scope: Scope
+    owner: str | None
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A memory about to be stored."""
+
+    id: str
+    tenant: str
+    owner: str
+    session_id: str
+    content: str
+    metadata: JsonObject
+    created: float
+    valid_from: float
+    expires: float | None
+    options: MemoryOptions
+    supersedes: str = ""
+    vector: bytes = b""
+    """Little-endian float16, of the model `vector_model`; empty if it comes later."""
+    vector_model: str = ""
+
+
+class MemoryFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which memories count; every field narrows."""
+
+    kinds: tuple[str, ...] = ()
+    speakers: tuple[str, ...] = ()
+    since: float | None = None
+    """Created at or after."""
+    until: float | None = None
+    """Created before."""
+    pinned: bool | None = None
+    metadata: Mapping[str, str | int | float | bool | None] = msgspec.field(default_factory=dict)
+    as_of: float | None = None
+    """What was true at that time; None is now."""
+    include_superseded: bool = False
+    """Also what is no longer true."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but time is asked for."""
+        return self == MemoryFilter(as_of=self.as_of, include_superseded=self.include_superseded)
+
+
+class IndexRow(msgspec.Struct, frozen=True, array_like=True):
+    """What ranking needs of a memory, its content excepted."""
+
+    row: int
+    session_id: str
+    speaker: str
+    created: float
+    valid_from: float
+    valid_to: float | None
+    expires: float | None
+    importance: float
+    previous: int | None
+    forgotten: float | None
+    revision: int
+    vector: bytes | None
+
+
+class LexicalHit(NamedTuple):
+    """How well a memory fits the words: alone, and with the turn before it."""
+
+    row: int
+    own: float
+    context: float
+
+
+class Unembedded(msgspec.Struct, frozen=True, array_like=True):
+    """A memory that still needs a vector."""
+
+    row: int
+    tenant: str
+    content: str
+    names: tuple[str, ...]
+    """Speakers of its place, which are no part of the meaning."""
+
+
+class Purge(msgspec.Struct, frozen=True, kw_only=True):
+    """What retention removes: what has expired, and what is beyond the caps of each place."""
+
+    now: float
+    max_entries: int | None = None
+    max_bytes: int | None = None
+    half_life_s: float = 30 * 86_400.0
+    """Of two memories of equal importance the older is worth half after this time."""
+
+
+class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts over one tenant."""
+
+    memories: int
+    forgotten: int
+    superseded: int
+    pinned: int
+    content_bytes: int
+    file_bytes: int
+    vectors: dict[str, int]
+    """Memories that have a vector, by model."""
+    refused: int
+    """Memories that an embedder could not take."""
+
+
+class MemoryStorage(Protocol):
+    """Keeps memories, their words and their vectors.
+
+    Every method that takes a tenant or a place never returns or changes a row of another
+    tenant. What `add` and `forget` acknowledge survives the end of the process.
+    """
+
+    async def open(self) -> None:
+        """Create or check what is needed.
+
+        Raises:
+            StorageError, StorageDamaged, SchemaTooNew: the place cannot be used.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish and give everything back; safe to repeat."""
+        ...
+
+    async def add(self, drafts: Sequence[Draft]) -> None:
+        """Store memories, all or none, findable by their words at once.
+
+        A draft with `supersedes` ends the validity of the older memory at its own beginning.
+
+        Raises:
+            NotFound: a memory that it refers to does not exist in its tenant.
+            AlreadyExists: the id is taken, or the older memory was already superseded.
+        """
+        ...
+
+    async def get(self, tenant: str, ids: Sequence[str], *, model: str = "") -> list[MemoryEntry]:
+        """Return memories by id, tombstones too, those that exist; with vectors of a model."""
+        ...
+
+    async def by_row(self, tenant: str, rows: Sequence[int]) -> dict[int, MemoryEntry]:
+        """Return memories by the row numbers that searches give; forgotten ones are missing."""
+        ...
+
+    async def find(
+        self, places: Sequence[Place], where: MemoryFilter, *, now: float, limit: int, after: str
+    ) -> list[MemoryEntry]:
+        """Return memories, newest first, after a known one."""
+        ...
+
+    async def rows_where(
+        self, places: Sequence[Place], where: MemoryFilter, *, now: float
+    ) -> list[int]:
+        """Return the row numbers of all memories that pass a filter, ascending."""
+        ...
+
+    async def lexical(self, places: Sequence[Place], words: Sequence[str]) -> list[LexicalHit]:
+        """Return the memories that hold any of the words; a higher score is better.
+
+        Where words are very frequent, only the rarer ones have to be looked for.
+
+        Raises:
+            MemoryIndexDamaged: the index of words is broken; `reindex` makes it anew.
+        """
+        ...
+
+    async def changes(self, place: Place, model: str, *, after: int) -> list[IndexRow]:
+        """Return what changed in a place after a revision, oldest change first."""
+        ...
+
+    async def unembedded(self, model: str, limit: int, *, after: int = 0) -> list[Unembedded]:
+        """Return memories without a vector of the model, by row, that were not refused."""
+        ...
+
+    async def put_vectors(
+        self, model: str, vectors: Mapping[int, bytes], refused: Mapping[int, str]
+    ) -> None:
+        """Keep vectors (float16), and note which memories the model refused, and why.
+
+        Vectors of other models of the same memories are removed.
+        """
+        ...
+
+    async def pin(self, tenant: str, memory_id: str, is_pinned: bool) -> None:
+        """Protect a memory from retention, or no longer; raises NotFound."""
+        ...
+
+    async def link(self, tenant: str, memory_id: str, relation: Relation, other: str) -> None:
+        """Note how two memories relate; raises NotFound."""
+        ...
+
+    async def forget(
+        self, tenant: str, ids: Sequence[str], *, now: float, reason: str
+    ) -> list[str]:
+        """Remove content, words, vectors and derived memories; return what was forgotten.
+
+        Tombstones stay. `compact` removes the bytes from the disk.
+        """
+        ...
+
+    async def purge(self, tenant: str, rule: Purge) -> list[str]:
+        """Forget what a rule no longer keeps, never what is pinned; return the ids."""
+        ...
+
+    async def compact(self) -> bool:
+        """Overwrite what was removed; False if a reader kept some of it in the log."""
+        ...
+
+    async def reindex(self) -> int:
+        """Make the index of words anew from the memories; returns their number."""
+        ...
+
+    async def drop_vectors(self, model: str) -> int:
+        """Remove all vectors of a model, so that they are made again; returns their number."""
+        ...
+
+    async def stats(self, tenant: str) -> MemoryStats:
+        """Count what is there."""
+        ...
+
+
+__all__ = [
+    "Draft",
+    "IndexRow",
+    "LexicalHit",
+    "MemoryFilter",
+    "MemoryStats",
+    "MemoryStorage",
+    "Place",
+    "Purge",
+    "Relation",
+    "Unembedded",
+]

@@ -1,0 +1,278 @@
+"""Questions to the file of memories: which rows, and what stands in them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.memory.entry import MemoryEntry, Provenance
+from holdfast.memory.storage import (
+    IndexRow,
+    LexicalHit,
+    MemoryFilter,
+    MemoryStats,
+    Place,
+    Unembedded,
+)
+from holdfast.memory.words import match_expression, match_place, match_word, place_word
+
+_COLUMNS = """m.row, m.id, m.session_id, m.content, m.metadata, m.created, m.scope, m.owner,
+    m.kind, m.speaker, m.importance, m.is_pinned, m.valid_from, m.valid_to, m.expires,
+    m.supersedes, m.superseded_by, m.provenance, m.forgotten,
+    (SELECT p.id FROM memories p WHERE p.row = m.previous)"""
+_CHUNK = 500
+_MANY = 1_000
+"""So many rows a search weighs, beyond those of its rarest word."""
+
+
+def place_words(tenant: str, scope: str, owner: str) -> str:
+    """Return the words that mark a row's place in the index."""
+    own = place_word(tenant, scope, owner)
+    return f"{own} {place_word(tenant, 'session')}" if scope == "session" else own
+
+
+def search_word(place: Place) -> str:
+    """Return the word by which rows of a place are found."""
+    if place.owner is None:
+        return place_word(place.tenant, place.scope)
+    return place_word(place.tenant, place.scope, place.owner)
+
+
+def in_places(places: Sequence[Place]) -> tuple[str, list[object]]:
+    """Return the SQL condition for rows of some places."""
+    parts, values = [], []
+    for place in places:
+        text = "m.tenant = ? AND m.scope = ?"
+        values += [place.tenant, place.scope]
+        if place.owner is not None:
+            text += " AND m.owner = ?"
+            values.append(place.owner)
+        parts.append(f"({text})")
+    return f"({' OR '.join(parts) or '0'})", list(values)
+
+
+def passing(where: MemoryFilter, now: float) -> tuple[str, list[object]]:
+    """Return the SQL condition of a filter; values are bound, never written into it."""
+    parts = ["m.forgotten IS NULL", "(m.expires IS NULL OR m.expires > ?)"]
+    values: list[object] = [now]
+    if not where.include_superseded:
+        at = now if where.as_of is None else where.as_of
+        parts.append("m.valid_from <= ? AND (m.valid_to IS NULL OR m.valid_to > ?)")
+        values += [at, at]
+    for column, wanted in (("kind", where.kinds), ("speaker", where.speakers)):
+        if wanted:
+            parts.append(f"m.{column} IN ({', '.join('?' * len(wanted))})")
+            values += wanted
+    if where.since is not None:
+        parts.append("m.created >= ?")
+        values.append(where.since)
+    if where.until is not None:
+        parts.append("m.created < ?")
+        values.append(where.until)
+    if where.pinned is not None:
+        parts.append("m.is_pinned = ?")
+        values.append(int(where.pinned))
+    for key, value in where.metadata.items():
+        parts.append(
+            "EXISTS (SELECT 1 FROM json_each(m.metadata) j"
+            " WHERE j.key = ? AND j.value IS ? AND j.type IN "
+            f"({_json_types(value)}))"
+        )
+        values += [key, value]
+    return " AND ".join(parts), values
+
+
+def _json_types(value: object) -> str:
+    """Return the JSON types that a value may have; 1 and true are not the same."""
+    if isinstance(value, bool):
+        return "'true', 'false'"
+    if isinstance(value, int | float):
+        return "'integer', 'real'"
+    return "'null'" if value is None else "'text'"
+
+
+def entries(
+    db: sqlite3.Connection, condition: str, values: Sequence[object], tail: str = ""
+) -> dict[int, MemoryEntry]:
+    """Return whole memories by row, in the order of the query."""
+    found = db.execute(f"SELECT {_COLUMNS} FROM memories m WHERE {condition} {tail}", values)
+    rows = found.fetchall()
+    links = _links(db, [row[0] for row in rows])
+    return {row[0]: _entry(row, links.get(row[0], {})) for row in rows}
+
+
+def entries_by(
+    db: sqlite3.Connection, tenant: str, column: str, keys: Sequence[object], extra: str = ""
+) -> dict[int, MemoryEntry]:
+    """Return whole memories of one tenant whose `row` or `id` is among the keys."""
+    found: dict[int, MemoryEntry] = {}
+    for start in range(0, len(keys), _CHUNK):
+        chunk = keys[start : start + _CHUNK]
+        # For rows, the plus keeps SQLite from walking through the whole tenant.
+        tenant_is = "+m.tenant = ?" if column == "row" else "m.tenant = ?"
+        condition = f"{tenant_is} AND m.{column} IN ({', '.join('?' * len(chunk))}) {extra}"
+        found |= entries(db, condition, [tenant, *chunk])
+    return found
+
+
+def _links(db: sqlite3.Connection, rows: Sequence[int]) -> dict[int, dict[str, list[str]]]:
+    found: dict[int, dict[str, list[str]]] = {}
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        marks = ", ".join("?" * len(chunk))
+        for row, relation, other in db.execute(
+            "SELECT l.row, l.relation, o.id FROM links l JOIN memories o ON o.row = l.other"
+            f" AND o.tenant = l.tenant WHERE l.row IN ({marks}) ORDER BY l.other",
+            chunk,
+        ):
+            found.setdefault(row, {}).setdefault(relation, []).append(other)
+    return found
+
+
+def _entry(row: Sequence[Any], links: dict[str, list[str]]) -> MemoryEntry:
+    return MemoryEntry(
+        id=row[1],
+        session_id=row[2],
+        content=row[3],
+        metadata=msgspec.json.decode(row[4], type=JsonObject),
+        created=row[5],
+        scope=row[6],
+        owner=row[7],
+        kind=row[8],
+        speaker=row[9],
+        importance=row[10],
+        is_pinned=bool(row[11]),
+        valid_from=row[12],
+        valid_to=row[13],
+        expires=row[14],
+        supersedes=row[15],
+        superseded_by=row[16],
+        provenance=msgspec.json.decode(row[17], type=Provenance),
+        forgotten=row[18],
+        previous_id=row[19] or "",
+        contradicts=tuple(links.get("contradicts", ())),
+        derived_from=tuple(links.get("derived_from", ())),
+    )
+
+
+def lexical(
+    db: sqlite3.Connection, places: Sequence[Place], words: Sequence[str]
+) -> list[LexicalHit]:
+    """Return how well rows fit the words, alone and together with the turn before."""
+    if not words or not places:
+        return []
+    words = _telling(db, words)
+    marks = [search_word(place) for place in places]
+    # Rows of other places are refused by their own columns in any case. Where a place is
+    # small, its mark in the index also keeps them from being weighed; a large one's mark
+    # would cost more than it saves.
+    is_small = sum(_count(db, match_place(mark)) for mark in marks) < _MANY
+    query = match_expression(marks if is_small else [], words)
+    condition, values = in_places(places)
+    # SQLite's scores are better the lower they are.
+    found = db.execute(
+        "SELECT words.rowid, -bm25(words, 0.0, 1.0, 0.0), -bm25(words, 0.0, 1.0, 1.0)"
+        " FROM words CROSS JOIN memories m ON m.row = words.rowid"
+        f" WHERE words MATCH ? AND {condition}",
+        [query, *values],
+    )
+    return [LexicalHit(*row) for row in found]
+
+
+def _count(db: sqlite3.Connection, query: str) -> int:
+    """Return how many rows a query finds, or that they are many."""
+    sql = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)"
+    found: int = db.execute(sql, (query, _MANY)).fetchone()[0]
+    return found
+
+
+def _telling(db: sqlite3.Connection, words: Sequence[str]) -> Sequence[str]:
+    """Return the rarer words where all together would match more than a search can weigh.
+
+    A word that half of all memories hold says little and costs much.
+    """
+    last = db.execute("SELECT max(row) FROM memories").fetchone()[0] or 0
+    if last <= _MANY or len(words) < 2:
+        return words
+    counts = [(_count(db, match_word(word)), word) for word in words]
+    chosen: list[str] = []
+    total = 0
+    for count, word in sorted(counts):
+        if chosen and total + count > _MANY:
+            break
+        if count:
+            chosen.append(word)
+            total += count
+    return chosen or words
+
+
+def changes(db: sqlite3.Connection, place: Place, model: str, after: int) -> list[IndexRow]:
+    """Return what changed in a place after a revision."""
+    condition, values = in_places([place])
+    found = db.execute(
+        "SELECT m.row, m.session_id, m.speaker, m.created, m.valid_from, m.valid_to, m.expires,"
+        " m.importance, m.previous, m.forgotten, m.revision, v.vector"
+        " FROM memories m LEFT JOIN vectors v"
+        " ON v.tenant = m.tenant AND v.row = m.row AND v.model = ?"
+        f" WHERE {condition} AND m.revision > ? ORDER BY m.revision",
+        [model, *values, after],
+    )
+    return [IndexRow(*row) for row in found]
+
+
+def unembedded(db: sqlite3.Connection, model: str, limit: int, after: int) -> list[Unembedded]:
+    """Return memories that have no vector of a model and were not refused too often."""
+    found = db.execute(
+        "SELECT m.row, m.tenant, m.content, m.scope, m.owner FROM memories m"
+        " WHERE m.row > ? AND m.forgotten IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.model = ? AND v.row = m.row)"
+        " AND NOT EXISTS (SELECT 1 FROM refusals r"
+        "  WHERE r.tenant = m.tenant AND r.row = m.row AND r.model = ?)"
+        " ORDER BY m.row LIMIT ?",
+        (after, model, model, limit),
+    ).fetchall()
+    names: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for _, tenant, _, scope, owner in found:
+        if (tenant, scope, owner) not in names:
+            names[tenant, scope, owner] = _speakers(db, tenant, scope, owner)
+    return [Unembedded(row[0], row[1], row[2], names[row[1], row[3], row[4]]) for row in found]
+
+
+def _speakers(db: sqlite3.Connection, tenant: str, scope: str, owner: str) -> tuple[str, ...]:
+    found = db.execute(
+        "SELECT DISTINCT speaker FROM memories WHERE tenant = ? AND scope = ? AND owner = ?"
+        " AND speaker != '' LIMIT 50",
+        (tenant, scope, owner),
+    )
+    return tuple(row[0] for row in found)
+
+
+def stats(db: sqlite3.Connection, tenant: str, file_bytes: int) -> MemoryStats:
+    """Count what is there."""
+    counts = db.execute(
+        "SELECT count(*) FILTER (WHERE forgotten IS NULL),"
+        " count(*) FILTER (WHERE forgotten IS NOT NULL),"
+        " count(*) FILTER (WHERE superseded_by != '' AND forgotten IS NULL),"
+        " count(*) FILTER (WHERE is_pinned AND forgotten IS NULL),"
+        " coalesce(sum(bytes) FILTER (WHERE forgotten IS NULL), 0)"
+        " FROM memories WHERE tenant = ?",
+        (tenant,),
+    ).fetchone()
+    models = db.execute(
+        "SELECT model, count(*) FROM vectors WHERE tenant = ? GROUP BY model", (tenant,)
+    )
+    refused = db.execute("SELECT count(*) FROM refusals WHERE tenant = ?", (tenant,))
+    return MemoryStats(
+        memories=counts[0],
+        forgotten=counts[1],
+        superseded=counts[2],
+        pinned=counts[3],
+        content_bytes=counts[4],
+        file_bytes=file_bytes,
+        vectors=dict(models.fetchall()),
+        refused=refused.fetchone()[0],
+    )

@@ -1,0 +1,290 @@
+"""Changes to the file of memories; each runs inside one transaction of the caller."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from holdfast.errors import AlreadyExists, NotFound
+from holdfast.memory.storage import Draft, Purge
+from holdfast.memory.stores._reading import place_words
+from holdfast.memory.words import index_text
+
+_BEFORE_CHARACTERS = 2_000
+"""How much of the turn before is indexed with a turn."""
+
+
+def next_revision(db: sqlite3.Connection) -> int:
+    """Return a number above all revisions so far."""
+    db.execute("UPDATE revisions SET last = last + 1")
+    last: int = db.execute("SELECT last FROM revisions").fetchone()[0]
+    return last
+
+
+def add(db: sqlite3.Connection, draft: Draft) -> int:
+    """Store a memory with its words; returns its row."""
+    options = draft.options
+    before = _row_of(db, draft.tenant, options.previous_id) if options.previous_id else None
+    if draft.supersedes:
+        _supersede(db, draft)
+    try:
+        row = _insert(db, draft, before[0] if before else None)
+    except sqlite3.IntegrityError as error:
+        raise AlreadyExists(kind="memory", value=draft.id) from error
+    db.execute(
+        "INSERT INTO words (rowid, place, own, before) VALUES (?, ?, ?, ?)",
+        (
+            row,
+            place_words(draft.tenant, options.scope, draft.owner),
+            index_text(draft.content),
+            _before_text(before[1] if before else ""),
+        ),
+    )
+    for relation, others in (
+        ("contradicts", options.contradicts),
+        ("derived_from", options.derived_from),
+    ):
+        for other in others:
+            link(db, draft.tenant, row, relation, other)
+    if draft.vector:
+        put_vector(db, draft.tenant, row, draft.vector_model, draft.vector)
+    return row
+
+
+def _insert(db: sqlite3.Connection, draft: Draft, previous: int | None) -> int:
+    options = draft.options
+    values: dict[str, object] = {
+        "tenant": draft.tenant,
+        "id": draft.id,
+        "scope": options.scope,
+        "owner": draft.owner,
+        "session_id": draft.session_id,
+        "kind": options.kind,
+        "speaker": options.speaker,
+        "content": draft.content,
+        "metadata": msgspec.json.encode(draft.metadata).decode(),
+        "provenance": msgspec.json.encode(options.provenance).decode(),
+        "created": draft.created,
+        "valid_from": draft.valid_from,
+        "valid_to": options.valid_to,
+        "expires": draft.expires,
+        "importance": options.importance,
+        "is_pinned": int(options.is_pinned),
+        "previous": previous,
+        "supersedes": draft.supersedes,
+        "superseded_by": "",
+        "bytes": len(draft.content.encode()),
+        "revision": next_revision(db),
+    }
+    marks = ", ".join("?" * len(values))
+    sql = f"INSERT INTO memories ({', '.join(values)}) VALUES ({marks})"
+    row = db.execute(sql, list(values.values())).lastrowid
+    assert row is not None
+    return row
+
+
+def _supersede(db: sqlite3.Connection, draft: Draft) -> None:
+    row, _ = _row_of(db, draft.tenant, draft.supersedes)
+    changed = db.execute(
+        "UPDATE memories SET superseded_by = ?, revision = ?,"
+        " valid_to = min(coalesce(valid_to, ?), ?)"
+        " WHERE row = ? AND superseded_by = '' AND forgotten IS NULL",
+        (draft.id, next_revision(db), draft.valid_from, draft.valid_from, row),
+    )
+    if not changed.rowcount:
+        raise AlreadyExists(kind="newer version of memory", value=draft.supersedes)
+
+
+def _row_of(db: sqlite3.Connection, tenant: str, memory_id: str) -> tuple[int, str]:
+    found: tuple[int, str] | None = db.execute(
+        "SELECT row, content FROM memories WHERE tenant = ? AND id = ? AND forgotten IS NULL",
+        (tenant, memory_id),
+    ).fetchone()
+    if found is None:
+        raise NotFound(kind="memory", value=memory_id)
+    return found
+
+
+def _before_text(content: str) -> str:
+    return index_text(content[:_BEFORE_CHARACTERS])
+
+
+def link(db: sqlite3.Connection, tenant: str, row: int, relation: str, other: str) -> None:
+    """Note how a memory relates to another one of its tenant."""
+    target, _ = _row_of(db, tenant, other)
+    db.execute("INSERT OR IGNORE INTO links VALUES (?, ?, ?, ?)", (tenant, row, relation, target))
+
+
+def link_ids(db: sqlite3.Connection, tenant: str, memory_id: str, relation: str, to: str) -> None:
+    """Note how two memories relate."""
+    link(db, tenant, _row_of(db, tenant, memory_id)[0], relation, to)
+
+
+def pin(db: sqlite3.Connection, tenant: str, memory_id: str, is_pinned: bool) -> None:
+    """Protect a memory from retention, or no longer."""
+    row, _ = _row_of(db, tenant, memory_id)
+    db.execute(
+        "UPDATE memories SET is_pinned = ?, revision = ? WHERE row = ?",
+        (int(is_pinned), next_revision(db), row),
+    )
+
+
+def put_vector(db: sqlite3.Connection, tenant: str, row: int, model: str, vector: bytes) -> None:
+    """Keep the vector of a memory and drop those of other models."""
+    db.execute("DELETE FROM vectors WHERE tenant = ? AND row = ?", (tenant, row))
+    db.execute(
+        "INSERT INTO vectors VALUES (?, ?, ?, ?, ?)", (tenant, row, model, len(vector) // 2, vector)
+    )
+
+
+def put_vectors(
+    db: sqlite3.Connection, model: str, vectors: Mapping[int, bytes], refused: Mapping[int, str]
+) -> None:
+    """Keep what an embedder made; a memory that was forgotten meanwhile stays forgotten."""
+    for row, vector in vectors.items():
+        tenant = _tenant_of_living(db, row)
+        if tenant is not None:
+            put_vector(db, tenant, row, model, vector)
+            db.execute("UPDATE memories SET revision = ? WHERE row = ?", (next_revision(db), row))
+    for row, detail in refused.items():
+        tenant = _tenant_of_living(db, row)
+        if tenant is not None:
+            db.execute(
+                "INSERT INTO refusals VALUES (?, ?, ?, 1, ?)"
+                " ON CONFLICT DO UPDATE SET attempts = attempts + 1, detail = excluded.detail",
+                (tenant, row, model, detail),
+            )
+
+
+def _tenant_of_living(db: sqlite3.Connection, row: int) -> str | None:
+    found = db.execute(
+        "SELECT tenant FROM memories WHERE row = ? AND forgotten IS NULL", (row,)
+    ).fetchone()
+    return found[0] if found else None
+
+
+def forget(
+    db: sqlite3.Connection, tenant: str, ids: Iterable[str], *, now: float, reason: str
+) -> list[str]:
+    """Remove memories and what was derived from them; returns the ids, in the order found."""
+    waiting = list(ids)
+    done: list[str] = []
+    while waiting:
+        memory_id = waiting.pop(0)
+        found = db.execute(
+            "SELECT row FROM memories WHERE tenant = ? AND id = ? AND forgotten IS NULL",
+            (tenant, memory_id),
+        ).fetchone()
+        if found is None:
+            continue
+        waiting += [
+            other
+            for (other,) in db.execute(
+                "SELECT m.id FROM links l JOIN memories m ON m.row = l.row"
+                " WHERE l.tenant = ? AND l.other = ? AND l.relation = 'derived_from'",
+                (tenant, found[0]),
+            )
+        ]
+        _forget_row(db, tenant, found[0], now, reason)
+        done.append(memory_id)
+    return done
+
+
+def _forget_row(db: sqlite3.Connection, tenant: str, row: int, now: float, reason: str) -> None:
+    db.execute(
+        "UPDATE memories SET content = '', metadata = '{}', provenance = '{}', speaker = '',"
+        " kind = '', bytes = 0, is_pinned = 0, forgotten = ?, forgotten_why = ?,"
+        " revision = ? WHERE row = ?",
+        (now, reason, next_revision(db), row),
+    )
+    db.execute("DELETE FROM words WHERE rowid = ?", (row,))
+    for table in ("vectors", "refusals"):
+        db.execute(f"DELETE FROM {table} WHERE tenant = ? AND row = ?", (tenant, row))
+    db.execute("DELETE FROM links WHERE tenant = ? AND (row = ? OR other = ?)", (tenant, row, row))
+    # The turn after it was indexed together with it.
+    for (after,) in db.execute(
+        "SELECT row FROM memories WHERE previous = ? AND forgotten IS NULL", (row,)
+    ).fetchall():
+        db.execute("UPDATE words SET before = '' WHERE rowid = ?", (after,))
+
+
+def purge(db: sqlite3.Connection, tenant: str, rule: Purge) -> list[str]:
+    """Forget what has expired, then what is beyond the caps, least worth first."""
+    expired = db.execute(
+        "SELECT id FROM memories WHERE tenant = ? AND forgotten IS NULL AND NOT is_pinned"
+        " AND expires <= ?",
+        (tenant, rule.now),
+    ).fetchall()
+    gone = forget(db, tenant, [row[0] for row in expired], now=rule.now, reason="expired")
+    if rule.max_entries is None and rule.max_bytes is None:
+        return gone
+    places = db.execute(
+        "SELECT scope, owner, count(*), sum(bytes) FROM memories"
+        " WHERE tenant = ? AND forgotten IS NULL GROUP BY scope, owner",
+        (tenant,),
+    ).fetchall()
+    for scope, owner, count, size in places:
+        beyond = _beyond_caps(db, (tenant, scope, owner), (count, size), rule)
+        gone += forget(db, tenant, beyond, now=rule.now, reason="over the cap")
+    return gone
+
+
+def _beyond_caps(
+    db: sqlite3.Connection, place: tuple[str, str, str], held: tuple[int, int], rule: Purge
+) -> list[str]:
+    count, size = held
+    most = rule.max_entries if rule.max_entries is not None else count
+    most_bytes = rule.max_bytes if rule.max_bytes is not None else size
+    if count <= most and size <= most_bytes:
+        return []
+    candidates: Sequence[tuple[str, int, float, float]] = db.execute(
+        "SELECT id, bytes, importance, created FROM memories WHERE tenant = ? AND scope = ?"
+        " AND owner = ? AND forgotten IS NULL AND NOT is_pinned",
+        place,
+    ).fetchall()
+
+    def worth(one: tuple[str, int, float, float]) -> tuple[float, float]:
+        age = max(0.0, rule.now - one[3])
+        return one[2] * 0.5 ** min(age / rule.half_life_s, 1_000.0), one[3]
+
+    beyond = []
+    for memory_id, length, _, _ in sorted(candidates, key=worth):
+        if count <= most and size <= most_bytes:
+            break
+        beyond.append(memory_id)
+        count, size = count - 1, size - length
+    return beyond
+
+
+def reindex(db: sqlite3.Connection) -> int:
+    """Make the index of words anew."""
+    create = db.execute("SELECT sql FROM sqlite_master WHERE name = 'words'").fetchone()[0]
+    db.execute("DROP TABLE words")
+    db.execute(create)
+    if sqlite3.sqlite_version_info >= (3, 42):
+        db.execute("INSERT INTO words (words, rank) VALUES ('secure-delete', 1)")
+    found = db.execute(
+        "SELECT m.row, m.tenant, m.scope, m.owner, m.content, coalesce(p.content, '')"
+        " FROM memories m LEFT JOIN memories p ON p.row = m.previous"
+        " WHERE m.forgotten IS NULL ORDER BY m.row"
+    )
+    count = 0
+    for row, tenant, scope, owner, content, before in found:
+        db.execute(
+            "INSERT INTO words (rowid, place, own, before) VALUES (?, ?, ?, ?)",
+            (row, place_words(tenant, scope, owner), index_text(content), _before_text(before)),
+        )
+        count += 1
+    return count
+
+
+def drop_vectors(db: sqlite3.Connection, model: str) -> int:
+    """Remove all vectors of a model, and the notes about those that it refused."""
+    db.execute("DELETE FROM refusals WHERE model = ?", (model,))
+    db.execute(
+        "UPDATE memories SET revision = ? WHERE row IN (SELECT row FROM vectors WHERE model = ?)",
+        (next_revision(db), model),
+    )
+    return db.execute("DELETE FROM vectors WHERE model = ?", (model,)).rowcount

@@ -1,0 +1,274 @@
+"""Memories in one SQLite file, or in one that lives in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.errors import HoldfastError, MemoryIndexDamaged, StorageDamaged, UsageError
+from holdfast.journal.stores._sqlite_errors import translate
+from holdfast.journal.stores._sqlite_file import size
+from holdfast.memory.entry import MemoryEntry
+from holdfast.memory.storage import (
+    Draft,
+    IndexRow,
+    LexicalHit,
+    MemoryFilter,
+    MemoryStats,
+    Place,
+    Purge,
+    Relation,
+    Unembedded,
+)
+from holdfast.memory.stores import _reading, _writing
+from holdfast.memory.stores._file import open_file, open_memory
+
+T = TypeVar("T")
+
+
+class _Line:
+    """A connection that one thread uses at a time."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.lock = threading.Lock()
+
+
+class SqliteMemoryStorage:
+    """Rows, words and vectors in one file; several processes may use it at once.
+
+    A store is one transaction. With `is_synced` it survives a power cut, otherwise the end
+    of the process. Reads do not wait for writes.
+    """
+
+    def __init__(self, path: Path | None, *, is_synced: bool = False) -> None:
+        """Name the file; None keeps everything in memory, for as long as this object."""
+        self._path = path
+        self._is_synced = is_synced
+        self._writer: _Line | None = None
+        self._reader: _Line | None = None
+
+    # --- opening ----------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Create or check the file."""
+        if self._writer is None:
+            await asyncio.to_thread(self._open)
+
+    def _open(self) -> None:
+        if self._path is None:
+            self._writer = self._reader = _Line(open_memory())
+            return
+        writer, reader = open_file(self._path, is_synced=self._is_synced)
+        self._writer, self._reader = _Line(writer), _Line(reader)
+
+    async def close(self) -> None:
+        """Close the file."""
+        lines = {id(line): line for line in (self._writer, self._reader) if line is not None}
+        self._writer = self._reader = None
+        for line in lines.values():
+            await asyncio.to_thread(_close, line)
+
+    # --- reading ----------------------------------------------------------------------
+
+    async def get(self, tenant: str, ids: Sequence[str], *, model: str = "") -> list[MemoryEntry]:
+        """Return memories by id, in the order asked for."""
+
+        def read(db: sqlite3.Connection) -> list[MemoryEntry]:
+            found = {
+                entry.id: entry if not model else _with_vector(db, tenant, row, entry, model)
+                for row, entry in _reading.entries_by(db, tenant, "id", list(ids)).items()
+            }
+            return [found[memory_id] for memory_id in ids if memory_id in found]
+
+        return await self._read(read)
+
+    async def by_row(self, tenant: str, rows: Sequence[int]) -> dict[int, MemoryEntry]:
+        """Return living memories by row."""
+        extra = "AND m.forgotten IS NULL"
+        return await self._read(
+            lambda db: _reading.entries_by(db, tenant, "row", list(rows), extra)
+        )
+
+    async def find(
+        self, places: Sequence[Place], where: MemoryFilter, *, now: float, limit: int, after: str
+    ) -> list[MemoryEntry]:
+        """Return memories, newest first."""
+        place, values = _reading.in_places(places)
+        condition, more = _reading.passing(where, now)
+        condition, values = f"{place} AND {condition}", [*values, *more]
+        if after:
+            condition += (
+                " AND (m.created, m.row) < (SELECT a.created, a.row FROM memories a"
+                " WHERE a.tenant = m.tenant AND a.id = ?)"
+            )
+            values.append(after)
+        tail = "ORDER BY m.created DESC, m.row DESC LIMIT ?"
+        values.append(limit)
+        found = await self._read(lambda db: _reading.entries(db, condition, values, tail))
+        return list(found.values())
+
+    async def rows_where(
+        self, places: Sequence[Place], where: MemoryFilter, *, now: float
+    ) -> list[int]:
+        """Return the rows that pass a filter."""
+        place, values = _reading.in_places(places)
+        condition, more = _reading.passing(where, now)
+        sql = f"SELECT m.row FROM memories m WHERE {place} AND {condition} ORDER BY m.row"
+        return await self._read(lambda db: [row for (row,) in db.execute(sql, [*values, *more])])
+
+    async def lexical(self, places: Sequence[Place], words: Sequence[str]) -> list[LexicalHit]:
+        """Return the rows that hold any of the words."""
+        try:
+            return await self._read(lambda db: _reading.lexical(db, places, words))
+        except StorageDamaged as error:
+            raise MemoryIndexDamaged(path=self._name, detail=error.context["detail"]) from error
+
+    async def changes(self, place: Place, model: str, *, after: int) -> list[IndexRow]:
+        """Return what changed in a place."""
+        return await self._read(lambda db: _reading.changes(db, place, model, after))
+
+    async def unembedded(self, model: str, limit: int, *, after: int = 0) -> list[Unembedded]:
+        """Return memories without a vector of the model."""
+        return await self._read(lambda db: _reading.unembedded(db, model, limit, after))
+
+    async def stats(self, tenant: str) -> MemoryStats:
+        """Count what is there."""
+        taken = size(self._path) if self._path is not None else 0
+        return await self._read(lambda db: _reading.stats(db, tenant, taken))
+
+    # --- changing ---------------------------------------------------------------------
+
+    async def add(self, drafts: Sequence[Draft]) -> None:
+        """Store memories, all or none."""
+        await self._write(lambda db: [_writing.add(db, draft) for draft in drafts])
+
+    async def put_vectors(
+        self, model: str, vectors: Mapping[int, bytes], refused: Mapping[int, str]
+    ) -> None:
+        """Keep vectors and refusals."""
+        await self._write(lambda db: _writing.put_vectors(db, model, vectors, refused))
+
+    async def pin(self, tenant: str, memory_id: str, is_pinned: bool) -> None:
+        """Protect a memory from retention, or no longer."""
+        await self._write(lambda db: _writing.pin(db, tenant, memory_id, is_pinned))
+
+    async def link(self, tenant: str, memory_id: str, relation: Relation, other: str) -> None:
+        """Note how two memories relate."""
+        await self._write(lambda db: _writing.link_ids(db, tenant, memory_id, relation, other))
+
+    async def forget(
+        self, tenant: str, ids: Sequence[str], *, now: float, reason: str
+    ) -> list[str]:
+        """Remove memories for good."""
+        return await self._write(
+            lambda db: _writing.forget(db, tenant, ids, now=now, reason=reason)
+        )
+
+    async def purge(self, tenant: str, rule: Purge) -> list[str]:
+        """Forget what a rule no longer keeps."""
+        return await self._write(lambda db: _writing.purge(db, tenant, rule))
+
+    async def reindex(self) -> int:
+        """Make the index of words anew."""
+        return await self._write(_writing.reindex)
+
+    async def drop_vectors(self, model: str) -> int:
+        """Remove all vectors of a model."""
+        return await self._write(lambda db: _writing.drop_vectors(db, model))
+
+    async def compact(self) -> bool:
+        """Overwrite what was removed, and give free pages back."""
+        await self._write(lambda db: db.execute("INSERT INTO words (words) VALUES ('optimize')"))
+        return await asyncio.to_thread(self._compact_file)
+
+    def _compact_file(self) -> bool:
+        line = self._line(self._writer)
+        with line.lock, self._translated():
+            line.connection.execute("PRAGMA incremental_vacuum").fetchall()
+            found = line.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return found is None or not found[0]
+
+    # --- inside -----------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return str(self._path or ":memory:")
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.to_thread(self._reading, work)
+
+    def _reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        line = self._line(self._reader)
+        with line.lock, self._translated():
+            return work(line.connection)
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        # Runs to its end even if the caller is cancelled: nobody may find half of it open.
+        return await asyncio.to_thread(self._writing, work)
+
+    def _writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        line = self._line(self._writer)
+        with line.lock, self._translated():
+            db = line.connection
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(db)
+                db.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+            return result
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: sqlite3.Error) -> HoldfastError:
+        found = translate(error, self._name)
+        if isinstance(found, StorageDamaged) or "fts5" in str(error):
+            return StorageDamaged(path=self._name, detail=str(error))
+        return found
+
+    def _line(self, line: _Line | None) -> _Line:
+        if line is None:
+            raise UsageError(detail="The storage of memories is not open.")
+        return line
+
+
+class InMemoryStorage(SqliteMemoryStorage):
+    """Memories that live as long as this object; searches work exactly as in the file."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__(None)
+
+
+def _close(line: _Line) -> None:
+    with line.lock:
+        line.connection.close()
+
+
+def _with_vector(
+    db: sqlite3.Connection, tenant: str, row: int, entry: MemoryEntry, model: str
+) -> MemoryEntry:
+    found = db.execute(
+        "SELECT vector FROM vectors WHERE tenant = ? AND row = ? AND model = ?",
+        (tenant, row, model),
+    ).fetchone()
+    if found is None:
+        return entry
+    numbers = list(struct.unpack(f"<{len(found[0]) // 2}e", found[0]))
+    return msgspec.structs.replace(entry, embedding=numbers)

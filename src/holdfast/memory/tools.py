@@ -1,0 +1,94 @@
+"""The `remember` and `recall` tools, made for one manager."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from holdfast.canonical import sha256_hex
+from holdfast.errors import AlreadyExists, TellModel, UsageError
+from holdfast.ids import new_id
+from holdfast.memory.entry import MemoryOptions, Provenance
+from holdfast.memory.manager import MemoryManager
+from holdfast.tools import Tool, ToolContext, ToolResult, tool
+
+
+def memory_tools(manager: MemoryManager) -> tuple[Tool, Tool]:
+    """Return `remember` and `recall` for the sessions of a manager."""
+
+    @tool(effect="idempotent", tags=("memory",))
+    async def remember(
+        content: Annotated[str, Field(min_length=1, max_length=20_000)],
+        context: ToolContext,
+        kind: Annotated[str, Field(max_length=40)] = "fact",
+        importance: Annotated[float, Field(ge=0, le=1)] = 0.5,
+        scope: Literal["session", "user", "project"] = "session",
+    ) -> ToolResult:
+        """Keep something for later: a fact, a preference, a decision.
+
+        Args:
+            content: What to keep, complete in itself, with names and dates.
+            kind: What it is, such as fact, preference, decision, lesson.
+            importance: 0 for trivia, 1 for what must never be missed.
+            scope: Who should find it: this session only, all of the user's, or the project's.
+        """
+        options = MemoryOptions(
+            scope=scope,
+            kind=kind,
+            importance=importance,
+            provenance=Provenance(
+                author=context.agent_path[-1] if context.agent_path else "",
+                tool="remember",
+                run_id=context.run_id,
+            ),
+        )
+        memory_id = _id_of(context.idempotency_key)
+        try:
+            await manager.store_memory(
+                context.session_id, content, {}, options=options, memory_id=memory_id
+            )
+        except AlreadyExists:
+            # The same call again after a crash: it is remembered already.
+            return ToolResult(f"Remembered as {memory_id}.", metadata={"memory_id": memory_id})
+        except UsageError as error:
+            raise TellModel(str(error)) from error
+        return ToolResult(f"Remembered as {memory_id}.", metadata={"memory_id": memory_id})
+
+    @tool(effect="read", tags=("memory",))
+    async def recall(
+        query: Annotated[str, Field(min_length=1, max_length=2_000)],
+        context: ToolContext,
+        limit: Annotated[int, Field(ge=1, le=50)] = 8,
+    ) -> ToolResult:
+        """Look for what was kept before, by words and by meaning.
+
+        Args:
+            query: What to look for, as a question or in key words.
+            limit: How many memories to return at most.
+        """
+        try:
+            found = await manager.search_memory(context.session_id, query, limit)
+        except UsageError as error:
+            raise TellModel(str(error)) from error
+        lines = [
+            f"[{entry.id}] {entry.speaker + ': ' if entry.speaker else ''}{entry.content}"
+            for entry in found
+        ]
+        return ToolResult(
+            "\n".join(lines) or "Nothing was found.",
+            title=f"{len(found)} memories",
+            metadata={
+                "memory_ids": [entry.id for entry in found],
+                "scores": [round(entry.relevance_score, 4) for entry in found],
+            },
+        )
+
+    return remember, recall
+
+
+def _id_of(key: str) -> str:
+    return f"mem_{sha256_hex(key.encode())[:26]}" if key else new_id("mem")
+
+
+__all__ = ["memory_tools"]

@@ -1,0 +1,134 @@
+"""Export and import: one JSON line per memory, without loss of what it says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import AlreadyExists, InvalidImport
+from holdfast.memory.entry import MemoryEntry, MemoryOptions, Provenance, Scope
+from holdfast.memory.manager import Identity, MemoryManager
+from holdfast.memory.storage import MemoryFilter
+
+_PAGE = 500
+_FORMAT = "holdfast.memory/1"
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    format: str
+    id: str
+    session_id: str
+    scope: Scope
+    owner: str = ""
+    kind: str
+    content: str
+    created: float
+    valid_from: float
+    valid_to: float | None = None
+    speaker: str = ""
+    importance: float = 0.5
+    is_pinned: bool = False
+    metadata: JsonObject = {}
+    previous_id: str = ""
+    supersedes: str = ""
+    expires: float | None = None
+    provenance: Provenance = Provenance()
+
+
+async def export_memories(manager: MemoryManager, session_id: str = "") -> AsyncIterator[bytes]:
+    """Yield memories as lines, newest first, superseded ones included.
+
+    Those of one session, or without one, all of the tenant.
+    """
+    where = MemoryFilter(include_superseded=True)
+    after = ""
+    while page := (
+        await manager.list_memories(
+            session_id, where, limit=_PAGE, after=after, scopes=("session",)
+        )
+        if session_id
+        else await manager.all_memories(limit=_PAGE, after=after)
+    ):
+        for entry in page:
+            yield msgspec.json.encode(_line(entry)) + b"\n"
+        after = page[-1].id
+
+
+async def import_memories(
+    manager: MemoryManager, lines: Iterable[bytes], *, now: float
+) -> tuple[int, int]:
+    """Store exported memories; returns how many are new and how many were known or expired.
+
+    The whole file is read and checked before anything is stored.
+
+    Raises:
+        InvalidImport: a line is no memory of ours; nothing was stored.
+    """
+    parsed = [_parse(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    # Oldest first, and what others refer to before them.
+    parsed.sort(key=lambda one: (one.created, one.id))
+    stored = skipped = 0
+    kept: set[str] = set()
+    for one in parsed:
+        if one.expires is not None and one.expires <= now:
+            skipped += 1
+            continue
+        try:
+            owning = manager.acting_for(_owning(manager.identity, one))
+            await owning.store_memory(
+                one.session_id,
+                one.content,
+                one.metadata,
+                options=_options(one, kept, now),
+                memory_id=one.id,
+            )
+            stored += 1
+        except AlreadyExists:
+            skipped += 1
+        kept.add(one.id)
+    return stored, skipped
+
+
+def _line(entry: MemoryEntry) -> _Line:
+    names: Sequence[str] = _Line.__struct_fields__
+    values: dict[str, Any] = {name: getattr(entry, name) for name in names if name != "format"}
+    return _Line(format=_FORMAT, **values)
+
+
+def _parse(number: int, line: bytes) -> _Line:
+    try:
+        found = msgspec.json.decode(line, type=_Line)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidImport(detail=f"line {number} is no memory: {error}") from error
+    if found.format != _FORMAT:
+        raise InvalidImport(detail=f"line {number} has the format {found.format!r}")
+    return found
+
+
+def _owning(identity: Identity, one: _Line) -> Identity:
+    if one.scope == "project":
+        return msgspec.structs.replace(identity, project=one.owner)
+    return identity
+
+
+def _options(one: _Line, kept: set[str], now: float) -> MemoryOptions:
+    return MemoryOptions(
+        scope=one.scope,
+        kind=one.kind,
+        speaker=one.speaker,
+        importance=one.importance,
+        is_pinned=one.is_pinned,
+        ttl_s=None if one.expires is None else one.expires - now,
+        created=one.created,
+        valid_from=one.valid_from,
+        valid_to=one.valid_to,
+        supersedes=one.supersedes if one.supersedes in kept else "",
+        previous_id=one.previous_id if one.previous_id in kept else "",
+        provenance=one.provenance,
+    )
+
+
+__all__ = ["export_memories", "import_memories"]

@@ -1,0 +1,343 @@
+"""The conformance suite for storages of memories, as tests that you inherit.
+
+Write a subclass in your tests, and pytest (with pytest-asyncio in auto mode) runs all of it::
+
+    from holdfast.testing.memory_conformance import MemoryStorageConformance
+
+    class TestMyStorage(MemoryStorageConformance):
+        def make_storage(self, place):
+            return MyStorage(place / "data")
+
+A storage that forgets everything when its object goes sets `is_kept = False`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import AlreadyExists, NotFound
+from holdfast.memory.entry import MemoryOptions, Provenance
+from holdfast.memory.storage import Draft, MemoryFilter, MemoryStorage, Place, Purge
+from holdfast.memory.words import query_words
+
+T0 = 1_800_000_000.0
+MODEL = "test/1"
+HOME = Place("acme", "session", "s1")
+
+
+def draft(
+    memory_id: str,
+    content: str = "some words",
+    *,
+    tenant: str = "acme",
+    session_id: str = "s1",
+    metadata: JsonObject | None = None,
+    options: MemoryOptions | None = None,
+    time: float = T0,
+) -> Draft:
+    """Return a memory of a session, about to be stored."""
+    chosen = options or MemoryOptions(kind="fact")
+    return Draft(
+        id=memory_id,
+        tenant=tenant,
+        owner=session_id,
+        session_id=session_id,
+        content=content,
+        metadata=metadata or {},
+        created=time,
+        valid_from=time if chosen.valid_from is None else chosen.valid_from,
+        expires=None if chosen.ttl_s is None else time + chosen.ttl_s,
+        options=chosen,
+        supersedes=chosen.supersedes,
+    )
+
+
+def vector(*numbers: float) -> bytes:
+    """Return numbers as a stored vector."""
+    return struct.pack(f"<{len(numbers)}e", *numbers)
+
+
+class MemoryStorageConformance:
+    """Every promise of the `MemoryStorage` protocol; supply `make_storage`."""
+
+    is_kept: ClassVar[bool] = True
+    """What is stored outlives the object."""
+
+    def make_storage(self, place: Path) -> MemoryStorage:
+        """Return a storage that is not open yet and keeps its data under `place`."""
+        raise NotImplementedError
+
+    @contextlib.asynccontextmanager
+    async def opened(self, place: Path) -> AsyncIterator[MemoryStorage]:
+        """Open a storage for the time of a block."""
+        storage = self.make_storage(place)
+        await storage.open()
+        try:
+            yield storage
+        finally:
+            await storage.close()
+
+    async def found(
+        self, storage: MemoryStorage, where: MemoryFilter | None = None, place: Place = HOME
+    ) -> list[str]:
+        """Return the ids that a filter finds, newest first."""
+        chosen = where or MemoryFilter()
+        entries = await storage.find([place], chosen, now=T0, limit=100, after="")
+        return [entry.id for entry in entries]
+
+    async def words(self, storage: MemoryStorage, text: str, place: Place = HOME) -> set[str]:
+        """Return the ids that hold the words of a text."""
+        hits = await storage.lexical([place], query_words(text))
+        rows = await storage.by_row(place.tenant, [hit.row for hit in hits])
+        return {entry.id for entry in rows.values()}
+
+    # --- storing ----------------------------------------------------------------------
+
+    async def test_everything_said_about_a_memory_comes_back(self, tmp_path: Path) -> None:
+        """Everything said about a memory comes back."""
+        options = MemoryOptions(
+            kind="preference",
+            speaker="Ada",
+            importance=0.9,
+            is_pinned=True,
+            ttl_s=60.0,
+            valid_to=T0 + 50,
+            provenance=Provenance(author="Ada", tool="remember", event_seq=7, run_id="run_1"),
+        )
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "tea, not coffee", options=options, metadata={"k": 1})])
+            (entry,) = await storage.get("acme", ["a"])
+        assert (entry.content, entry.metadata, entry.session_id) == (
+            "tea, not coffee",
+            {"k": 1},
+            "s1",
+        )
+        assert (entry.kind, entry.speaker, entry.importance) == ("preference", "Ada", 0.9)
+        assert (entry.is_pinned, entry.expires, entry.valid_to) == (True, T0 + 60, T0 + 50)
+        assert entry.provenance == options.provenance
+
+    async def test_a_batch_is_stored_whole_or_not_at_all(self, tmp_path: Path) -> None:
+        """A batch is stored whole or not at all."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a")])
+            with pytest.raises(AlreadyExists):
+                await storage.add([draft("b"), draft("a")])
+            assert await self.found(storage) == ["a"]
+            assert await self.words(storage, "words") == {"a"}
+
+    async def test_what_is_stored_outlives_the_object(self, tmp_path: Path) -> None:
+        """What is stored outlives the object."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "apples")])
+        async with self.opened(tmp_path) as storage:
+            expected = {"a"} if self.is_kept else set()
+            assert await self.words(storage, "apple") == expected
+
+    async def test_a_missing_turn_before_is_refused(self, tmp_path: Path) -> None:
+        """A missing turn before is refused."""
+        async with self.opened(tmp_path) as storage:
+            with pytest.raises(NotFound):
+                await storage.add([draft("a", options=MemoryOptions(previous_id="nobody"))])
+            assert await self.found(storage) == []
+
+    # --- words ------------------------------------------------------------------------
+
+    async def test_words_of_the_turn_before_count_as_context(self, tmp_path: Path) -> None:
+        """Words of the turn before count as context."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "Did you see the comet?")])
+            await storage.add(
+                [draft("b", "Yes, wonderful", options=MemoryOptions(previous_id="a"))]
+            )
+            hits = {hit.row: hit for hit in await storage.lexical([HOME], ["comet"])}
+            entries = await storage.by_row("acme", list(hits))
+            own = {entries[row].id: hit.own > 0 for row, hit in hits.items()}
+            assert own == {"a": True, "b": False}
+            assert all(hit.context > 0 for hit in hits.values())
+
+    async def test_no_operator_in_a_query_is_obeyed(self, tmp_path: Path) -> None:
+        """No operator in a query is obeyed."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "plain words"), draft("b", "other", session_id="s2")])
+            for text in ('"', "a OR b", "place:p*", "{own} : x", "NEAR(", "* ^ -", "') --"):
+                assert "b" not in await self.words(storage, text)
+
+    # --- isolation --------------------------------------------------------------------
+
+    async def test_no_place_sees_another(self, tmp_path: Path) -> None:
+        """No place sees another."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add(
+                [
+                    draft("a", "shared secret"),
+                    draft("b", "shared secret", session_id="s2"),
+                    draft("a", "shared secret", tenant="other"),
+                ]
+            )
+            rival = Place("other", "session", "s1")
+            for place, expected in ((HOME, 1), (rival, 1), (Place("acme", "session", None), 2)):
+                hits = await storage.lexical([place], ["secret"])
+                assert len(hits) == expected
+                rows = await storage.changes(place, MODEL, after=0)
+                assert {row.row for row in rows} == {hit.row for hit in hits}
+                foreign = "other" if place.tenant == "acme" else "acme"
+                assert await storage.by_row(foreign, [hit.row for hit in hits]) == {}
+            assert await storage.forget("third", ["a", "b"], now=T0, reason="") == []
+            with pytest.raises(NotFound):
+                await storage.pin("third", "a", True)
+            with pytest.raises(NotFound):
+                await storage.link("other", "a", "contradicts", "b")
+
+    # --- truth ------------------------------------------------------------------------
+
+    async def test_a_superseded_memory_is_true_until_then(self, tmp_path: Path) -> None:
+        """A superseded memory is true until then."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", time=T0 - 100)])
+            newer = MemoryOptions(supersedes="a", valid_from=T0 - 10)
+            await storage.add([draft("b", options=newer)])
+            assert await self.found(storage) == ["b"]
+            assert await self.found(storage, MemoryFilter(as_of=T0 - 50)) == ["a"]
+            assert await self.found(storage, MemoryFilter(as_of=T0 - 10)) == ["b"]
+            assert await self.found(storage, MemoryFilter(include_superseded=True)) == ["b", "a"]
+            old, new = await storage.get("acme", ["a", "b"])
+            assert (old.superseded_by, new.supersedes) == ("b", "a")
+            with pytest.raises(AlreadyExists):
+                await storage.add([draft("c", options=newer)])
+
+    async def test_links_are_kept(self, tmp_path: Path) -> None:
+        """Links are kept."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a"), draft("b")])
+            await storage.link("acme", "a", "contradicts", "b")
+            assert (await storage.get("acme", ["a"]))[0].contradicts == ("b",)
+
+    # --- filters ----------------------------------------------------------------------
+
+    async def test_filters_narrow(self, tmp_path: Path) -> None:
+        """Filters narrow."""
+        async with self.opened(tmp_path) as storage:
+            spoken = MemoryOptions(kind="turn", speaker="Ada")
+            await storage.add([draft("a", options=spoken, time=T0 - 9, metadata={"n": 1})])
+            await storage.add([draft("b", time=T0 - 5, metadata={"n": True, "x": "1"})])
+            await storage.add([draft("c", options=MemoryOptions(ttl_s=1.0), time=T0 - 5)])
+            assert await self.found(storage) == ["b", "a"], "what has expired is not found"
+            for where, expected in (
+                (MemoryFilter(kinds=("turn", "other")), ["a"]),
+                (MemoryFilter(speakers=("Ada",)), ["a"]),
+                (MemoryFilter(since=T0 - 5), ["b"]),
+                (MemoryFilter(until=T0 - 5), ["a"]),
+                (MemoryFilter(metadata={"n": 1}), ["a"]),
+                (MemoryFilter(metadata={"n": True}), ["b"]),
+                (MemoryFilter(metadata={"x": "1"}), ["b"]),
+                (MemoryFilter(metadata={"x": 1}), []),
+                (MemoryFilter(metadata={"' OR 1": "1"}), []),
+            ):
+                assert await self.found(storage, where) == expected, where
+                assert len(await storage.rows_where([HOME], where, now=T0)) == len(expected)
+
+    async def test_pages_meet_without_gap(self, tmp_path: Path) -> None:
+        """Pages meet without gap."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft(f"m{number}") for number in range(7)])
+            seen: list[str] = []
+            while page := await storage.find(
+                [HOME], MemoryFilter(), now=T0, limit=3, after=seen[-1] if seen else ""
+            ):
+                seen += [entry.id for entry in page]
+            assert seen == [f"m{number}" for number in reversed(range(7))]
+
+    # --- vectors ----------------------------------------------------------------------
+
+    async def test_vectors_replace_those_of_another_model(self, tmp_path: Path) -> None:
+        """Vectors replace those of another model."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a"), draft("b")])
+            waiting = await storage.unembedded(MODEL, 10)
+            first, second = (one.row for one in waiting)
+            await storage.put_vectors(MODEL, {first: vector(1, 0)}, {second: "NaN"})
+            assert await storage.unembedded(MODEL, 10) == []
+            seen = await storage.changes(HOME, MODEL, after=0)
+            assert {row.row: row.vector for row in seen} == {first: vector(1, 0), second: None}
+            assert (await storage.get("acme", ["a"], model=MODEL))[0].embedding == [1.0, 0.0]
+            await storage.put_vectors("new/1", {first: vector(0, 1)}, {})
+            assert (await storage.stats("acme")).vectors == {"new/1": 1}
+            assert await storage.drop_vectors("new/1") == 1
+            assert [one.row for one in await storage.unembedded("new/1", 10)] == [first, second]
+
+    async def test_changes_come_once(self, tmp_path: Path) -> None:
+        """Changes come once."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a"), draft("b")])
+            last = (await storage.changes(HOME, MODEL, after=0))[-1].revision
+            assert await storage.changes(HOME, MODEL, after=last) == []
+            await storage.forget("acme", ["a"], now=T0, reason="")
+            (change,) = await storage.changes(HOME, MODEL, after=last)
+            assert change.forgotten == T0
+
+    # --- forgetting -------------------------------------------------------------------
+
+    async def test_forgetting_leaves_a_tombstone_and_nothing_else(self, tmp_path: Path) -> None:
+        """Forgetting leaves a tombstone and nothing else."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "zebra", metadata={"q": "quagga"})])
+            await storage.add([draft("b", "stripes", options=MemoryOptions(previous_id="a"))])
+            await storage.add([draft("s", "zebra", options=MemoryOptions(derived_from=("a",)))])
+            (row, *_) = [one.row for one in await storage.unembedded(MODEL, 10)]
+            await storage.put_vectors(MODEL, {row: vector(1, 0)}, {})
+            gone = await storage.forget("acme", ["a", "nobody"], now=T0, reason="asked")
+            assert gone == ["a", "s"]
+            assert await self.words(storage, "zebra") == set()
+            assert await self.found(storage) == ["b"]
+            tomb, summary = await storage.get("acme", ["a", "s"], model=MODEL)
+            assert (tomb.content, tomb.metadata, tomb.embedding) == ("", {}, None)
+            assert tomb.forgotten == summary.forgotten == T0
+            await storage.put_vectors(MODEL, {row: vector(1, 0)}, {})
+            assert (await storage.stats("acme")).vectors == {}
+            assert await storage.forget("acme", ["a"], now=T0, reason="again") == []
+            assert await storage.compact()
+            with pytest.raises(AlreadyExists):
+                await storage.add([draft("a")])
+
+    async def test_retention_takes_the_least_worth_and_nothing_pinned(self, tmp_path: Path) -> None:
+        """Retention takes the least worth and nothing pinned."""
+        pinned = MemoryOptions(is_pinned=True, importance=0.0, ttl_s=1.0)
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("p", options=pinned, time=T0 - 10)])
+            await storage.add([draft("e", options=MemoryOptions(ttl_s=1.0), time=T0 - 10)])
+            await storage.add([draft("low", options=MemoryOptions(importance=0.1))])
+            await storage.add([draft("old", time=T0 - 1000), draft("new")])
+            rule = Purge(now=T0, max_entries=3, half_life_s=100.0)
+            assert set(await storage.purge("acme", rule)) == {"e", "old"}
+            rule = Purge(now=T0, max_bytes=0)
+            assert set(await storage.purge("acme", rule)) == {"low", "new"}
+            assert (await storage.get("acme", ["p"]))[0].forgotten is None
+            assert await storage.purge("acme", rule) == []
+
+    async def test_the_index_can_be_made_anew(self, tmp_path: Path) -> None:
+        """The index can be made anew."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "apples"), draft("b", "pears")])
+            await storage.forget("acme", ["b"], now=T0, reason="")
+            assert await storage.reindex() == 1
+            assert await self.words(storage, "apples pears") == {"a"}
+
+    async def test_counts_are_true(self, tmp_path: Path) -> None:
+        """Counts are true."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "four"), draft("b"), draft("c", tenant="other")])
+            await storage.pin("acme", "a", True)
+            await storage.forget("acme", ["b"], now=T0, reason="")
+            counts = await storage.stats("acme")
+        assert (counts.memories, counts.forgotten, counts.pinned) == (1, 1, 1)
+        assert counts.content_bytes == 4
+
+
+__all__ = ["MemoryStorageConformance"]

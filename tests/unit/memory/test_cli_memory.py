@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli.app import root
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AGENT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(*words: str, input: str | None = None) -> Result:
+    return CliRunner().invoke(root, ["memory", *words], input=input)
+
+
+def ok(*words: str) -> object:
+    ended = call(*words, "--json")
+    assert ended.exit_code == 0, ended.output
+    return json.loads(ended.stdout)
+
+
+def test_what_is_added_is_found_explained_listed_and_forgotten(state: Path) -> None:
+    added = ok("add", "The kettle is in the attic", "--type", "place", "--pin")
+    memory_id = added["id"]
+    (row,) = ok("search", "where is the kettle", "--explain")
+    assert row["id"] == memory_id and row["lexical"] > 0 and "cosine" in row
+    shown = ok("show", memory_id)
+    assert (shown["kind"], shown["is_pinned"], shown["scope"]) == ("place", True, "user")
+    assert [row["id"] for row in ok("list", "--where", "type=place")] == [memory_id]
+    assert ok("list", "--where", "type=other") == []
+    assert ok("stats")["memories"] == 1
+    assert ok("reindex") == {"memories": 1}
+    assert ok("forget", memory_id) == {"forgotten": [memory_id]}
+    assert ok("search", "kettle") == []
+    assert call("show", memory_id).exit_code == 2
+
+
+def test_text_output_speaks_in_sentences(state: Path) -> None:
+    assert "Nothing is remembered yet." in call("list").stdout
+    assert "Nothing was found." in call("search", "kettle").stdout
+    ended = call("add", "-", input="from a pipe")
+    assert ended.stdout.startswith("Stored mem_")
+    assert "from a pipe" in call("search", "pipe", "--explain").stdout
+
+
+def test_memories_go_out_and_come_back(state: Path) -> None:
+    ok("add", "portable")
+    assert ok("export", "--to", "m.jsonl")["memories"] == 1
+    assert (state / "m.jsonl").read_text() == call("export").stdout
+    assert ok("import", "m.jsonl") == {"stored": 0, "skipped": 1}
+    (state / "bad.jsonl").write_text('{"format": "other"}\n')
+    assert call("import", "bad.jsonl").exit_code == 2
+    assert call("import", "missing.jsonl").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("search", ""),
+        ("search", "x", "--as-of", "soon"),
+        ("list", "--where", "nonsense"),
+        ("forget", "mem_nobody"),
+        ("add", " "),
+        ("add", "x", "--session", "ses_nobody"),
+    ],
+)
+def test_mistakes_are_usage_errors(state: Path, words: tuple[str, ...]) -> None:
+    assert call(*words).exit_code == 2

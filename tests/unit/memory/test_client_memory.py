@@ -1,0 +1,107 @@
+"""Memories through the client."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast import AsyncClient, Client
+from holdfast.errors import NotFound
+from holdfast.memory import MemoryOptions
+
+
+def on_disk(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("memory.db*")))
+
+
+async def test_a_memory_survives_the_client_and_is_noted_without_content(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("talk")
+        memory_id = await client.store_memory(session.id, "the orchid blooms in May")
+        await client.relevant_memories(session.id, "orchid", 500)
+        kinds = [event.kind for event in await client.list_events(session.id)]
+        assert kinds[-2:] == ["memory.stored", "memory.recalled"]
+    async with AsyncClient(tmp_path) as client:
+        (entry,) = await client.search_memory(session.slug, "when does the orchid bloom?")
+        assert (entry.id, entry.session_id) == (memory_id, session.id)
+        assert await client.verify() == []
+    assert b"orchid" not in (tmp_path / "journal.db").read_bytes()
+    assert (tmp_path / "memory.db").stat().st_mode & 0o777 == 0o600
+
+
+async def test_an_unknown_session_is_refused(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client:
+        with pytest.raises(NotFound):
+            await client.store_memory("ses_nobody", "text")
+
+
+async def test_projects_share_only_within_themselves(tmp_path: Path) -> None:
+    shared = MemoryOptions(scope="project")
+    async with AsyncClient(tmp_path) as client:
+        one = await client.create_session("one", project_id="p1")
+        two = await client.create_session("two", project_id="p1")
+        other = await client.create_session("other", project_id="p2")
+        first = await client.store_memory(one.id, "deploy on walnut", options=shared)
+        assert len(await client.search_memory(two.id, "walnut")) == 1
+        assert await client.search_memory(other.id, "walnut") == []
+        newer = await client.update_memory(first, "deploy on almond")
+        assert [e.id for e in await client.search_memory(two.id, "deploy")] == [newer]
+
+
+async def test_deleting_a_session_forgets_its_memories(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("talk")
+        await client.store_memory(session.id, "xylophone")
+        kept = await client.store_memory("", "marimba", options=MemoryOptions(scope="user"))
+        await client.delete_session(session.id)
+        assert [entry.id for entry in await client.list_memories(across_sessions=True)] == [kept]
+    assert b"xylophone" not in on_disk(tmp_path)
+
+
+async def test_a_session_is_remembered_turn_by_turn(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("talk")
+        await client.add_message(session.id, "user", "Where did I park the bicycle?")
+        await client.add_message(session.id, "assistant", "Behind the library.")
+        assert len(await client.remember_session(session.id)) == 2
+        assert await client.remember_session(session.id) == []
+        summary = await client.summarize_memories(session.id)
+        assert summary.method == "extractive"
+
+
+async def test_memories_move_to_another_place(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path / "a") as client:
+        session = await client.create_session("talk", project_id="p1")
+        first = await client.store_memory(session.id, "lives in Paris", {"about": "Ada"})
+        await client.update_memory(first, "lives in Rome")
+        await client.store_memory(session.id, "ours", options=MemoryOptions(scope="project"))
+        lines = [line async for line in client.memory_lines()]
+    async with AsyncClient(tmp_path / "b") as client:
+        assert await client.import_memories(lines) == (3, 0)
+        assert await client.import_memories(lines) == (0, 3)
+        assert [line async for line in client.memory_lines()] == lines
+        assert len(await client.memory_history(first)) == 2
+
+
+def test_the_blocking_client_does_the_same(tmp_path: Path) -> None:
+    with Client(tmp_path) as client:
+        session = client.create_session("talk")
+        memory_id = client.store_memory(session.id, "the lamp is blue", {"type": "fact"})
+        assert client.search_memory(session.id, "lamp")[0].id == memory_id
+        client.pin_memory(memory_id)
+        assert client.get_memory(memory_id).is_pinned
+        assert client.memory_stats().memories == 1
+        assert client.reindex_memories() == 1
+        assert client.forget_memories([memory_id]) == [memory_id]
+        assert len(list(client.memory_lines())) == 0
+
+
+async def test_many_stores_at_once_are_all_kept(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("talk")
+        stores = [client.store_memory(session.id, f"walnut {n}") for n in range(50)]
+        ids = await asyncio.gather(*stores)
+        found = await client.search_memory(session.id, "walnut", 100)
+        assert {entry.id for entry in found} == set(ids)

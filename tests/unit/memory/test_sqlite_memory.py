@@ -1,0 +1,97 @@
+"""The file of memories: what is gone is gone, what is broken is said."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from memory_setting import LetterEmbedder
+
+from holdfast.errors import MemoryIndexDamaged, SchemaTooNew, StorageDamaged, StorageReadOnly
+from holdfast.memory import MemoryManager, MemoryOptions, NoEmbedder, SqliteMemoryStorage
+
+
+def on_disk(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+
+
+async def test_the_bytes_of_a_forgotten_memory_are_gone_from_the_disk(tmp_path: Path) -> None:
+    secret = "xylophonist zanzibar quokkaburra"
+    storage = SqliteMemoryStorage(tmp_path / "memory.db")
+    async with MemoryManager(storage, LetterEmbedder()) as manager:
+        for number in range(200):
+            await manager.store_memory("s1", f"ordinary text number {number}", {})
+        first = await manager.store_memory("s1", secret, {"who": "marzipanus"})
+        after = MemoryOptions(previous_id=first)
+        await manager.store_memory("s1", "the turn after it", {}, options=after)
+        await manager.summarize_memories("s1", 0)
+        await manager.pipeline.settle()
+        assert b"quokkaburra" in on_disk(tmp_path)
+        assert len(await manager.forget([first])) == 2
+        left = on_disk(tmp_path)
+        words = (b"xylophon", b"zanzibar", b"quokkaburra", b"marzipanus")
+        assert [word for word in words if word in left] == []
+        assert len(await manager.search_memory("s1", "ordinary", 300)) == 201
+
+
+async def test_a_broken_index_is_said_and_can_be_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    storage = SqliteMemoryStorage(path)
+    async with MemoryManager(storage, NoEmbedder()) as manager:
+        for number in range(50):
+            await manager.store_memory("s1", f"walnut {number}", {})
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE words_data SET block = x'00ff00ff' WHERE id > 10")
+    db.close()
+    async with MemoryManager(SqliteMemoryStorage(path), NoEmbedder()) as manager:
+        with pytest.raises(MemoryIndexDamaged) as caught:
+            await manager.search_memory("s1", "walnut")
+        assert "reindex" in caught.value.hint
+        assert await manager.reindex() == 50
+        assert len(await manager.search_memory("s1", "walnut", 100)) == 50
+
+
+async def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE theirs (x)")
+    db.close()
+    before = on_disk(tmp_path)
+    with pytest.raises(StorageDamaged):
+        await SqliteMemoryStorage(path).open()
+    assert on_disk(tmp_path) == before
+
+
+async def test_a_newer_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    storage = SqliteMemoryStorage(path)
+    await storage.open()
+    await storage.close()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(SchemaTooNew):
+        await SqliteMemoryStorage(path).open()
+
+
+async def test_garbage_and_a_directory_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "garbage.db").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(StorageDamaged):
+        await SqliteMemoryStorage(tmp_path / "garbage.db").open()
+    with pytest.raises(StorageReadOnly):
+        await SqliteMemoryStorage(tmp_path).open()
+
+
+async def test_two_managers_see_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    async with (
+        MemoryManager(SqliteMemoryStorage(path), LetterEmbedder()) as left,
+        MemoryManager(SqliteMemoryStorage(path), LetterEmbedder()) as right,
+    ):
+        first = await left.store_memory("s1", "walnut one", {})
+        assert len(await right.search_memory("s1", "walnut")) == 1
+        second = await right.store_memory("s1", "walnut two", {})
+        assert {e.id for e in await left.search_memory("s1", "walnut")} == {first, second}
+        await left.forget([first])
+        assert [e.id for e in await right.search_memory("s1", "walnut")] == [second]

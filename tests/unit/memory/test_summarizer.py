@@ -1,0 +1,54 @@
+"""Summaries: written by a model, or picked and marked so."""
+
+from __future__ import annotations
+
+from memory_setting import LetterEmbedder, opened
+
+from holdfast.errors import LLMConnectionError
+from holdfast.memory import ExtractiveSummarizer, MemoryEntry, ModelSummarizer
+from holdfast.providers.model import ModelInfo
+from holdfast.testing import ScriptedModel
+
+LLM = ModelInfo(provider="test", model="writer")
+
+
+def entry(number: int, content: str, **more) -> MemoryEntry:
+    return MemoryEntry(id=f"mem_{number}", session_id="s1", content=content, created=1.0, **more)
+
+
+async def test_a_model_writes_the_summary_and_sees_the_memories() -> None:
+    model = ScriptedModel("Ada moved to Rome.", info=LLM)
+    async with opened(LetterEmbedder(), summarizer=ModelSummarizer(model)) as manager:
+        first = await manager.store_memory("s1", "Ada lives in Rome now", {})
+        summary = await manager.summarize_memories("s1", 0)
+        assert (summary.summary, summary.method) == ("Ada moved to Rome.", "model")
+        assert summary.memory_ids == (first,)
+        stored = await manager.get_memory(summary.id)
+        assert (stored.kind, stored.derived_from) == ("summary", (first,))
+        assert "Ada lives in Rome now" in model.requests[0].messages[0].text
+
+
+async def test_a_model_that_fails_is_replaced_by_picked_sentences() -> None:
+    failing = ScriptedModel(LLMConnectionError(provider="x", detail="gone"), info=LLM)
+    made = await ModelSummarizer(failing).summarize([entry(1, "The boat is red.")], max_words=20)
+    assert (made.text, made.method) == ("The boat is red.", "extractive")
+
+
+async def test_picked_sentences_are_word_for_word_in_order_and_within_the_limit() -> None:
+    memories = [
+        entry(1, "The boat is red. Nothing else."),
+        entry(2, "The boat is red.", speaker="Ada"),
+        entry(3, "We sail the boat on Sunday.", importance=1.0),
+    ]
+    made = await ExtractiveSummarizer().summarize(memories, max_words=11)
+    lines = made.text.splitlines()
+    assert len(made.text.split()) <= 12
+    assert "We sail the boat on Sunday." in lines
+    assert sum("The boat is red." in line for line in lines) <= 1
+    whole = " ".join(memory.content for memory in memories)
+    assert all(line.removeprefix("Ada: ") in whole for line in lines)
+
+
+async def test_one_endless_sentence_is_cut() -> None:
+    made = await ExtractiveSummarizer().summarize([entry(1, "word " * 500)], max_words=10)
+    assert made.text == " ".join(["word"] * 10)
