@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from holdfast.canonical import JsonObject
@@ -11,9 +13,9 @@ from holdfast.messages import Message, ToolPart, ToolState
 from holdfast.policy import Rights, RuleSet
 from holdfast.policy.approvals import ApprovalBook
 from holdfast.sessions import Completed, Outcome, Parked, Run, Session, Turn, compose
-from holdfast.tools import ToolContext, Workspace
+from holdfast.tools import ToolContext
 from holdfast.tools.artifacts import JournalArtifacts, load_artifact
-from holdfast.tools.gate import Gate
+from holdfast.tools.gate import NobodyApproves
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager
 from holdfast.tools.tracker import ToolExecution, ToolExecutionTracker
@@ -93,26 +95,36 @@ class ToolMethods(AgentMethods):
         records = {}
         if turn.is_resumed:
             records = await read_records(self._journal, session.id, after=turn.run.queued_at)
-        context = ToolContext(
-            workspace=Workspace(session.directory),
-            session_id=session.id,
-            run_id=turn.run.id,
-            artifacts=JournalArtifacts(turn, self._journal, session.id),
-        )
-        rights = Rights(session=RuleSet(rules=session.permission))
-        manager = ToolExecutionManager(
-            self._tool_registry(),
-            recorder=turn,
-            context=context,
-            gate=Gate(rights=rights, approver=self.approver, terms=self.approval_terms()),
-            approvals=ApprovalBook(self._journal, session.id) if turn.is_resumed else None,
-        )
         calls = [
             Call(message_id=mine[-1].id, part=part)
             for part in mine[-1].tool_calls
             if part.state == "pending"
         ]
-        for result in await manager.execute_all(calls, records=records):
+        confinement = await self._confinement()
+        workspace = confinement.workspace(session.directory)
+        commands, runner = confinement.commands(workspace, is_read_only=False)
+        context = ToolContext(
+            workspace=workspace,
+            http=confinement.http,
+            commands=commands,
+            session_id=session.id,
+            run_id=turn.run.id,
+            artifacts=JournalArtifacts(turn, self._journal, session.id),
+        )
+        rights = Rights(session=RuleSet(rules=session.permission))
+        approver = self.approver or NobodyApproves()
+        manager = ToolExecutionManager(
+            self._tool_registry(),
+            recorder=turn,
+            context=context,
+            gate=confinement.gate("", rights, approver, self.approval_terms()),
+            approvals=ApprovalBook(self._journal, session.id) if turn.is_resumed else None,
+        )
+        try:
+            results = await manager.execute_all(calls, records=records)
+        finally:
+            await asyncio.shield(runner.aclose())
+        for result in results:
             if not isinstance(result, ToolPart):
                 return Parked(reason=result.reason)
         return Completed(result={"message_id": mine[-1].id})

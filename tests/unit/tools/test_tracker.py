@@ -10,6 +10,7 @@ from run_kit import open_run
 
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import ToolPart
+from holdfast.settings import load_settings
 from holdfast.sync import Client
 from holdfast.testing import FakeClock
 from holdfast.tools import tool
@@ -147,3 +148,13 @@ async def test_the_layout_export_has_one_file_per_call_and_safe_names(tmp_path):
     assert {"id", "message_id", "tool", "state", "args", "time_start", "time_end"} <= set(
         files["c1.1.json"]
     )
+
+
+def test_a_call_by_hand_stays_below_the_policies(tmp_path):
+    (tmp_path / "policies").mkdir()
+    rule = "rules: [{permission: calculator, action: deny}]\n"
+    (tmp_path / "policies" / "tools.yaml").write_text(rule)
+    settings = load_settings(overrides={"policies.dir": tmp_path / "policies"}).settings
+    with Client(tmp_path / "state", settings=settings) as client:
+        called = client.call_tool("calculator", {"operation": "add", "a": 1, "b": 1})
+    assert called.part.state == "error"
