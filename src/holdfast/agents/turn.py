@@ -23,6 +23,7 @@ from holdfast.agents.output import OutputType
 from holdfast.agents.reserving import ReservingModel
 from holdfast.agents.spending import Budgets, Charge, Spending, session_budget
 from holdfast.agents.surroundings import Surroundings
+from holdfast.agents.tools import visible_tools
 from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
 from holdfast.context import Compactor, ContextBuilder, Conversation
@@ -51,7 +52,7 @@ from holdfast.sessions.events import MessagePartUpdated
 from holdfast.skills import Skill
 from holdfast.tools import SandboxRunner, Tool, ToolContext, ToolRegistry
 from holdfast.tools.artifacts import JournalArtifacts
-from holdfast.tools.gate import Approver, ToolPermissionFilter
+from holdfast.tools.gate import Approver
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
 from holdfast.tools.result import Parked as ParkedCall
@@ -227,11 +228,6 @@ class AgentTurn:
             workspace, is_read_only=self._agent.sandbox == "read-only"
         )
         registry = self._registry.child(self._agent.tools, scope="agent")
-        visible = [
-            tool
-            for tool in ToolPermissionFilter(gate).filter_tools(registry)
-            if "optional" not in tool.tags or self._agent.names(tool.name)
-        ]
         context = ToolContext(
             workspace=workspace,
             http=confinement.http,
@@ -257,7 +253,7 @@ class AgentTurn:
         if turn.is_resumed:
             manager.remember(self._calls_before())
         manager.hooks = self._services.surroundings.around_tools(registry)
-        return manager, {tool.name: tool for tool in visible}
+        return manager, visible_tools(self._agent, registry, gate)
 
     def _calls_before(self) -> list[ToolPart]:
         """The calls of this run that have a result."""

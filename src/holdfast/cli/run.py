@@ -26,7 +26,7 @@ _SHOWN = 100
 
 @click.command("run", cls=Command)
 @click.argument("goal", nargs=-1)
-@click.option("--agent", default="", metavar="NAME", help="Agent that does the work; else build.")
+@click.option("--agent", default="", metavar="NAME", help="Agent; else the session's, or build.")
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")
 @click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")

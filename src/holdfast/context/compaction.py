@@ -131,14 +131,12 @@ class Compactor:
         if pruned is not None:
             conversation, tokens = pruned
         attempt = 0
-        while tokens > room.goal and attempt < MOST_ATTEMPTS:
+        while tokens > room.full and attempt < MOST_ATTEMPTS:
             is_last = attempt == MOST_ATTEMPTS - 1
             recent = 0 if is_last else room.recent >> attempt
             smaller = await self._summarised(conversation, build, recorder, recent, reason)
             if smaller is not None:
                 conversation, tokens = smaller
-                if tokens <= room.full:
-                    break
             attempt += 1
         if tokens <= room.usable or (reason == "refused" and tokens < first):
             return conversation

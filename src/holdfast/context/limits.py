@@ -27,8 +27,6 @@ class Room:
     """What is left for input when the answer gets its share."""
     full: int
     """More input than this, and room is made first: before the limit is hit."""
-    goal: int
-    """What making room aims at, so that it does not have to be made again at once."""
     recent: int
     """How much of the newest conversation stays word for word."""
 
@@ -45,7 +43,6 @@ def room_of(info: ModelInfo, *, usable: int | None = None) -> Room:
         window=window,
         usable=free,
         full=free * 9 // 10,
-        goal=free * 6 // 10,
         recent=free * 3 // 10,
     )
 

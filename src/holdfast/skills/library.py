@@ -68,6 +68,12 @@ class SkillLibrary:
         self._user_folders = tuple(Path(folder) for folder in user_folders)
         self._known: dict[tuple[str, str], tuple[tuple[_File, ...], Skill | None, str]] = {}
 
+    def has_any(self, directory: str | os.PathLike[str]) -> bool:
+        """Say whether there is a folder that may hold skills; a few looks, nothing is read."""
+        return any(folder.is_dir() for folder in self._user_folders) or any(
+            (level / folder).is_dir() for level in levels(directory) for folder in PROJECT_FOLDERS
+        )
+
     def find(self, directory: str | os.PathLike[str]) -> SkillCatalog:
         """Return all skills that hold for a directory, by name, and what is wrong with them."""
         places = levels(directory)
