@@ -14,6 +14,7 @@ identity of the message, so that the next request costs no more than its bytes.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, Su
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
 _LARGEST = 40_000
+_WORTH_KEEPING = 64
+_MOST_BUILT = 32
 PROTECTED_TOOLS = frozenset({"skill"})
 """Tools whose output is instructions, not findings: never pruned."""
 PRUNE_CHARS = 400
@@ -42,23 +45,41 @@ class _Shown(NamedTuple):
     """Skills whose bodies it brings, as `name@digest`."""
 
 
+class _Built(NamedTuple):
+    """A view that was made before: of these messages, up to the last but one."""
+
+    source: tuple[Message, ...]
+    pruned_to: str
+    shown: tuple[Message, ...]
+    loaded: frozenset[str]
+
+
 class HistoryView:
     """Makes views, and remembers what it made of each message; safe to share."""
 
     def __init__(self) -> None:
         """Remember nothing yet."""
         self._known: dict[tuple[int, bool], _Shown] = {}
+        self._built: OrderedDict[str, _Built] = OrderedDict()
 
     def show(self, messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:
         """Return the messages to send, in order: complete pairs, nothing dangling."""
-        kept = after_compaction(messages)
-        prune_end = _place_after(kept, pruned_to) if pruned_to else 0
-        shown: list[Message] = []
-        loaded: set[str] = set()
-        known = self._known
+        if not messages:
+            return ()
+        built = self._continued(messages, pruned_to)
+        if built is not None:
+            kept, prune_end = messages[len(built.source) :], 0
+            shown, loaded = list(built.shown), set(built.loaded)
+        else:
+            kept = after_compaction(messages)
+            prune_end = _place_after(kept, pruned_to) if pruned_to else 0
+            shown, loaded = [], set()
+        last = len(kept) - 1
         for place, message in enumerate(kept):
+            if place == last and len(messages) > _WORTH_KEEPING:
+                self._keep(messages, pruned_to, shown, loaded)
             is_pruned = place < prune_end
-            entry = known.get((id(message), is_pruned))
+            entry = self._known.get((id(message), is_pruned))
             if entry is None or entry.source is not message:
                 entry = self._make(message, is_pruned)
             if entry.skills:
@@ -66,6 +87,34 @@ class HistoryView:
             else:
                 shown += entry.messages
         return tuple(shown)
+
+    def _continued(self, messages: Sequence[Message], pruned_to: str) -> _Built | None:
+        """Return the view of the beginning if it was made before and still holds."""
+        built = self._built.get(messages[0].session_id)
+        if built is None or built.pruned_to != pruned_to or len(messages) <= len(built.source):
+            return None
+        # Comparing the same objects costs next to nothing.
+        if tuple(messages[: len(built.source)]) != built.source:
+            return None
+        new = messages[len(built.source) :]
+        if any(compaction_of(message) or message.id == pruned_to for message in new):
+            return None
+        return built
+
+    def _keep(
+        self,
+        messages: Sequence[Message],
+        pruned_to: str,
+        shown: list[Message],
+        loaded: set[str],
+    ) -> None:
+        """Keep the view of all but the last message, which may still change."""
+        name = messages[0].session_id
+        self._built.pop(name, None)
+        built = _Built(tuple(messages[:-1]), pruned_to, tuple(shown), frozenset(loaded))
+        self._built[name] = built
+        if len(self._built) > _MOST_BUILT:
+            self._built.popitem(last=False)
 
     def _make(self, message: Message, is_pruned: bool) -> _Shown:
         pairs = _pairs(message, is_pruned)
