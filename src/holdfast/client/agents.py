@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
+from holdfast.agents.files import AgentFiles
 from holdfast.agents.spending import Budgets
 from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
@@ -25,7 +26,7 @@ from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Delta, Model
 from holdfast.sessions import Run, Session
-from holdfast.skills import skill_tool
+from holdfast.skills import TrustStore, skill_tool
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.bundles import register_bundles
@@ -80,6 +81,10 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
     async def remove_agent(self, name: str) -> bool:
         """Forget an agent; returns whether there was one."""
         return await (await self._agent_registry()).remove_agent(name)
+
+    async def agent_registry(self) -> AgentRegistry:
+        """Return the registry, for what the client does not cover."""
+        return await self._agent_registry()
 
     async def register_tool(self, tool: Tool) -> None:
         """Offer a tool to every agent of this client; rules decide who may call it."""
@@ -253,7 +258,12 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
     async def _agent_registry(self) -> AgentRegistry:
         await self._ready()
         if self._agents is None:
-            self._agents = AgentRegistry(self._journal)
+            files = AgentFiles(
+                self.settings.workspace,
+                user_folder=self.settings.user_dir / "agents",
+                trust=TrustStore(self.base_dir),
+            )
+            self._agents = AgentRegistry(self._journal, files=files)
         return self._agents
 
     def _tool_registry(self) -> ToolRegistry:
