@@ -58,7 +58,7 @@ def command(
     result = asyncio.run(job.run(" ".join(goal)))
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
-    _end(result)
+    end_with(result)
 
 
 class _Job:
@@ -115,7 +115,7 @@ class _Job:
         known = await turns.find(self._run_id) if self._run_id else None
         if known is None and not goal:
             raise UsageError(detail="Say what to do: holdfast run GOAL.")
-        return self._agent or (known.agent if known is not None else "build")
+        return self._agent or (known.agent if known is not None else "")
 
     async def _say_how_to_answer(self, client: AsyncClient, result: AgentResult) -> None:
         for item in await client.open_questions():
@@ -177,7 +177,7 @@ def _arguments(part: ToolPart) -> str:
     return ", ".join(f"{key}={value}" for key, value in part.input.items())
 
 
-def _end(result: AgentResult) -> None:
+def end_with(result: AgentResult) -> None:
     """End with the exit code that fits."""
     if result.status == "failed":
         raise error_from_dict(result.metadata.get("error", {}))
