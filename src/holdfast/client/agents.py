@@ -90,6 +90,10 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
         """Offer a tool to every agent of this client; rules decide who may call it."""
         self._tool_registry().register(tool)
 
+    def tool_registry(self) -> ToolRegistry:
+        """Return the tools of this client: the built-in ones, and what was registered."""
+        return self._tool_registry()
+
     # --- execution --------------------------------------------------------------------
 
     async def execute_agent(
