@@ -16,6 +16,7 @@ import msgspec
 from holdfast.clock import SYSTEM, Clock
 from holdfast.context.events import ContextPruned, SessionCompacted
 from holdfast.context.history import after_compaction, compaction_of, prunable
+from holdfast.context.instructions import inside
 from holdfast.context.limits import Room, may_be_full, room_of
 from holdfast.context.summary import Summary, extract, summarise
 from holdfast.errors import LLMContextTooLong
@@ -325,7 +326,7 @@ def _framed(text: str, older: Sequence[Message], newer: Sequence[Message]) -> st
         "<conversation_summary>",
         "The earlier part of this conversation is no longer shown. This is its summary:",
         "",
-        text.strip(),
+        inside("conversation_summary", text.strip()),
     ]
     skills = sorted(
         {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.context.history import compaction_of
+from holdfast.context.instructions import inside
 from holdfast.errors import LLMContentFiltered, LLMContextTooLong, LLMProtocolError
 from holdfast.messages import FilePart, Message, TextPart, TokenUsage, ToolPart
 from holdfast.providers.model import Finished, Model, ModelRequest
@@ -82,7 +83,8 @@ async def _in_steps(model: Model, chunks: list[str], focus: str) -> Summary:
     for chunk in chunks:
         before = f"<summary_so_far>\n{text}\n</summary_so_far>\n\n" if text else ""
         wish = f"\n\nPay special attention to: {focus}" if focus else ""
-        ask = f"{before}<conversation>\n{chunk}\n</conversation>\n\nWrite the summary.{wish}"
+        material = inside("conversation", chunk)
+        ask = f"{before}<conversation>\n{material}\n</conversation>\n\nWrite the summary.{wish}"
         answer = await _ask(model, ask)
         usage += answer.usage or TokenUsage()
         text = answer.text.strip()
