@@ -242,6 +242,11 @@ class Client:
     register_tool = _forward(AsyncClient.register_tool)
     execute_agent = _forward(AsyncClient.execute_agent)
     stream_agent = _forward_iterator(AsyncClient.stream_agent)
+    session_context = _forward(AsyncClient.session_context)
+    compact_session = _forward(AsyncClient.compact_session)
+    register_skill = _forward(AsyncClient.register_skill)
+    list_skills = _forward(AsyncClient.list_skills)
+    trust_skill = _forward(AsyncClient.trust_skill)
     cancel_run = _forward(AsyncClient.cancel_run)
     get_run = _forward(AsyncClient.get_run)
 

@@ -2,16 +2,25 @@
 
 from holdfast.agents.builtin import builtin_agents
 from holdfast.agents.definition import Agent, AgentRecord
+from holdfast.agents.factory import AgentBuilder, AgentConfig, AgentFactory
+from holdfast.agents.files import AgentFile, AgentFiles, parse_agent
 from holdfast.agents.lifecycle import AgentLifecycle, AgentManager, AgentState
-from holdfast.agents.registry import AGENTS, AgentRegistry
+from holdfast.agents.registry import AGENTS, AgentEntry, AgentRegistry
 from holdfast.agents.result import AgentResult
 from holdfast.agents.runtime import AgentRuntime
 from holdfast.agents.surroundings import Surroundings
+from holdfast.agents.templates import CostEstimate, Template, builtin_templates, find_template
 from holdfast.agents.turn import Listener
 
 __all__ = [
     "AGENTS",
     "Agent",
+    "AgentBuilder",
+    "AgentConfig",
+    "AgentEntry",
+    "AgentFactory",
+    "AgentFile",
+    "AgentFiles",
     "AgentLifecycle",
     "AgentManager",
     "AgentRecord",
@@ -19,7 +28,12 @@ __all__ = [
     "AgentResult",
     "AgentRuntime",
     "AgentState",
+    "CostEstimate",
     "Listener",
     "Surroundings",
+    "Template",
     "builtin_agents",
+    "builtin_templates",
+    "find_template",
+    "parse_agent",
 ]

@@ -11,6 +11,7 @@ _DEFAULTS: tuple[Rule, ...] = (
     {"permission": "question", "pattern": "*", "action": "deny"},
     {"permission": "plan_enter", "pattern": "*", "action": "deny"},
     {"permission": "plan_exit", "pattern": "*", "action": "deny"},
+    {"permission": "compact", "pattern": "*", "action": "allow"},
 )
 _EXPLORING = ("grep", "glob", "list", "read", "bash", "webfetch", "websearch", "codesearch")
 

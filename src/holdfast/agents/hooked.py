@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from holdfast.context import AgentContext, AgentLike, ContextBuilder
+from holdfast.context import AgentContext, AgentLike, ContextBuilder, MemoryLike
 from holdfast.errors import HookFailed, LLMError
 from holdfast.hooks import Emitter, Hooks, Replace, Retry, Where
 from holdfast.hooks.points import (
@@ -31,6 +31,7 @@ from holdfast.providers.model import (
 )
 from holdfast.providers.wrapper import ModelWrapper, opened
 from holdfast.sessions import Session, SessionManager
+from holdfast.skills import Skill
 from holdfast.tools import Tool
 
 _MOST_RETRIES = 3
@@ -193,7 +194,9 @@ class HookedContextBuilder(ContextBuilder):
         self,
         session: Session,
         agent: AgentLike,
-        tools: Mapping[str, Tool],
+        tools: Mapping[str, Tool] | Sequence[Tool],
+        skills: Sequence[Skill] = (),
+        memories: Sequence[MemoryLike] | None = None,
         *,
         messages: Sequence[Message] | None = None,
     ) -> AgentContext:
@@ -201,7 +204,9 @@ class HookedContextBuilder(ContextBuilder):
         if messages is not None and self._hooks.has(ContextBeforeBuild):
             asked = ContextBeforeBuild(messages=tuple(messages), **self._ids)
             messages = (await self._hooks.fire(asked)).payload.messages
-        context = await self._inner.build_agent_context(session, agent, tools, messages=messages)
+        context = await self._inner.build_agent_context(
+            session, agent, tools, skills, memories, messages=messages
+        )
         if not self._hooks.has(ContextAfterBuild):
             return context
         built = ContextAfterBuild(

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib.metadata
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
 from holdfast.agents.builtin import builtin_agents
 from holdfast.agents.definition import Agent, AgentRecord
-from holdfast.errors import AlreadyExists, NotFound
+from holdfast.agents.files import AgentFiles, FoundAgents
+from holdfast.errors import AlreadyExists, ConfigError, NotFound, UsageError
 from holdfast.journal import (
     SYSTEM_SESSION,
     Event,
@@ -14,6 +22,9 @@ from holdfast.journal import (
     RowQuery,
     payload,
 )
+
+ENTRY_POINT_GROUP = "holdfast.agents"
+AgentSource: TypeAlias = Literal["built-in", "installed", "user", "project", "registered"]
 
 
 @payload("agent.registered", is_open=True, is_inherited=False)
@@ -54,17 +65,30 @@ class AgentsTable(Projection[AgentRecord]):
 AGENTS = AgentsTable()
 
 
-class AgentRegistry:
-    """Built-in agents, and those that an application registered; names ignore case.
+class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent, and where it comes from."""
 
-    Registered agents are kept in the journal and found after a restart. What is code in them
-    (tools, output type) is known to this process only, as long as it lives.
+    agent: Agent
+    source: AgentSource
+    path: str = ""
+    is_trusted: bool = True
+
+
+class AgentRegistry:
+    """The agents that can be called by name; names ignore case.
+
+    Built-in agents stand lowest, above them those of installed packages (once asked for),
+    of the user's files, of the project's files, and highest those that an application
+    registered. Registered agents are kept in the journal and found after a restart. What is
+    code in them (tools, output type) is known to this process only, as long as it lives.
     """
 
-    def __init__(self, journal: Journal) -> None:
-        """Keep agents in this journal."""
+    def __init__(self, journal: Journal, *, files: AgentFiles | None = None) -> None:
+        """Keep agents in this journal; look into these files too."""
         self._journal = journal
+        self._files = files
         self._builtin = builtin_agents()
+        self._installed: dict[str, Agent] = {}
         self._living: dict[str, Agent] = {}
 
     async def register_agent(self, agent: Agent, *, replace: bool = True) -> None:
@@ -74,44 +98,115 @@ class AgentRegistry:
             AlreadyExists: the name belongs to a built-in agent, or is taken.
         """
         key = agent.name.casefold()
-        taken = await self.get_agent(agent.name)
-        if key in self._builtin or (taken is not None and not replace):
+        if key in self._builtin:
+            raise AlreadyExists(kind="agent", value=agent.name)
+        if not replace and await self.get_agent(agent.name) is not None:
             raise AlreadyExists(kind="agent", value=agent.name)
         await self._journal.append(SYSTEM_SESSION, [AgentRegistered(agent=agent.to_record())])
         self._living[key] = agent
 
     async def get_agent(self, name: str) -> Agent | None:
-        """Return an agent by name, `None` if there is none."""
+        """Return an agent by name, `None` if there is none.
+
+        Raises:
+            ConfigError: there is a file for this agent, and it cannot be read.
+        """
         key = name.casefold()
-        found = self._builtin.get(key) or self._living.get(key)
-        if found is not None:
-            return found
-        record = await self._journal.row(AGENTS, SYSTEM_SESSION, key)
-        return Agent.from_record(record) if record is not None else None
+        registered = self._living.get(key)
+        if registered is not None:
+            return registered
+        if key not in self._builtin:
+            record = await self._journal.row(AGENTS, SYSTEM_SESSION, key)
+            if record is not None:
+                return Agent.from_record(record)
+        found = await self._found()
+        if found is not None and key in found.agents:
+            return found.agents[key].agent
+        known = self._installed.get(key) or self._builtin.get(key)
+        if known is None and found is not None and key in found.problems:
+            raise ConfigError(detail=found.problems[key], mistakes=[found.problems[key]])
+        return known
+
+    async def entries(self) -> tuple[AgentEntry, ...]:
+        """Return every agent once, with where it comes from: built-in ones first."""
+        chosen = {
+            key: AgentEntry(agent=agent, source="built-in") for key, agent in self._builtin.items()
+        }
+        chosen |= {k: AgentEntry(agent=a, source="installed") for k, a in self._installed.items()}
+        found = await self._found()
+        for key, file in sorted(found.agents.items()) if found is not None else ():
+            chosen[key] = AgentEntry(
+                agent=file.agent,
+                source=file.source,
+                path=str(file.path),
+                is_trusted=file.is_trusted,
+            )
+        query = RowQuery(projection=AGENTS, session_id=SYSTEM_SESSION, limit=10_000)
+        for keyed in await self._journal.rows(query):
+            agent = self._living.get(keyed.key) or Agent.from_record(keyed.row)
+            chosen[keyed.key] = AgentEntry(agent=agent, source="registered")
+        return tuple(chosen.values())
+
+    async def problems(self) -> tuple[str, ...]:
+        """Return what is wrong with agent files, each as `path:line: text`."""
+        found = await self._found()
+        return tuple(found.problems.values()) if found is not None else ()
 
     async def list_agents(self, *, include_hidden: bool = False) -> list[Agent]:
-        """Return all agents: the built-in ones, then the registered ones by name."""
-        query = RowQuery(projection=AGENTS, session_id=SYSTEM_SESSION, limit=10_000)
-        kept = [
-            self._living.get(keyed.key) or Agent.from_record(keyed.row)
-            for keyed in await self._journal.rows(query)
-        ]
-        agents = [*self._builtin.values(), *kept]
+        """Return all agents: the built-in ones first."""
+        agents = [entry.agent for entry in await self.entries()]
         return [agent for agent in agents if include_hidden or not agent.hidden]
 
     async def remove_agent(self, name: str) -> bool:
-        """Forget an agent; returns whether there was one.
+        """Forget a registered agent; returns whether there was one.
 
         Raises:
             AlreadyExists: it is a built-in agent, which stays.
         """
-        if name.casefold() in self._builtin:
+        key = name.casefold()
+        if key in self._builtin:
             raise AlreadyExists(kind="built-in agent", value=name)
-        if await self.get_agent(name) is None:
+        record = await self._journal.row(AGENTS, SYSTEM_SESSION, key)
+        if record is None and key not in self._living:
             return False
         await self._journal.append(SYSTEM_SESSION, [AgentRemoved(name=name)])
-        self._living.pop(name.casefold(), None)
+        self._living.pop(key, None)
         return True
+
+    def load_entry_points(self, group: str = ENTRY_POINT_GROUP) -> tuple[Agent, ...]:
+        """Import the agents that installed packages offer; only when asked.
+
+        An entry point names an Agent, or an iterable of agents.
+
+        Raises:
+            UsageError: an entry point holds something else.
+        """
+        loaded: list[Agent] = []
+        points = importlib.metadata.entry_points(group=group)
+        for point in sorted(points, key=lambda one: (one.name, one.value)):
+            value: object = point.load()
+            offered = [value] if isinstance(value, Agent) else value
+            if not isinstance(offered, Iterable):
+                raise UsageError(detail=f"The entry point {point.value!r} is no agent.")
+            for agent in offered:
+                if not isinstance(agent, Agent):
+                    raise UsageError(detail=f"The entry point {point.value!r} is no agent.")
+                loaded.append(agent)
+        self._installed |= {agent.name.casefold(): agent for agent in loaded}
+        return tuple(loaded)
+
+    async def trust(self, name: str) -> AgentEntry:
+        """Vouch for a project's agent file as it is now.
+
+        Raises:
+            NotFound: there is no file for this agent.
+        """
+        if self._files is None:
+            raise NotFound(kind="agent file", value=name)
+        file = await asyncio.to_thread(self._files.trust, name)
+        return AgentEntry(
+            agent=file.agent, source=file.source, path=str(file.path), is_trusted=file.is_trusted
+        )
 
     async def require(self, name: str) -> Agent:
         """Return an agent by name.
@@ -123,3 +218,8 @@ class AgentRegistry:
         if found is None:
             raise NotFound(kind="agent", value=name)
         return found
+
+    async def _found(self) -> FoundAgents | None:
+        if self._files is None or not self._files.has_any():
+            return None
+        return await asyncio.to_thread(self._files.find)

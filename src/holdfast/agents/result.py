@@ -71,9 +71,10 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
             dict.fromkeys(part.tool for message in answers for part in message.tool_calls)
         ),
         tokens_used=sum(
-            (message.usage for message in answers if message.usage is not None), TokenUsage()
+            (message.usage for message in messages if message.usage is not None), TokenUsage()
         ),
-        cost_usd=sum(message.cost_usd for message in answers),
+        # Not only answers: a summary of the conversation is paid too.
+        cost_usd=sum(message.cost_usd for message in messages),
         duration=duration,
         status=cast(RunOutcome, run.status),
         run_id=run.id,

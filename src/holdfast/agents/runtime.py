@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.agents.confinement import Confinement
@@ -17,6 +18,7 @@ from holdfast.errors import UsageError
 from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.model import Model
 from holdfast.sessions import Outcome, Session, SessionManager, Turn, TurnQueue, compose
+from holdfast.skills import Skill, skill_tool
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import Approver, NobodyApproves
 
@@ -75,12 +77,16 @@ class AgentRuntime:
         session: Session,
         user_message: str,
         tools: ToolRegistry,
+        skills: Sequence[Skill] = (),
         *,
         options: JsonObject | None = None,
         run_id: str = "",
         listener: Listener = hear_nothing,
     ) -> AgentResult:
         """Run an agent on a message and return its result.
+
+        `skills` are offered by name and loaded by the `skill` tool, unless `tools` has one
+        of its own.
 
         The same `run_id` again returns the finished result, or resumes what was interrupted.
 
@@ -91,6 +97,8 @@ class AgentRuntime:
         if not isinstance(session, Session):
             raise UsageError(detail="execute_agent needs a Session, as create_session returns it.")
         services = self._services
+        if skills and "skill" not in tools:
+            tools = tools.child([skill_tool(tuple(skills))], scope="skills")
         began = services.clock.monotonic()
         message = compose(session.id, "user", user_message, services.clock.now())
         run = await services.turns.submit(
@@ -108,6 +116,7 @@ class AgentRuntime:
                 agent,
                 turn,
                 tools,
+                skills=skills,
                 listener=listener,
                 options=options or {},
             ).execute()

@@ -11,7 +11,7 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -20,12 +20,15 @@ import msgspec
 from holdfast.agents.confinement import Confinement
 from holdfast.agents.definition import Agent
 from holdfast.agents.output import OutputType
+from holdfast.agents.reserving import ReservingModel
 from holdfast.agents.spending import Budgets, Charge, Spending, session_budget
 from holdfast.agents.surroundings import Surroundings
+from holdfast.agents.tools import visible_tools
 from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
-from holdfast.context import ContextBuilder
-from holdfast.errors import BudgetExceeded, LLMProtocolError
+from holdfast.context import Compactor, ContextBuilder, Conversation
+from holdfast.context.compaction import MOST_ATTEMPTS
+from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import Message, Part, ToolPart
 from holdfast.policy import Rights, RuleSet
@@ -46,9 +49,10 @@ from holdfast.sessions import (
     compose,
 )
 from holdfast.sessions.events import MessagePartUpdated
+from holdfast.skills import Skill
 from holdfast.tools import SandboxRunner, Tool, ToolContext, ToolRegistry
 from holdfast.tools.artifacts import JournalArtifacts
-from holdfast.tools.gate import Approver, ToolPermissionFilter
+from holdfast.tools.gate import Approver
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
 from holdfast.tools.result import Parked as ParkedCall
@@ -90,6 +94,7 @@ class AgentTurn:
         turn: Turn,
         tools: ToolRegistry,
         *,
+        skills: Sequence[Skill] = (),
         listener: Listener,
         options: JsonObject,
     ) -> None:
@@ -98,6 +103,7 @@ class AgentTurn:
         self._agent = agent
         self._turn = turn
         self._registry = tools
+        self._skills = tuple(skills)
         self._listener = listener
         self._options = {**agent.options, **options}
         self._messages: list[Message] = []
@@ -167,7 +173,7 @@ class AgentTurn:
                 return Failed(error=self._out_of_steps().to_dict())
             else:
                 self._steps += 1
-                await self._ask_model(session, tools, spending)
+                await self._ask_model(tools, spending)
 
     # --- the steps --------------------------------------------------------------------
 
@@ -175,6 +181,7 @@ class AgentTurn:
         """Read the conversation, and add the message of this run if it is not there yet."""
         sessions = self._services.sessions
         session = await sessions.get_session(self._turn.session_id)
+        self._session = session
         self._messages = list(await sessions.messages.all(session))
         self._call_ids = {call.call_id for each in self._messages for call in each.tool_calls}
         mine = [message for message in self._messages if message.run_id == self._turn.run.id]
@@ -221,11 +228,6 @@ class AgentTurn:
             workspace, is_read_only=self._agent.sandbox == "read-only"
         )
         registry = self._registry.child(self._agent.tools, scope="agent")
-        visible = [
-            tool
-            for tool in ToolPermissionFilter(gate).filter_tools(registry)
-            if "optional" not in tool.tags or self._agent.names(tool.name)
-        ]
         context = ToolContext(
             workspace=workspace,
             http=confinement.http,
@@ -251,7 +253,7 @@ class AgentTurn:
         if turn.is_resumed:
             manager.remember(self._calls_before())
         manager.hooks = self._services.surroundings.around_tools(registry)
-        return manager, {tool.name: tool for tool in visible}
+        return manager, visible_tools(self._agent, registry, gate)
 
     def _calls_before(self) -> list[ToolPart]:
         """The calls of this run that have a result."""
@@ -269,18 +271,54 @@ class AgentTurn:
         if not any(part.state == "pending" for part in last.tool_calls):
             self._messages += await self._turn.take_steering()
 
-    async def _ask_model(
-        self, session: Session, tools: dict[str, Tool], spending: Spending | None
-    ) -> None:
+    async def _ask_model(self, tools: dict[str, Tool], spending: Spending | None) -> None:
         """Ask the model once, and keep its answer.
+
+        Room is made before the window is full, and again when the provider refuses.
 
         Raises:
             BudgetExceeded: the worst case does not fit; nothing was asked.
         """
-        context = await self._services.context.build_agent_context(
-            session, self._agent, tools, messages=self._messages
+        services = self._services
+        model = services.model
+        if spending is not None:
+            model = ReservingModel(model, spending, services.charge)
+        compactor = Compactor(model, charge=services.charge, clock=services.clock)
+
+        async def build(session: Session, messages: Sequence[Message]) -> ModelRequest:
+            return await self._request(session, tools, messages)
+
+        request = await build(self._session, self._messages)
+        if compactor.is_needed(request, self._messages):
+            self._take(await compactor.make_room(self._conversation(), build, self._turn))
+            request = await build(self._session, self._messages)
+        attempt = 1
+        while True:
+            try:
+                return await self._ask_once(request, spending)
+            except LLMContextTooLong:
+                if attempt > MOST_ATTEMPTS:
+                    raise
+                talk = self._conversation()
+                self._take(await compactor.make_more_room(talk, build, self._turn, attempt))
+                request = await build(self._session, self._messages)
+                attempt += 1
+
+    def _conversation(self) -> Conversation:
+        return Conversation(
+            session=self._session, messages=tuple(self._messages), run_id=self._turn.run.id
         )
-        request = ModelRequest(
+
+    def _take(self, smaller: Conversation) -> None:
+        self._session, self._messages = smaller.session, list(smaller.messages)
+
+    async def _request(
+        self, session: Session, tools: dict[str, Tool], messages: Sequence[Message]
+    ) -> ModelRequest:
+        context = await self._services.context.build_agent_context(
+            session, self._agent, tools, self._skills, messages=messages
+        )
+        return ModelRequest(
             messages=context.messages,
             system=context.system_prompt,
             tools=context.tool_specs,
@@ -290,6 +328,9 @@ class AgentTurn:
             output_schema=self._output.schema if self._output else None,
             output_name=self._output.name if self._output else "answer",
         )
+
+    async def _ask_once(self, request: ModelRequest, spending: Spending | None) -> None:
+        """Reserve, ask, settle, and keep the answer."""
         answer: Message | None = None
         held = None
         if spending is not None:

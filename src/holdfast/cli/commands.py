@@ -10,10 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "agents": ("holdfast.cli.agents", "List, show, add or remove agents."),
     "approvals": ("holdfast.cli.approvals", "Answer what waits for a person."),
     "audit": ("holdfast.cli.audit", "Prove that the records were not changed."),
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
     "config": ("holdfast.cli.config", "Show or check the settings."),
+    "context": (
+        "holdfast.cli.context",
+        "Show what a model would see, and what takes how much of it.",
+    ),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
     "policies": (
         "holdfast.cli.policies",
@@ -22,7 +27,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "memory": ("holdfast.cli.memory", "Store, search, show or forget memories."),
     "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),
     "sessions": ("holdfast.cli.sessions", "List, show, export, fork or remove sessions."),
+    "skills": ("holdfast.cli.skills", "List, show, check or trust skills."),
     "storage": ("holdfast.cli.storage", "Look after the files in which everything is kept."),
+    "templates": ("holdfast.cli.templates", "List, show or run agents for common jobs."),
     "tools": (
         "holdfast.cli.tools",
         "List, show, call, install or verify tools.",

@@ -26,7 +26,7 @@ _SHOWN = 100
 
 @click.command("run", cls=Command)
 @click.argument("goal", nargs=-1)
-@click.option("--agent", default="", metavar="NAME", help="Agent that does the work; else build.")
+@click.option("--agent", default="", metavar="NAME", help="Agent; else the session's, or build.")
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")
 @click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
@@ -58,7 +58,7 @@ def command(
     result = asyncio.run(job.run(" ".join(goal)))
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
-    _end(result)
+    end_with(result)
 
 
 class _Job:
@@ -115,7 +115,7 @@ class _Job:
         known = await turns.find(self._run_id) if self._run_id else None
         if known is None and not goal:
             raise UsageError(detail="Say what to do: holdfast run GOAL.")
-        return self._agent or (known.agent if known is not None else "build")
+        return self._agent or (known.agent if known is not None else "")
 
     async def _say_how_to_answer(self, client: AsyncClient, result: AgentResult) -> None:
         for item in await client.open_questions():
@@ -177,7 +177,7 @@ def _arguments(part: ToolPart) -> str:
     return ", ".join(f"{key}={value}" for key, value in part.input.items())
 
 
-def _end(result: AgentResult) -> None:
+def end_with(result: AgentResult) -> None:
     """End with the exit code that fits."""
     if result.status == "failed":
         raise error_from_dict(result.metadata.get("error", {}))

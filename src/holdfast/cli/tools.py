@@ -22,7 +22,7 @@ from holdfast.errors import AlreadyExists, UsageError, error_from_dict
 from holdfast.sync import Client
 from holdfast.tools import ToolRegistry
 from holdfast.tools.builtin import builtin_tools
-from holdfast.tools.bundles import LocalToolManager, read_manifest, register_bundles
+from holdfast.tools.bundles import LocalToolManager, read_manifest
 from holdfast.tools.export import describe
 from holdfast.tools.gate import AutoConfirm
 from holdfast.tools.tracker import ToolExecution
@@ -229,9 +229,8 @@ def verify(invocation: Invocation, name: str | None) -> None:
 
 
 def _registry(invocation: Invocation, plugins: bool) -> ToolRegistry:
-    project = builtin_tools().child(scope="project")
-    register_bundles(project, invocation.settings.tools.dir)
-    registry = project.child(scope="plugin")
+    client = AsyncClient(settings=invocation.settings)  # opens nothing before its first call
+    registry = client.tool_registry().child(scope="plugin")
     if plugins:
         registry.load_entry_points()
     return registry

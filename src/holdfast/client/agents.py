@@ -8,27 +8,33 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
+from holdfast.agents.files import AgentFiles
 from holdfast.agents.spending import Budgets
+from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
+from holdfast.client.context import ContextMethods
 from holdfast.client.hooks import HookMethods
-from holdfast.client.models import ModelMethods
 from holdfast.client.policies import PolicyMethods
+from holdfast.context import AgentContext
 from holdfast.hooks import Where
 from holdfast.ids import new_id
 from holdfast.messages import ToolPart
+from holdfast.policy import Rights, RuleSet
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Delta, Model
-from holdfast.sessions import Run
+from holdfast.sessions import Run, Session
+from holdfast.skills import TrustStore, skill_tool
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.bundles import register_bundles
-from holdfast.tools.gate import Approver
+from holdfast.tools.gate import Approver, Gate
 
 _TITLE = 60
 DEFAULT_TENANT = "default"
+DEFAULT_AGENT = "build"
 
 StreamItem: TypeAlias = Delta | ToolPart | AgentResult
 """A piece of an answer, a finished call, and at the very end the result."""
@@ -47,7 +53,7 @@ class _Job:
     budget: Budget | None
 
 
-class AgentMethods(HookMethods, ModelMethods, PolicyMethods):
+class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
     """What the client can do with agents."""
 
     _agents: AgentRegistry | None = None
@@ -76,9 +82,17 @@ class AgentMethods(HookMethods, ModelMethods, PolicyMethods):
         """Forget an agent; returns whether there was one."""
         return await (await self._agent_registry()).remove_agent(name)
 
+    async def agent_registry(self) -> AgentRegistry:
+        """Return the registry, for what the client does not cover."""
+        return await self._agent_registry()
+
     async def register_tool(self, tool: Tool) -> None:
         """Offer a tool to every agent of this client; rules decide who may call it."""
         self._tool_registry().register(tool)
+
+    def tool_registry(self) -> ToolRegistry:
+        """Return the tools of this client: the built-in ones, and what was registered."""
+        return self._tool_registry()
 
     # --- execution --------------------------------------------------------------------
 
@@ -96,9 +110,10 @@ class AgentMethods(HookMethods, ModelMethods, PolicyMethods):
     ) -> AgentResult:
         """Run an agent on a message in a session and return its result.
 
-        An empty `session_id` means the session of `run_id` if there is such a run, or else a
-        new one. `options` are sent to the provider as they are. The same `run_id` again returns the
-        finished result, or resumes what was interrupted.
+        An empty `agent_name` means the session's own agent (`plan_enter` and `plan_exit` set
+        it), or else `build`. An empty `session_id` means the session of `run_id` if there is
+        such a run, or else a new one. `options` are sent to the provider as they are. The
+        same `run_id` again returns the finished result, or resumes what was interrupted.
 
         Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
         the run wait without memory (`park`) until `approve` or `deny` is called, anywhere.
@@ -142,6 +157,23 @@ class AgentMethods(HookMethods, ModelMethods, PolicyMethods):
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
+    async def session_context(self, session_id: str, agent_name: str | Agent = "") -> AgentContext:
+        """Return what a model would see if a turn began now; `account` says what takes how much.
+
+        Raises:
+            NotFound: there is no such agent or session.
+        """
+        session = await (await self._ready()).get_session(session_id)
+        agent = await self._agent_for(agent_name, session)
+        rights = Rights(agent=RuleSet(rules=agent.rules), session=RuleSet(rules=session.permission))
+        registry = self._tool_registry().child(agent.tools, scope="agent")
+        return await self.context_builder.build_agent_context(
+            session,
+            agent,
+            visible_tools(agent, registry, Gate(rights=rights)),
+            await self._skills_for(session),
+        )
+
     async def cancel_run(self, run_id: str, *, reason: str = "") -> Run:
         """Ask for a run to end; works from any process."""
         return await (await self.turns()).cancel(run_id, reason=reason)
@@ -159,22 +191,26 @@ class AgentMethods(HookMethods, ModelMethods, PolicyMethods):
         listener: Listener,
     ) -> AgentResult:
         sessions = await self._ready()
-        agent = agent_name if isinstance(agent_name, Agent) else await self._find(agent_name)
+        if isinstance(agent_name, str) and agent_name:
+            await self._find(agent_name)
         session = await sessions.get_session(
             job.session_id or await self._session_for(job.message, job.run_id)
         )
+        agent = await self._agent_for(agent_name, session)
         ready = await self.ready_model(job.model or agent.model)
         runtime = AgentRuntime(
             sessions,
             self._turns,
             model=ready.model,
             charge=ready.charge,
+            context_builder=self.context_builder,
             approver=agent.approve or self.approver,
             terms=self.approval_terms(job.on_ask),
             budgets=self._budgets(job.budget),
             confinement=await self._confinement(),
         )
         runtime.surroundings = self._surroundings()
+        skills = await self._skills_for(session)
         run_id = job.run_id
         if not run_id and (self.hooks or self._event_bus().subscriptions):
             # Whoever listens wants to know which run it is about to be.
@@ -186,6 +222,7 @@ class AgentMethods(HookMethods, ModelMethods, PolicyMethods):
                 session,
                 message,
                 self._tool_registry(),
+                skills,
                 options=job.options,
                 run_id=run_id,
                 listener=listener,
@@ -213,17 +250,30 @@ class AgentMethods(HookMethods, ModelMethods, PolicyMethods):
         session = await sessions.create_session(title, directory=self.settings.workspace)
         return session.id
 
+    async def _agent_for(self, agent: str | Agent, session: Session) -> Agent:
+        """The agent that was named, else the session's own, else the default one."""
+        if isinstance(agent, Agent):
+            return agent
+        return await self._find(agent or session.agent or DEFAULT_AGENT)
+
     async def _find(self, name: str) -> Agent:
         return await (await self._agent_registry()).require(name)
 
     async def _agent_registry(self) -> AgentRegistry:
         await self._ready()
         if self._agents is None:
-            self._agents = AgentRegistry(self._journal)
+            files = AgentFiles(
+                self.settings.workspace,
+                user_folder=self.settings.user_dir / "agents",
+                trust=TrustStore(self.base_dir),
+            )
+            self._agents = AgentRegistry(self._journal, files=files)
         return self._agents
 
     def _tool_registry(self) -> ToolRegistry:
         if self._tools is None:
-            self._tools = builtin_tools().child(scope="project")
+            own = (skill_tool(self._offered_skills), compact, *plan_tools(self._sessions))
+            layer = builtin_tools().child(own, scope="built-in")
+            self._tools = layer.child(scope="project")
             register_bundles(self._tools, self.settings.tools.dir)
         return self._tools

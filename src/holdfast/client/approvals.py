@@ -8,7 +8,14 @@ from holdfast.canonical import JsonObject
 from holdfast.client.agents import AgentMethods
 from holdfast.errors import ApprovalExpired, NotFound, UsageError
 from holdfast.journal import Condition, Origin, Payload, RowQuery
-from holdfast.policy.approvals import APPROVALS, Approval, ApprovalStatus, same_person, seal_of
+from holdfast.policy.approvals import (
+    APPROVALS,
+    Approval,
+    ApprovalStatus,
+    same_person,
+    seal_of,
+    settles,
+)
 from holdfast.policy.events import ApprovalAnswered, ApprovalRequested
 from holdfast.sessions import PermissionRule
 from holdfast.sessions.events import SessionRulesAdded
@@ -156,11 +163,16 @@ class ApprovalMethods(AgentMethods):
         facts: list[Payload] = [answer]
         if answer.rules:
             facts.append(SessionRulesAdded(rules=answer.rules, by=answer.by))
+        cause = f"{answer.by} said: {answer.verdict}"
+        if settles(row, answer):
+            # Answer and wake-up are one: no crash can leave a run that waits for what is there.
+            await self._turns.wake(row.run_id, cause=cause, is_for_anyone=True, answers=facts)
+            return await self._approval(row.id)
         origin = Origin(run_id=row.run_id, agent_path=row.agent_path)
         await self._journal.append(row.session_id, facts, origin=origin)
         row = await self._approval(row.id)
         if row.status != "open":
-            cause = f"{answer.by} said: {answer.verdict}"
+            # Somebody else answered at the same moment, and together it was enough.
             await self._turns.wake(row.run_id, cause=cause, is_for_anyone=True)
         return row
 

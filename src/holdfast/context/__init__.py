@@ -1,6 +1,47 @@
-"""Choose what the model sees next."""
+"""Choose what the model sees next; make room when it gets too much."""
 
-from holdfast.context.builder import AgentContext, AgentLike, ContextBuilder
-from holdfast.context.history import for_model
+from holdfast.context.account import AccountLine, ContextAccount, Section
+from holdfast.context.builder import AgentContext, ContextBuilder
+from holdfast.context.compaction import Compactor, Conversation
+from holdfast.context.events import ContextPruned, SessionCompacted
+from holdfast.context.history import HistoryView, for_model
+from holdfast.context.steps import (
+    AgentLike,
+    ContextDraft,
+    ContextStep,
+    EnvironmentStep,
+    HistoryStep,
+    InstructionsStep,
+    MemoriesStep,
+    MemoryLike,
+    PromptStep,
+    SkillsStep,
+    ToolsStep,
+    default_steps,
+)
 
-__all__ = ["AgentContext", "AgentLike", "ContextBuilder", "for_model"]
+__all__ = [
+    "AccountLine",
+    "AgentContext",
+    "AgentLike",
+    "Compactor",
+    "ContextAccount",
+    "ContextBuilder",
+    "ContextDraft",
+    "ContextPruned",
+    "ContextStep",
+    "Conversation",
+    "EnvironmentStep",
+    "HistoryStep",
+    "HistoryView",
+    "InstructionsStep",
+    "MemoriesStep",
+    "MemoryLike",
+    "PromptStep",
+    "Section",
+    "SessionCompacted",
+    "SkillsStep",
+    "ToolsStep",
+    "default_steps",
+    "for_model",
+]

@@ -1,34 +1,36 @@
 """The ContextBuilder: what a model sees next, and exactly that.
 
-The beginning stays the same from turn to turn (prompt, environment, tools), so that the
-caches of providers hit; what changes stands at the end.
+The beginning stays the same from turn to turn (prompt, environment, instructions, skills,
+tools), so that the caches of providers hit; what changes stands at the end.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
-from holdfast.context.history import for_model
+from holdfast.context.account import (
+    DEFAULT_WINDOW,
+    ContextAccount,
+    CountTokens,
+    Section,
+    draw_account,
+)
+from holdfast.context.steps import (
+    AgentLike,
+    ContextDraft,
+    ContextStep,
+    MemoryLike,
+    as_mapping,
+    default_steps,
+)
+from holdfast.errors import NotFound, UsageError
 from holdfast.messages import Message, ToolSpec
 from holdfast.sessions import Session, SessionManager
+from holdfast.skills import Skill
 from holdfast.tools import Tool
 
-
-class AgentLike(Protocol):
-    """What the context needs to know about an agent."""
-
-    @property
-    def name(self) -> str:
-        """The agent's name."""
-        ...
-
-    @property
-    def prompt(self) -> str:
-        """The agent's own instructions."""
-        ...
+_KEPT_SPECS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,27 +40,52 @@ class AgentContext:
     system_prompt: str
     tools: Mapping[str, Tool]
     messages: tuple[Message, ...]
+    memories: tuple[MemoryLike, ...] = ()
     session: Session
     agent: AgentLike
+    tool_specs: tuple[ToolSpec, ...] = ()
+    """The tools as the model sees them, in a stable order; the same object while unchanged."""
+    sections: tuple[Section, ...] = field(default=(), repr=False)
 
     @property
-    def tool_specs(self) -> tuple[ToolSpec, ...]:
-        """The tools as the model sees them, in a stable order."""
-        return tuple(self.tools[name].spec for name in sorted(self.tools))
+    def account(self) -> ContextAccount:
+        """What takes how much, estimated for no model in particular."""
+        return self.account_for()
+
+    def account_for(
+        self, count: CountTokens | None = None, *, limit: int = DEFAULT_WINDOW
+    ) -> ContextAccount:
+        """Return what takes how much, as a model counts it (`Model.count_tokens`)."""
+        return draw_account(self.sections, self.messages, self.tool_specs, count=count, limit=limit)
 
 
 class ContextBuilder:
-    """Builds the context of an agent from its session, tools and instructions."""
+    """Builds the context of an agent from its session, tools, skills and memories.
 
-    def __init__(self, sessions: SessionManager) -> None:
-        """Read conversations from these sessions."""
+    Made of named steps: `replacing`, `without` and `adding` return a builder with other
+    ones. Build all contexts of a process with one builder: what it made of old messages is
+    made once.
+    """
+
+    def __init__(
+        self, sessions: SessionManager, *, steps: Sequence[ContextStep] | None = None
+    ) -> None:
+        """Read conversations from these sessions; `steps` instead of the usual ones."""
         self._sessions = sessions
+        self.steps = tuple(steps) if steps is not None else default_steps()
+        names = [step.name for step in self.steps]
+        if len(set(names)) != len(names):
+            raise UsageError(detail=f"Two steps have the same name: {', '.join(names)}.")
+        self._specs: dict[tuple[int, ...], tuple[tuple[Tool, ...], tuple[ToolSpec, ...]]] = {}
+        self._prompts: dict[str, str] = {}
 
     async def build_agent_context(
         self,
         session: Session,
         agent: AgentLike,
-        tools: Mapping[str, Tool],
+        tools: Mapping[str, Tool] | Sequence[Tool],
+        skills: Sequence[Skill] = (),
+        memories: Sequence[MemoryLike] | None = None,
         *,
         messages: Sequence[Message] | None = None,
     ) -> AgentContext:
@@ -67,19 +94,70 @@ class ContextBuilder:
         `messages` is the conversation if the caller has it at hand; otherwise it is read.
         """
         history = messages if messages is not None else await self._sessions.messages.all(session)
-        return AgentContext(
-            system_prompt=self._system_prompt(session, agent),
-            tools=dict(tools),
-            messages=for_model(history),
+        draft = ContextDraft(
             session=session,
             agent=agent,
+            skills=tuple(skills),
+            memories=tuple(memories or ()),
+            history=history,
+            tools=as_mapping(tools),
+        )
+        for step in self.steps:
+            await step.apply(draft)
+        return AgentContext(
+            system_prompt=self._same("\n\n".join(s.text for s in draft.sections if s.text)),
+            tools=draft.tools,
+            messages=draft.messages,
+            memories=draft.memories,
+            session=session,
+            agent=agent,
+            tool_specs=self._tool_specs(tuple(draft.tools.values())),
+            sections=tuple(draft.sections),
         )
 
-    def _system_prompt(self, session: Session, agent: AgentLike) -> str:
-        environment = (
-            "<environment>\n"
-            f"Working directory: {session.directory}\n"
-            f"Platform: {platform.system().lower()}\n"
-            "</environment>"
-        )
-        return "\n\n".join(part for part in (agent.prompt.strip(), environment) if part)
+    # --- other steps ------------------------------------------------------------------
+
+    def replacing(self, step: ContextStep) -> ContextBuilder:
+        """Return a builder in which a step of the same name is this one.
+
+        Raises:
+            NotFound: there is no step of this name.
+        """
+        at = self._place(step.name)
+        return self._with((*self.steps[:at], step, *self.steps[at + 1 :]))
+
+    def without(self, name: str) -> ContextBuilder:
+        """Return a builder without a step; raises NotFound."""
+        at = self._place(name)
+        return self._with((*self.steps[:at], *self.steps[at + 1 :]))
+
+    def adding(self, step: ContextStep, *, after: str = "") -> ContextBuilder:
+        """Return a builder with a further step, after another one or at the end."""
+        at = self._place(after) + 1 if after else len(self.steps)
+        return self._with((*self.steps[:at], step, *self.steps[at:]))
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _with(self, steps: tuple[ContextStep, ...]) -> ContextBuilder:
+        return ContextBuilder(self._sessions, steps=steps)
+
+    def _place(self, name: str) -> int:
+        for at, step in enumerate(self.steps):
+            if step.name == name:
+                return at
+        raise NotFound(kind="context step", value=name)
+
+    def _same(self, prompt: str) -> str:
+        """Return an equal prompt as the same object, so that its bytes are made once."""
+        if len(self._prompts) >= _KEPT_SPECS:
+            self._prompts.clear()
+        return self._prompts.setdefault(prompt, prompt)
+
+    def _tool_specs(self, tools: tuple[Tool, ...]) -> tuple[ToolSpec, ...]:
+        key = tuple([id(tool) for tool in tools])
+        known = self._specs.get(key)
+        if known is None:
+            if len(self._specs) >= _KEPT_SPECS:
+                self._specs.clear()
+            known = self._specs[key] = (tools, tuple([tool.spec for tool in tools]))
+        return known[1]

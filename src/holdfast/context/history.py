@@ -2,37 +2,189 @@
 
 The journal keeps a call and its result as one part of the assistant's message. Models want
 the request in the assistant's message and the result in a tool message after it; and no
-request may ever stand without a result.
+request may ever stand without a result. Besides:
+
+- a compaction stands for everything up to the message it names;
+- long tool output before the session's prune mark is a short note;
+- a skill that is loaded a second time is not shown a second time.
+
+The journal is untouched by all of this. What was made of a message is remembered by the
+identity of the message, so that the next request costs no more than its bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from holdfast.messages import Message, ToolPart
+from holdfast.messages import CompactionPart, Message, RetryPart, ToolPart
+from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, SubtaskPart
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
+_LARGEST = 40_000
+_WORTH_KEEPING = 64
+_MOST_BUILT = 32
+PROTECTED_TOOLS = frozenset({"skill"})
+"""Tools whose output is instructions, not findings: never pruned."""
+PRUNE_CHARS = 400
+"""Shorter output than this is not worth pruning."""
+
+# Parts that are for the runtime; no model reads them.
+_UNSEEN = (SnapshotPart, PatchPart, AgentPart, SubtaskPart, RetryPart)
 
 
-def for_model(messages: Iterable[Message]) -> tuple[Message, ...]:
+class _Shown(NamedTuple):
+    """What became of a message; `source` keeps it alive, so that its identity stays its own."""
+
+    source: Message
+    messages: tuple[Message, ...]
+    skills: tuple[str, ...]
+    """Skills whose bodies it brings, as `name@digest`."""
+
+
+class _Built(NamedTuple):
+    """A view that was made before: of these messages, up to the last but one."""
+
+    source: tuple[Message, ...]
+    pruned_to: str
+    shown: tuple[Message, ...]
+    loaded: frozenset[str]
+
+
+class HistoryView:
+    """Makes views, and remembers what it made of each message; safe to share."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._known: dict[tuple[int, bool], _Shown] = {}
+        self._built: OrderedDict[str, _Built] = OrderedDict()
+
+    def show(self, messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:
+        """Return the messages to send, in order: complete pairs, nothing dangling."""
+        if not messages:
+            return ()
+        built = self._continued(messages, pruned_to)
+        if built is not None:
+            kept, prune_end = messages[len(built.source) :], 0
+            shown, loaded = list(built.shown), set(built.loaded)
+        else:
+            kept = after_compaction(messages)
+            prune_end = _place_after(kept, pruned_to) if pruned_to else 0
+            shown, loaded = [], set()
+        last = len(kept) - 1
+        for place, message in enumerate(kept):
+            if place == last and len(messages) > _WORTH_KEEPING:
+                self._keep(messages, pruned_to, shown, loaded)
+            is_pruned = place < prune_end
+            entry = self._known.get((id(message), is_pruned))
+            if entry is None or entry.source is not message:
+                entry = self._make(message, is_pruned)
+            if entry.skills:
+                shown += _without_repeats(entry, loaded)
+            else:
+                shown += entry.messages
+        return tuple(shown)
+
+    def _continued(self, messages: Sequence[Message], pruned_to: str) -> _Built | None:
+        """Return the view of the beginning if it was made before and still holds."""
+        built = self._built.get(messages[0].session_id)
+        if built is None or built.pruned_to != pruned_to or len(messages) <= len(built.source):
+            return None
+        # Comparing the same objects costs next to nothing.
+        if tuple(messages[: len(built.source)]) != built.source:
+            return None
+        new = messages[len(built.source) :]
+        if any(compaction_of(message) or message.id == pruned_to for message in new):
+            return None
+        return built
+
+    def _keep(
+        self,
+        messages: Sequence[Message],
+        pruned_to: str,
+        shown: list[Message],
+        loaded: set[str],
+    ) -> None:
+        """Keep the view of all but the last message, which may still change."""
+        name = messages[0].session_id
+        self._built.pop(name, None)
+        built = _Built(tuple(messages[:-1]), pruned_to, tuple(shown), frozenset(loaded))
+        self._built[name] = built
+        if len(self._built) > _MOST_BUILT:
+            self._built.popitem(last=False)
+
+    def _make(self, message: Message, is_pruned: bool) -> _Shown:
+        pairs = _pairs(message, is_pruned)
+        entry = _Shown(message, pairs, tuple(_skills_of(message)))
+        if len(self._known) >= _LARGEST:
+            self._known.clear()
+        # A message with an open call changes soon; its pair is not worth keeping.
+        if not any(part.state in ("pending", "running") for part in message.tool_calls):
+            self._known[id(message), is_pruned] = entry
+        return entry
+
+
+def for_model(messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:
     """Return the messages to send: requests and results apart, nothing dangling."""
-    shown: list[Message] = []
-    for message in messages:
-        calls = message.tool_calls if message.role == "assistant" else ()
-        if not calls:
-            shown.append(message)
+    return HistoryView().show(messages, pruned_to=pruned_to)
+
+
+def after_compaction(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return what the newest compaction leaves: its summary, then everything after its place.
+
+    A compaction whose place is gone (somebody deleted the message) counts for nothing.
+    """
+    has_any = False
+    for at in range(len(messages) - 1, -1, -1):
+        part = compaction_of(messages[at])
+        if part is None:
             continue
-        shown += _apart(message, calls)
-    return tuple(shown)
+        has_any = True
+        start = _place_after(messages[:at], part.up_to_message_id)
+        if start:
+            later = [m for m in messages[start:] if compaction_of(m) is None]
+            return [messages[at], *later]
+    return [m for m in messages if compaction_of(m) is None] if has_any else messages
 
 
-def _apart(message: Message, calls: tuple[ToolPart, ...]) -> tuple[Message, Message]:
+def compaction_of(message: Message) -> CompactionPart | None:
+    """Return the compaction that a message brings, `None` for every other message."""
+    if message.role != "user" or not message.parts:
+        return None
+    first = message.parts[0]
+    return first if isinstance(first, CompactionPart) else None
+
+
+def prunable(part: ToolPart) -> bool:
+    """Say whether a result is long enough, and not of a kind that must stay."""
+    is_long = len(part.output) > PRUNE_CHARS or bool(part.attachments)
+    return part.state == "completed" and is_long and part.tool not in PROTECTED_TOOLS
+
+
+def _place_after(messages: Sequence[Message], message_id: str) -> int:
+    """The place behind a message; 0 if it is not there."""
+    for at in range(len(messages) - 1, -1, -1):
+        if messages[at].id == message_id:
+            return at + 1
+    return 0
+
+
+def _pairs(message: Message, is_pruned: bool) -> tuple[Message, ...]:
+    visible = tuple(part for part in message.parts if not isinstance(part, _UNSEEN))
+    if not visible:
+        return ()
+    if len(visible) != len(message.parts):
+        message = msgspec.structs.replace(message, parts=visible)
+    calls = message.tool_calls if message.role == "assistant" else ()
+    if not calls:
+        return (message,)
     requests = tuple(
         _as_request(part) if isinstance(part, ToolPart) else part for part in message.parts
     )
-    results = tuple(_as_result(part) for part in calls)
+    results: tuple[Part, ...] = tuple(_as_result(part, is_pruned) for part in calls)
     asking = msgspec.structs.replace(message, parts=requests)
     answering = Message(
         id=f"{message.id}-results",
@@ -56,7 +208,41 @@ def _as_request(part: ToolPart) -> ToolPart:
     )
 
 
-def _as_result(part: ToolPart) -> ToolPart:
-    if part.state in ("completed", "error"):
-        return part
-    return msgspec.structs.replace(part, state="error", error=_NOT_EXECUTED)
+def _as_result(part: ToolPart, is_pruned: bool) -> ToolPart:
+    if part.state not in ("completed", "error"):
+        return msgspec.structs.replace(part, state="error", error=_NOT_EXECUTED)
+    if is_pruned and prunable(part):
+        note = (
+            f"(The output of this call, {len(part.output)} characters, is no longer shown. "
+            "Call the tool again if you need it.)"
+        )
+        return msgspec.structs.replace(part, output=note, attachments=())
+    return part
+
+
+def _skills_of(message: Message) -> list[str]:
+    if message.role != "assistant":
+        return []
+    return [
+        f"{part.metadata['skill']}@{part.metadata.get('digest', '')}"
+        for part in message.tool_calls
+        if part.state == "completed" and part.tool == "skill" and "skill" in part.metadata
+    ]
+
+
+def _without_repeats(entry: _Shown, loaded: set[str]) -> tuple[Message, ...]:
+    """Show a skill's body where it came first, and say so where it came again."""
+    if not loaded.intersection(entry.skills) and len(set(entry.skills)) == len(entry.skills):
+        loaded.update(entry.skills)
+        return entry.messages
+    asking, answering = entry.messages
+    parts: list[Part] = []
+    for part in answering.parts:
+        if isinstance(part, ToolPart) and part.tool == "skill" and "skill" in part.metadata:
+            key = f"{part.metadata['skill']}@{part.metadata.get('digest', '')}"
+            if key in loaded:
+                note = f"The skill {part.metadata['skill']} is loaded already, see above."
+                part = msgspec.structs.replace(part, output=note)
+            loaded.add(key)
+        parts.append(part)
+    return asking, msgspec.structs.replace(answering, parts=tuple(parts))

@@ -107,11 +107,16 @@ class RetryPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="retry
 
 
 class CompactionPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="compaction"):
-    """The summary that stands for everything before it in the model's view."""
+    """The summary that stands for everything up to a message in the model's view.
+
+    `is_extractive`: picked out of the conversation by rules, not written by a model.
+    """
 
     summary: str
     is_automatic: bool = True
     up_to_session_seq: int = 0
+    up_to_message_id: str = ""
+    is_extractive: bool = False
 
 
 Part: TypeAlias = (

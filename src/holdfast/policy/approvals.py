@@ -183,13 +183,16 @@ def _answered(row: Approval, event: Event, answer: ApprovalAnswered) -> Approval
         session_seq=event.session_seq,
         time=event.time,
     )
-    votes = (*row.votes, vote)
     status: ApprovalStatus = "open"
-    if answer.verdict == "deny":
-        status = "denied"
-    elif sum(each.seal == answer.seal for each in votes) >= row.required:
-        status = "approved"
-    return msgspec.structs.replace(row, votes=votes, status=status)
+    if settles(row, answer):
+        status = "denied" if answer.verdict == "deny" else "approved"
+    return msgspec.structs.replace(row, votes=(*row.votes, vote), status=status)
+
+
+def settles(row: Approval, answer: ApprovalAnswered) -> bool:
+    """Say whether an answer that counts is the last one needed."""
+    agreed = sum(vote.seal == answer.seal for vote in row.votes) + 1
+    return answer.verdict == "deny" or agreed >= row.required
 
 
 def _fits(row: Approval, answer: ApprovalAnswered) -> bool:

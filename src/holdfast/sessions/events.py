@@ -57,6 +57,8 @@ class SessionChanges(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     permission: tuple[PermissionRule, ...] | msgspec.UnsetType = msgspec.UNSET
     expires_at: float | msgspec.UnsetType = msgspec.UNSET
     metadata: JsonObject | msgspec.UnsetType = msgspec.UNSET
+    agent: str | msgspec.UnsetType = msgspec.UNSET
+    pruned_to: str | msgspec.UnsetType = msgspec.UNSET
 
 
 @payload("session.updated", is_open=True)

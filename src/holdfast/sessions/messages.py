@@ -16,6 +16,7 @@ from holdfast.sessions.events import MessageCreated, MessagePartUpdated
 from holdfast.sessions.model import Ranges, Session, is_hidden
 from holdfast.sessions.pages import LONGEST_PAGE, Page, fetch_page
 from holdfast.sessions.projections import MESSAGES, MessageRow
+from holdfast.sessions.transcripts import Transcripts
 
 _FETCH = 200
 _RANGES_IN_QUERY = 50
@@ -61,6 +62,7 @@ class MessageReader:
     def __init__(self, journal: Journal) -> None:
         """Read from this journal."""
         self._journal = journal
+        self._transcripts = Transcripts(journal)
 
     async def page(
         self, session: Session, *, limit: int, cursor: str, newest_first: bool
@@ -76,15 +78,8 @@ class MessageReader:
         return tuple(reversed(found.items))
 
     async def all(self, session: Session) -> tuple[Message, ...]:
-        """Return every visible message in order."""
-        messages: list[Message] = []
-        cursor = ""
-        while True:
-            found = await self.page(session, limit=LONGEST_PAGE, cursor=cursor, newest_first=False)
-            messages += found.items
-            cursor = found.next_cursor
-            if not cursor:
-                return tuple(messages)
+        """Return every visible message in order; a long conversation is kept at hand."""
+        return await self._transcripts.messages(session)
 
     async def one(self, session: Session, message_id: str) -> Message:
         """Return one message of the conversation.

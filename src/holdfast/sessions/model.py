@@ -71,6 +71,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     metadata: JsonObject = msgspec.field(default_factory=dict)
     forked_from: ForkPoint | None = None
     hidden: Ranges = ()
+    agent: str = ""
+    """Who takes the next turn when the caller names nobody; empty: the default agent."""
+    pruned_to: str = ""
+    """Up to this message the model sees a note instead of long tool output."""
 
     def is_expired(self, now: float) -> bool:
         """Say whether the session's time to live has passed."""

@@ -226,6 +226,11 @@ class Settings(_Section):
         description="Directory that agents work in; by default the working directory.",
         json_schema_extra=_named("AGENT_WORKSPACE"),
     )
+    user_dir: Directory = Field(
+        description="Directory of your own `skills` and `agents`; by default "
+        "`$XDG_CONFIG_HOME/holdfast` or `~/.config/holdfast`.",
+        json_schema_extra=_named("HOLDFAST_USER_DIR"),
+    )
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings
     sessions: SessionSettings = Field(default_factory=SessionSettings)

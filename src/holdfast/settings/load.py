@@ -259,6 +259,8 @@ def _fill_defaults(
     state_dir = chosen["storage.state_dir"][0]
     if isinstance(state_dir, Path):
         chosen.setdefault("tools.dir", (state_dir / "tools", Rank.DEFAULT))
+        own = collector.standard_dir("XDG_CONFIG_HOME", ".config") or state_dir / "user"
+        chosen.setdefault("user_dir", (own, Rank.DEFAULT))
 
 
 def _check_places(collector: Collector, chosen: dict[str, tuple[object, Rank]]) -> None:

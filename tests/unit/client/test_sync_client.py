@@ -24,6 +24,8 @@ WAIT_S = 20
 HANDS_OUT_ASYNC_OBJECTS = {
     "approval_terms",
     "journal",
+    "memory_manager",
+    "policies",
     "ready_model",
     "session_manager",
     "turns",

@@ -1,0 +1,138 @@
+"""`holdfast skills`: instructions that agents can load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from holdfast.cli.exits import ExitCode
+from holdfast.cli.frame import Group, Invocation, pass_invocation
+from holdfast.cli.output import emit, paint, printable, say
+from holdfast.errors import FileError, UsageError
+from holdfast.skills import Skill, SkillLibrary, TrustStore, check_skill
+from holdfast.skills.frontmatter import Fault
+from holdfast.skills.skill import FILE, MAX_BYTES
+
+
+@click.group("skills", cls=Group)
+def command() -> None:
+    """List, show, check or trust skills."""
+
+
+@command.command("list")
+@pass_invocation
+def list_skills(invocation: Invocation) -> None:
+    """List the skills that hold for the workspace.
+
+    A skill of the project is offered to agents only after `holdfast skills trust`.
+    """
+    catalog = _library(invocation).find(invocation.settings.workspace)
+    emit(
+        [_row(skill) for skill in catalog.skills], columns=["name", "source", "trusted", "purpose"]
+    )
+    for problem in catalog.problems:
+        say(paint(printable(problem), "yellow", invocation), err=True)
+
+
+@command.command("show")
+@click.argument("name")
+@pass_invocation
+def show(invocation: Invocation, name: str) -> None:
+    """Show everything about the skill NAME, with its instructions."""
+    skill = _library(invocation).find(invocation.settings.workspace).get(name)
+    emit(
+        {
+            **_row(skill),
+            "license": skill.license,
+            "compatibility": skill.compatibility,
+            "metadata": skill.metadata,
+            "allowed_tools": list(skill.allowed_tools),
+            "files": list(skill.files),
+            "digest": skill.digest,
+            "content": skill.content,
+        }
+    )
+
+
+@command.command("validate")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.pass_context
+@pass_invocation
+def validate(invocation: Invocation, ctx: click.Context, paths: tuple[Path, ...]) -> None:
+    """Check skills strictly: the folders or files PATHS, or all of the workspace.
+
+    Ends with 1 if anything is wrong.
+    """
+    found = paths or tuple(
+        skill.directory
+        for skill in _library(invocation).find(invocation.settings.workspace).skills
+        if skill.directory is not None
+    )
+    rows: list[dict[str, object]] = []
+    for path in found:
+        file = path / FILE if path.is_dir() else path
+        faults = _faults(file)
+        rows += [{"file": str(file), "line": one.line, "fault": one.text} for one in faults]
+    if invocation.is_text:
+        for row in rows:
+            say(paint(printable(f"{row['file']}:{row['line']}: {row['fault']}"), "red", invocation))
+        say(f"{len(found)} skills checked, {len(rows)} faults.")
+    else:
+        emit(rows)
+    if rows:
+        ctx.exit(ExitCode.FAILED)
+
+
+@command.command("trust")
+@click.argument("names", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="Every skill of the project.")
+@click.option("--revoke", is_flag=True, help="Take the word back.")
+@pass_invocation
+def trust(invocation: Invocation, names: tuple[str, ...], is_all: bool, revoke: bool) -> None:
+    """Vouch for skills NAMES of the project, as they are now.
+
+    Their instructions reach agents from now on. A skill that changes has to be trusted
+    again. Read them first: `holdfast skills show NAME`.
+    """
+    library = _library(invocation)
+    place = invocation.settings.workspace
+    if is_all:
+        names = tuple(s.name for s in library.find(place).skills if s.source == "project")
+    if not names and not is_all:
+        raise UsageError(detail="Name the skills, or give --all.")
+    changed = [(library.revoke if revoke else library.trust)(place, name) for name in names]
+    emit([_row(skill) for skill in changed], columns=["name", "source", "trusted", "purpose"])
+
+
+def _library(invocation: Invocation) -> SkillLibrary:
+    settings = invocation.settings
+    return SkillLibrary(
+        TrustStore(settings.storage_path), user_folders=[settings.user_dir / "skills"]
+    )
+
+
+def _row(skill: Skill) -> dict[str, object]:
+    return {
+        "name": skill.name,
+        "source": skill.source,
+        "trusted": skill.is_trusted,
+        "purpose": skill.description,
+        "directory": str(skill.directory or ""),
+        "warnings": list(skill.warnings),
+    }
+
+
+def _faults(file: Path) -> tuple[Fault, ...]:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise FileError(path=str(file), detail=error.strerror or "unreadable") from error
+    if len(data) > MAX_BYTES:
+        return (Fault(text=f"it is larger than {MAX_BYTES} bytes"),)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        return (Fault(text="it is no UTF-8", line=data.count(b"\n", 0, error.start) + 1),)
+    return check_skill(text, file.absolute().parent.name)

@@ -1,0 +1,120 @@
+"""`holdfast templates`: agents for common jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import click
+import msgspec
+
+from holdfast.agents import AgentResult, Template, builtin_templates, find_template
+from holdfast.cli.frame import Group, Invocation, pass_invocation
+from holdfast.cli.output import emit, printable, say
+from holdfast.cli.run import end_with
+from holdfast.client import AsyncClient
+from holdfast.errors import UsageError
+from holdfast.tools.gate import AutoConfirm
+
+_SHOWN_MODEL = "openai:gpt-4o-mini"
+
+
+@click.group("templates", cls=Group)
+def command() -> None:
+    """List, show or run agents for common jobs."""
+
+
+@command.command("list")
+def list_templates() -> None:
+    """List the templates."""
+    emit(
+        [_row(template) for template in builtin_templates().values()],
+        columns=["name", "category", "description"],
+    )
+
+
+@command.command("show")
+@click.argument("name")
+@click.option("--model", default=_SHOWN_MODEL, show_default=True, help="Model for the estimate.")
+@pass_invocation
+def show(invocation: Invocation, name: str, model: str) -> None:
+    """Show the template NAME: its parameters, tools, and what a run would roughly cost."""
+    template = find_template(name)
+    estimate = template.estimate(model)
+    schema: object = template.schema
+    if invocation.is_text:
+        schema = json.dumps(schema, indent=2, ensure_ascii=False)
+    emit(
+        {
+            **_row(template),
+            "version": template.version,
+            "tools": list(template.tools),
+            "steps": template.steps,
+            "prompt": template.prompt,
+            "parameters": schema,
+            "estimate": {
+                "model": estimate.model,
+                "calls": estimate.calls,
+                "tokens": estimate.usage.total,
+                "cost_usd": estimate.cost_usd,
+            },
+        }
+    )
+
+
+@command.command("run")
+@click.argument("name")
+@click.option(
+    "-p", "--param", "params", multiple=True, metavar="KEY=VALUE", help="A parameter; repeat."
+)
+@click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
+@click.option("--session", default="", metavar="ID", help="Go on in this session.")
+@click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
+@pass_invocation
+def run(
+    invocation: Invocation,
+    name: str,
+    params: tuple[str, ...],
+    model: str,
+    session: str,
+    auto_confirm: bool,
+) -> None:
+    """Run the template NAME with parameters.
+
+    A value that is a JSON list, number or object is read as such; all else is text.
+    """
+    template = find_template(name)
+    message = template.message(dict(_parameter(text) for text in params))
+
+    async def work() -> AgentResult:
+        async with AsyncClient(settings=invocation.settings) as client:
+            client.approver = AutoConfirm() if auto_confirm else None
+            return await client.execute_agent(template.agent(model=model), session, message)
+
+    result = asyncio.run(work())
+    if invocation.is_text:
+        say(printable(result.response))
+    else:
+        emit(msgspec.to_builtins(result))
+    end_with(result)
+
+
+def _row(template: Template) -> dict[str, object]:
+    return {
+        "name": template.name,
+        "title": template.title,
+        "category": template.category,
+        "description": template.description,
+    }
+
+
+def _parameter(text: str) -> tuple[str, object]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(detail=f"Write a parameter as KEY=VALUE, not {text[:60]!r}.")
+    if value[:1] in "[{0123456789-":
+        try:
+            return key.strip(), json.loads(value)
+        except ValueError:
+            return key.strip(), value
+    return key.strip(), value

@@ -1,0 +1,94 @@
+"""What takes how much of a context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from holdfast.messages import Message, ToolSpec
+from holdfast.providers.model import ModelRequest
+from holdfast.providers.tokens import TokenCounter
+
+CountTokens: TypeAlias = Callable[[ModelRequest], int]
+"""Counts the input tokens of a request; `Model.count_tokens` is one."""
+
+DEFAULT_WINDOW = 128_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A named piece of the system prompt; `note` says what was left out of it."""
+
+    name: str
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountLine:
+    """What one piece takes."""
+
+    name: str
+    tokens: int
+    characters: int
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextAccount:
+    """What takes how much; `limit` is what the model leaves for input."""
+
+    lines: tuple[AccountLine, ...]
+    limit: int
+
+    @property
+    def total(self) -> int:
+        """The tokens of the whole context."""
+        return sum(line.tokens for line in self.lines)
+
+    @property
+    def left(self) -> int:
+        """The tokens that are still free; below zero means that it does not fit."""
+        return self.limit - self.total
+
+
+def draw_account(
+    sections: Sequence[Section],
+    messages: tuple[Message, ...],
+    tools: tuple[ToolSpec, ...],
+    *,
+    count: CountTokens | None,
+    limit: int,
+) -> ContextAccount:
+    """Count every piece of a context by itself."""
+    counter = count or TokenCounter("", "").count
+    frame = counter(ModelRequest(messages=()))
+    lines = [
+        AccountLine(
+            name=section.name,
+            tokens=max(0, counter(ModelRequest(messages=(), system=section.text)) - frame),
+            characters=len(section.text),
+            note=section.note,
+        )
+        for section in sections
+    ]
+    tool_tokens = max(0, counter(ModelRequest(messages=(), tools=tools)) - frame)
+    history = max(0, counter(ModelRequest(messages=messages)) - frame)
+    lines.append(
+        AccountLine(
+            name="tools",
+            tokens=tool_tokens,
+            characters=sum(len(spec.name) + len(spec.description) for spec in tools),
+            note=f"{len(tools)} tools",
+        )
+    )
+    lines.append(
+        AccountLine(
+            name="history",
+            tokens=history,
+            characters=sum(len(message.text) for message in messages),
+            note=f"{len(messages)} messages",
+        )
+    )
+    return ContextAccount(lines=tuple(lines), limit=limit)

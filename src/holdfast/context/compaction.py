@@ -1,0 +1,364 @@
+"""Make room before the window is full: prune old tool output, then summarise.
+
+The journal stays whole; only the view changes. Each way of making room must shrink the
+request, and there are few attempts, so it cannot loop. What is decided is stored in one
+piece, so a crash leaves either the old view or the new one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.context.events import ContextPruned, SessionCompacted
+from holdfast.context.history import after_compaction, compaction_of, prunable
+from holdfast.context.instructions import inside
+from holdfast.context.limits import Room, may_be_full, room_of
+from holdfast.context.summary import Summary, extract, summarise
+from holdfast.errors import LLMContextTooLong
+from holdfast.ids import new_id
+from holdfast.journal import Event, Payload
+from holdfast.messages import CompactionPart, Message, TextPart
+from holdfast.providers.model import Model, ModelRequest
+from holdfast.sessions import Session
+from holdfast.sessions.events import MessageCreated, SessionChanges, SessionUpdated
+from holdfast.sessions.messages import stored
+
+Reason: TypeAlias = Literal["overflow", "refused", "requested"]
+Build: TypeAlias = Callable[[Session, Sequence[Message]], Awaitable[ModelRequest]]
+"""Makes the request that a session and its messages would give."""
+Charge: TypeAlias = Callable[[Message], Message]
+"""Writes into a message what it cost."""
+
+MOST_ATTEMPTS = 3
+_PROTECTED_TURNS = 2
+_LEAST_SAVED = 0.1
+"""A pruning that saves less than this share is not worth a broken cache."""
+_REQUEST_CHARS = 4_000
+_REQUEST_MARK = "The request that you are working on, word for word:"
+
+
+class Recorder(Protocol):
+    """Where the facts go; `sessions.Turn` and `sessions.leases.Writing` are such."""
+
+    async def append(self, *payloads: Payload) -> tuple[Event, ...]:
+        """Append facts, together or not at all."""
+        ...
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A session with its messages, and the run that is under way in it.
+
+    Making room gives a new one.
+    """
+
+    session: Session
+    messages: tuple[Message, ...]
+    run_id: str = ""
+
+
+class Compactor:
+    """Keeps the requests of a conversation within what the model can read."""
+
+    def __init__(
+        self, model: Model, *, charge: Charge = lambda message: message, clock: Clock = SYSTEM
+    ) -> None:
+        """Summarise with this model; `charge` writes into the summary what it cost."""
+        self._model = model
+        self._charge = charge
+        self._clock = clock
+
+    def is_needed(self, request: ModelRequest, messages: Sequence[Message]) -> bool:
+        """Say whether room should be made before this request is sent; cheap."""
+        if wants_compaction(messages):
+            return True
+        return may_be_full(self._model, request, room_of(self._model.info))
+
+    async def make_room(
+        self, conversation: Conversation, build: Build, recorder: Recorder
+    ) -> Conversation:
+        """Return a conversation whose request fits, or which was asked to be compacted.
+
+        First old tool output is pruned; if that is not enough, the older part is summarised.
+
+        Raises:
+            LLMContextTooLong: what cannot be left out is larger than the window.
+            LLMError: the summary could not be made; nothing has changed.
+        """
+        if wants_compaction(conversation.messages):
+            return await self._compact(conversation, build, recorder, "requested")
+        room = room_of(self._model.info)
+        return await self._shrink(conversation, build, recorder, room, "overflow")
+
+    async def make_more_room(
+        self, conversation: Conversation, build: Build, recorder: Recorder, attempt: int
+    ) -> Conversation:
+        """Return a smaller conversation after the provider refused one as too long.
+
+        Its own count is what it is; ours was too low. Each attempt aims at half of what
+        was just refused.
+        """
+        tokens = self._count(await build(conversation.session, conversation.messages))
+        room = room_of(self._model.info, usable=tokens * 6 // 10)
+        if attempt > 1:
+            # Nothing is protected any more but the newest step.
+            room = dataclasses.replace(room, recent=1)
+        return await self._shrink(conversation, build, recorder, room, "refused")
+
+    async def compact(
+        self, conversation: Conversation, build: Build, recorder: Recorder, *, focus: str = ""
+    ) -> Conversation:
+        """Summarise now, because somebody asked for it; a short conversation stays as it is."""
+        return await self._compact(conversation, build, recorder, "requested", focus=focus)
+
+    # --- the steps --------------------------------------------------------------------
+
+    async def _shrink(
+        self,
+        conversation: Conversation,
+        build: Build,
+        recorder: Recorder,
+        room: Room,
+        reason: Reason,
+    ) -> Conversation:
+        first = tokens = self._count(await build(conversation.session, conversation.messages))
+        if tokens <= room.full:
+            return conversation
+        pruned = await self._prune(conversation, build, recorder, room, tokens)
+        if pruned is not None:
+            conversation, tokens = pruned
+        attempt = 0
+        while tokens > room.full and attempt < MOST_ATTEMPTS:
+            is_last = attempt == MOST_ATTEMPTS - 1
+            recent = 0 if is_last else room.recent >> attempt
+            smaller = await self._summarised(conversation, build, recorder, recent, reason)
+            if smaller is not None:
+                conversation, tokens = smaller
+            attempt += 1
+        if tokens <= room.usable or (reason == "refused" and tokens < first):
+            return conversation
+        raise LLMContextTooLong(
+            model=self._model.info.model,
+            detail=f"{tokens} tokens are needed and {room.usable} fit, although everything "
+            "that can be left out was left out",
+        )
+
+    async def _compact(
+        self,
+        conversation: Conversation,
+        build: Build,
+        recorder: Recorder,
+        reason: Reason,
+        *,
+        focus: str = "",
+    ) -> Conversation:
+        """Summarise all but the newest request, whether it is needed or not."""
+        room = room_of(self._model.info)
+        tokens = self._count(await build(conversation.session, conversation.messages))
+        recent = min(room.recent, tokens // 4)
+        smaller = await self._summarised(conversation, build, recorder, recent, reason, focus=focus)
+        return smaller[0] if smaller is not None else conversation
+
+    async def _prune(
+        self,
+        conversation: Conversation,
+        build: Build,
+        recorder: Recorder,
+        room: Room,
+        tokens: int,
+    ) -> tuple[Conversation, int] | None:
+        """Set the prune mark before the protected turns; `None` if that saves too little."""
+        kept = after_compaction(conversation.messages)
+        place = self._prune_place(kept, room)
+        if place == 0 or kept[place - 1].id == conversation.session.pruned_to:
+            return None
+        mark = kept[place - 1].id
+        session = msgspec.structs.replace(conversation.session, pruned_to=mark)
+        after = self._count(await build(session, conversation.messages))
+        if after > tokens * (1 - _LEAST_SAVED):
+            return None
+        calls = sum(prunable(part) for message in kept[:place] for part in message.tool_calls)
+        await recorder.append(
+            SessionUpdated(changes=SessionChanges(pruned_to=mark)),
+            ContextPruned(
+                up_to_message_id=mark, calls=calls, tokens_before=tokens, tokens_after=after
+            ),
+        )
+        return msgspec.structs.replace(conversation, session=session), after
+
+    def _prune_place(self, kept: Sequence[Message], room: Room) -> int:
+        """The place before which output may go: two turns and some tokens are protected."""
+        turns, tokens = 0, 0
+        for at in range(len(kept) - 1, -1, -1):
+            message = kept[at]
+            tokens += self._count_one(message)
+            if tokens > room.recent and at < len(kept) - 1:
+                return at + 1
+            if message.role == "user" and compaction_of(message) is None:
+                turns += 1
+                if turns >= _PROTECTED_TURNS:
+                    return at
+        return 0
+
+    async def _summarised(
+        self,
+        conversation: Conversation,
+        build: Build,
+        recorder: Recorder,
+        recent: int,
+        reason: Reason,
+        *,
+        focus: str = "",
+    ) -> tuple[Conversation, int] | None:
+        """Put a summary in the place of the older part; `None` if there is none, or no gain."""
+        kept = after_compaction(conversation.messages)
+        place = self._summary_place(kept, recent)
+        older = kept[:place]
+        if not [message for message in older if compaction_of(message) is None]:
+            return None
+        before = self._count(await build(conversation.session, conversation.messages))
+        room = room_of(self._model.info)
+        summary = await summarise(self._model, older, usable=room.usable, focus=focus)
+        for made in (summary, extract(older)):
+            message = self._message(conversation, made, older, kept[place:], reason)
+            smaller = msgspec.structs.replace(
+                conversation, messages=(*conversation.messages, message)
+            )
+            after = self._count(await build(smaller.session, smaller.messages))
+            if after < before:
+                await self._store(recorder, message, older, reason, before, after)
+                return smaller, after
+        return None
+
+    def _summary_place(self, kept: Sequence[Message], recent: int) -> int:
+        """The place where the part that stays word for word begins.
+
+        Something always stays, unless nothing shall and the newest message is a step of the
+        agent's own: its output can be the one thing that is too long.
+        """
+        if recent == 0 and kept[-1].tool_calls:
+            return len(kept)
+        tokens = 0
+        for at in range(len(kept) - 1, -1, -1):
+            tokens += self._count_one(kept[at])
+            if tokens > recent:
+                return min(at + 1, len(kept) - 1)
+        return 0
+
+    def _message(
+        self,
+        conversation: Conversation,
+        summary: Summary,
+        older: Sequence[Message],
+        newer: Sequence[Message],
+        reason: Reason,
+    ) -> Message:
+        part = CompactionPart(
+            id=new_id("prt"),
+            summary=_framed(summary.text, older, newer),
+            is_automatic=reason != "requested",
+            up_to_message_id=older[-1].id,
+            is_extractive=summary.is_extractive,
+        )
+        message = Message(
+            id=new_id("msg"),
+            session_id=conversation.session.id,
+            role="user",
+            parts=(part,),
+            run_id=conversation.run_id,
+            time_created=self._clock.now(),
+            provider=summary.provider,
+            model=summary.model,
+            usage=summary.usage,
+        )
+        return self._charge(message) if summary.usage is not None else message
+
+    async def _store(
+        self,
+        recorder: Recorder,
+        message: Message,
+        older: Sequence[Message],
+        reason: Reason,
+        before: int,
+        after: int,
+    ) -> None:
+        part = compaction_of(message)
+        assert part is not None
+        await recorder.append(
+            MessageCreated(message=stored(message)),
+            SessionCompacted(
+                message_id=message.id,
+                up_to_message_id=part.up_to_message_id,
+                messages=len(older),
+                tokens_before=before,
+                tokens_after=after,
+                reason=reason,
+                is_extractive=part.is_extractive,
+            ),
+        )
+
+    def _count(self, request: ModelRequest) -> int:
+        return self._model.count_tokens(request)
+
+    def _count_one(self, message: Message) -> int:
+        return self._model.count_tokens(ModelRequest(messages=(message,)))
+
+
+def wants_compaction(messages: Sequence[Message]) -> bool:
+    """Say whether the model asked for a compaction that has not happened yet."""
+    for message in reversed(messages):
+        if compaction_of(message) is not None:
+            return False
+        if message.role == "assistant":
+            return any(
+                part.tool == "compact" and part.state == "completed" for part in message.tool_calls
+            )
+    return False
+
+
+def _framed(text: str, older: Sequence[Message], newer: Sequence[Message]) -> str:
+    """Return a summary with what the model must know to go on."""
+    lines = [
+        "<conversation_summary>",
+        "The earlier part of this conversation is no longer shown. This is its summary:",
+        "",
+        inside("conversation_summary", text.strip()),
+    ]
+    skills = sorted(
+        {
+            str(part.metadata["skill"])
+            for message in older
+            for part in message.tool_calls
+            if part.tool == "skill" and "skill" in part.metadata
+        }
+    )
+    if skills:
+        lines += ["", f"Skills that were loaded: {', '.join(skills)}. Load them again if needed."]
+    if not any(_is_request(message) for message in newer):
+        lines += _request_lines(older)
+    lines.append("</conversation_summary>")
+    return "\n".join(lines)
+
+
+def _request_lines(older: Sequence[Message]) -> list[str]:
+    """The request that is being worked on, word for word; from the last summary if need be."""
+    for message in reversed(older):
+        if _is_request(message):
+            return ["", _REQUEST_MARK, message.text.strip()[:_REQUEST_CHARS]]
+        earlier = compaction_of(message)
+        if earlier is not None and _REQUEST_MARK in earlier.summary:
+            said = earlier.summary.rsplit(_REQUEST_MARK, 1)[1].rsplit("\n", 1)[0]
+            return ["", _REQUEST_MARK, said.strip()]
+    return []
+
+
+def _is_request(message: Message) -> bool:
+    is_persons = any(
+        isinstance(part, TextPart) and not part.is_synthetic and part.text.strip()
+        for part in message.parts
+    )
+    return message.role == "user" and is_persons

@@ -1,0 +1,106 @@
+"""How much room a model has, and how much of it a request takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.messages import (
+    CompactionPart,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+)
+from holdfast.providers.model import Model, ModelInfo, ModelRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """The tokens of a model's window, parted; made by `room_of`."""
+
+    window: int
+    """What the model can read and write together."""
+    usable: int
+    """What is left for input when the answer gets its share."""
+    full: int
+    """More input than this, and room is made first: before the limit is hit."""
+    recent: int
+    """How much of the newest conversation stays word for word."""
+
+
+def room_of(info: ModelInfo, *, usable: int | None = None) -> Room:
+    """Return the room of a model; `usable` is what a refusal taught us about the real limit."""
+    window = max(info.context_window, 512)
+    answer = min(max(info.max_output_tokens, 0), window // 4)
+    free = window - answer
+    if usable is not None:
+        free = max(256, min(free, usable))
+    # Counting is an estimate for most models, hence the distance to the limit.
+    return Room(
+        window=window,
+        usable=free,
+        full=free * 9 // 10,
+        recent=free * 3 // 10,
+    )
+
+
+def may_be_full(model: Model, request: ModelRequest, room: Room) -> bool:
+    """Say whether a request could be too large; cheap, and wrong only on the safe side.
+
+    What the provider counted with its last answer is not counted again, only what came
+    after it. What is certainly small is not counted at all.
+    """
+    reported, behind = _reported(model, request)
+    left = room.full - reported
+    if reported:
+        if _are_small(behind, left):
+            return False
+        return not behind or model.count_tokens(ModelRequest(messages=behind)) > left
+    fixed = _size(request.system) + sum(
+        64 + _size(spec.description) + len(msgspec.json.encode(spec.parameters))
+        for spec in request.tools
+    )
+    if _are_small(request.messages, left - fixed):
+        return False
+    return model.count_tokens(request) > room.full
+
+
+def _are_small(messages: tuple[Message, ...], limit: int) -> bool:
+    """No token is shorter than a byte, so few bytes are few tokens."""
+    size = 0
+    for message in messages:
+        size += 32
+        for part in message.parts:
+            if isinstance(part, ToolPart):
+                size += _size(part.output) + _size(part.error) + _size(part.raw_input)
+                size += len(msgspec.json.encode(part.input))
+            if isinstance(part, FilePart) or (isinstance(part, ToolPart) and part.attachments):
+                return False
+            if isinstance(part, TextPart | ReasoningPart):
+                size += _size(part.text)
+            elif isinstance(part, CompactionPart):
+                size += _size(part.summary)
+        if size > limit:
+            return False
+    return size <= limit
+
+
+def _reported(model: Model, request: ModelRequest) -> tuple[int, tuple[Message, ...]]:
+    """What the provider counted for the newest answer, and the messages behind it."""
+    for at in range(len(request.messages) - 1, -1, -1):
+        message = request.messages[at]
+        if message.role == "assistant":
+            used = message.usage
+            if used is None or message.provider != model.info.provider:
+                break
+            if used.input + used.cache_read + used.cache_write <= 0:
+                break
+            return used.total, request.messages[at + 1 :]
+    return 0, ()
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else 4 * len(text)

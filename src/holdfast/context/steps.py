@@ -1,0 +1,241 @@
+"""The steps that make a context, each small, named and replaceable.
+
+A step changes the draft: it adds a section to the system prompt, chooses the history, or
+chooses the tools. What stays the same from turn to turn comes first, so that the caches of
+providers hit; what differs in every turn (memories) stands as late as possible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.context.account import Section
+from holdfast.context.history import HistoryView, compaction_of
+from holdfast.context.instructions import ProjectInstructions, harmless, inside
+from holdfast.messages import Message, TextPart
+from holdfast.sessions import Session
+from holdfast.skills import Skill, catalog_text
+from holdfast.tools import Tool
+
+_MEMORY_CHARS = 8_000
+_CATALOG_CHARS = 8_000
+
+
+class AgentLike(Protocol):
+    """What the context needs to know about an agent."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def prompt(self) -> str:
+        """The agent's own instructions."""
+        ...
+
+
+class MemoryLike(Protocol):
+    """What the context needs to know about a memory."""
+
+    @property
+    def content(self) -> str:
+        """What is remembered."""
+        ...
+
+
+@dataclass(kw_only=True)
+class ContextDraft:
+    """A context in the making: what is known, and what the steps have chosen so far."""
+
+    session: Session
+    agent: AgentLike
+    skills: tuple[Skill, ...]
+    memories: tuple[MemoryLike, ...]
+    history: Sequence[Message]
+    """The whole conversation, as the journal has it."""
+    tools: dict[str, Tool]
+    """The tools that the agent may use; a step may take some away."""
+    sections: list[Section] = field(default_factory=list)
+    messages: tuple[Message, ...] = ()
+
+    def add(self, name: str, text: str, *, note: str = "") -> None:
+        """Add a section to the system prompt; an empty one is only noted."""
+        if text or note:
+            self.sections.append(Section(name=name, text=text, note=note))
+
+
+class ContextStep(Protocol):
+    """One step; its name is how it is replaced."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the steps of a builder."""
+        ...
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Change the draft; whatever it raises ends the turn."""
+        ...
+
+
+class PromptStep:
+    """The agent's own instructions."""
+
+    name = "prompt"
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Add them as they are."""
+        draft.add(self.name, draft.agent.prompt.strip())
+
+
+class EnvironmentStep:
+    """Where the agent works; nothing that changes within a session."""
+
+    name = "environment"
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Add directory, platform and the day on which the session began."""
+        began = datetime.datetime.fromtimestamp(draft.session.time_created, datetime.UTC)
+        draft.add(
+            self.name,
+            "<environment>\n"
+            f"Working directory: {harmless(draft.session.directory)}\n"
+            f"Platform: {platform.system().lower()}\n"
+            f"Session began: {began:%Y-%m-%d} (UTC)\n"
+            "</environment>",
+        )
+
+
+class InstructionsStep:
+    """The nearest AGENTS.md from the session's directory up to the root of the repository."""
+
+    name = "instructions"
+
+    def __init__(self, instructions: ProjectInstructions | None = None) -> None:
+        """Read through this reader."""
+        self._instructions = instructions or ProjectInstructions()
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Add the file, cut to its limit; one that cannot be read is noted."""
+        directory = draft.session.directory
+        path = self._instructions.find(directory)
+        if path is None:
+            return
+        if self._instructions.is_fresh(path):
+            text, note = self._instructions.read(directory, path)
+        else:
+            text, note = await asyncio.to_thread(self._instructions.read, directory, path)
+        if text:
+            tag = "project-instructions"
+            text = f'<{tag} file="{path.name}">\n{inside(tag, text)}\n</{tag}>'
+        draft.add(self.name, text, note=note)
+
+
+class SkillsStep:
+    """The names and descriptions of the skills that may be loaded, within a budget."""
+
+    name = "skills"
+
+    def __init__(self, *, max_chars: int = _CATALOG_CHARS) -> None:
+        """Take at most so many characters."""
+        self._max_chars = max_chars
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Add the catalog; without skills the tool that loads them is not offered either."""
+        if not draft.skills:
+            draft.tools.pop("skill", None)
+            return
+        if "skill" not in draft.tools:
+            draft.add(self.name, "", note=f"{len(draft.skills)} skills, but no right to load them")
+            return
+        text, left_out = catalog_text(draft.skills, max_chars=self._max_chars)
+        note = f"{left_out} skills do not fit" if left_out else ""
+        draft.add(self.name, text, note=note)
+
+
+class ToolsStep:
+    """The tools in a stable order."""
+
+    name = "tools"
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Sort by name."""
+        draft.tools = {name: draft.tools[name] for name in sorted(draft.tools)}
+
+
+class HistoryStep:
+    """The conversation as the model must see it."""
+
+    name = "history"
+
+    def __init__(self, view: HistoryView | None = None) -> None:
+        """Remember what was made of messages in this view."""
+        self._view = view or HistoryView()
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Show what compaction and pruning leave, calls and results in pairs."""
+        draft.messages = self._view.show(draft.history, pruned_to=draft.session.pruned_to)
+
+
+class MemoriesStep:
+    """What is remembered, before the newest request, within a budget."""
+
+    name = "memories"
+
+    def __init__(self, *, max_chars: int = _MEMORY_CHARS) -> None:
+        """Take at most so many characters."""
+        self._max_chars = max_chars
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Put them before the last thing that somebody asked, so that all before is stable."""
+        lines: list[str] = []
+        room = self._max_chars
+        for memory in draft.memories:
+            line = f"- {inside('memories', harmless(' '.join(memory.content.split())))}"
+            if len(line) > room:
+                break
+            lines.append(line)
+            room -= len(line)
+        if not lines:
+            return
+        text = "\n".join(["<memories>", *lines, "</memories>"])
+        place = _last_request(draft.messages)
+        remembered = Message(
+            id="memories",
+            session_id=draft.session.id,
+            role="user",
+            parts=(TextPart(text=text, is_synthetic=True),),
+        )
+        draft.messages = (*draft.messages[:place], remembered, *draft.messages[place:])
+
+
+def default_steps() -> tuple[ContextStep, ...]:
+    """Return fresh steps in their order."""
+    return (
+        PromptStep(),
+        EnvironmentStep(),
+        InstructionsStep(),
+        SkillsStep(),
+        ToolsStep(),
+        HistoryStep(),
+        MemoriesStep(),
+    )
+
+
+def _last_request(messages: Sequence[Message]) -> int:
+    for at in range(len(messages) - 1, -1, -1):
+        if messages[at].role == "user" and compaction_of(messages[at]) is None:
+            return at
+    return len(messages)
+
+
+def as_mapping(tools: Mapping[str, Tool] | Sequence[Tool]) -> dict[str, Tool]:
+    """Return tools by name, whichever way they were given."""
+    if isinstance(tools, Mapping):
+        return dict(tools)
+    return {tool.name: tool for tool in tools}

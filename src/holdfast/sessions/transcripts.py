@@ -1,0 +1,139 @@
+"""Long conversations kept at hand, so that a turn reads only what is new.
+
+A transcript is folded from the log and remembered with the place it reaches. The next
+reader continues from there: the same message objects, and one short read. What changes the
+past (a redaction, an import over a deleted session) is noticed, and everything is read anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+from holdfast.journal.envelope import Event
+from holdfast.journal.journal import Journal
+from holdfast.messages import Message, Part
+from holdfast.sessions import events as facts
+from holdfast.sessions.model import Ranges, Session, is_hidden
+
+_PAGE = 1000
+_FEWEST_EVENTS = 64
+_MOST_BYTES = 32 * 1024 * 1024
+_REDACTED = "journal.redacted"
+
+
+class Transcript:
+    """The visible messages of one session up to an event."""
+
+    def __init__(self, hidden: Ranges) -> None:
+        """Begin before the first event; events in hidden ranges do not count."""
+        self.hidden = hidden
+        self.messages: dict[str, Message] = {}
+        self.size = 0
+        self.count = 0
+        self.last: Event | None = None
+        self._order: tuple[Message, ...] | None = None
+
+    @property
+    def reached(self) -> int:
+        """The number of the last event that was folded."""
+        return self.last.session_seq if self.last is not None else 0
+
+    def all(self) -> tuple[Message, ...]:
+        """The messages in order."""
+        if self._order is None:
+            self._order = tuple(self.messages.values())
+        return self._order
+
+    def fold(self, event: Event) -> None:
+        """Take the next event into account."""
+        self.last = event
+        self.count += 1
+        if event.kind not in _KINDS or is_hidden(self.hidden, event.session_seq):
+            return
+        self._order = None
+        self.size += len(event.payload)
+        match event.decode():
+            case facts.MessageCreated(message=message):
+                named = msgspec.structs.replace(message, session_id=event.session_id)
+                self.messages[message.id] = named
+            case facts.MessagePartUpdated(message_id=message_id, part=part):
+                if part is not None and message_id in self.messages:
+                    self.messages[message_id] = _with_part(self.messages[message_id], part)
+            case facts.MessageDeleted(message_id=message_id):
+                self.messages.pop(message_id, None)
+
+
+def _with_part(message: Message, part: Part) -> Message:
+    """Return the message with a part in the place of the one with its id, or added."""
+    parts = list(message.parts)
+    places = [place for place, old in enumerate(parts) if old.id == part.id]
+    if places:
+        parts[places[0]] = part
+    else:
+        parts.append(part)
+    return msgspec.structs.replace(message, parts=tuple(parts))
+
+
+_KINDS = frozenset(
+    {
+        facts.MessageCreated.kind,
+        facts.MessagePartUpdated.kind,
+        facts.MessageDeleted.kind,
+    }
+)
+
+
+class Transcripts:
+    """Transcripts of the sessions that were used last, bounded in size."""
+
+    def __init__(self, journal: Journal, *, most_bytes: int = _MOST_BYTES) -> None:
+        """Read from this journal; nothing is kept yet."""
+        self._journal = journal
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[str, Transcript] = OrderedDict()
+
+    async def messages(self, session: Session) -> tuple[Message, ...]:
+        """Return every visible message of a session in order."""
+        session_id = session.id
+        known = self._kept.pop(session_id, None)
+        transcript = None
+        # A revert brings back what was changed or deleted after it, so all is read again.
+        if known is not None and known.hidden == session.hidden:
+            transcript = await self._continued(session_id, known)
+        if transcript is None:
+            transcript = Transcript(session.hidden)
+            await self._read(session_id, transcript)
+        # A short one is read again as quickly as it is kept.
+        if transcript.count >= _FEWEST_EVENTS:
+            self._kept[session_id] = transcript
+            self._trim()
+        return transcript.all()
+
+    async def _continued(self, session_id: str, known: Transcript) -> Transcript | None:
+        """Fold what is new; `None` when what is known is no longer the past."""
+        if known.last is None:
+            return None
+        new = await self._journal.read(session_id, after=known.reached - 1, limit=_PAGE)
+        if not new or new[0].hash != known.last.hash:
+            return None
+        if any(event.kind == _REDACTED for event in new[1:]):
+            return None
+        for event in new[1:]:
+            known.fold(event)
+        if len(new) == _PAGE:
+            await self._read(session_id, known)
+        return known
+
+    async def _read(self, session_id: str, transcript: Transcript) -> None:
+        while page := await self._journal.read(session_id, after=transcript.reached, limit=_PAGE):
+            for event in page:
+                transcript.fold(event)
+
+    def _trim(self) -> None:
+        while (
+            len(self._kept) > 1
+            and sum(kept.size for kept in self._kept.values()) > self._most_bytes
+        ):
+            self._kept.popitem(last=False)

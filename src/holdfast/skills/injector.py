@@ -1,0 +1,100 @@
+"""Skills in a prompt: as a catalog to choose from, or with their whole content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.skills.skill import Skill
+
+DEFAULT_CHARS = 32_000
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+)
+_TAG = re.compile(r"<(?=/?\s*(skill|available_skills)\b)", re.IGNORECASE)
+_HEADER = (
+    "Skills are instructions for special tasks. When one fits the task, load it with the "
+    "`skill` tool before you begin; do not guess what it says."
+)
+
+
+class Named(Protocol):
+    """Whoever the prompt is for."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
+def as_line(text: str) -> str:
+    """Return foreign text as one line that cannot close or open a tag of ours."""
+    return _TAG.sub("&lt;", _UNSAFE.sub("", " ".join(text.split())))
+
+
+def as_block(text: str) -> str:
+    """Return foreign text in which no tag of ours begins or ends."""
+    return _TAG.sub("&lt;", _UNSAFE.sub("", text))
+
+
+def catalog_text(skills: Sequence[Skill], *, max_chars: int) -> tuple[str, int]:
+    """Return names and descriptions within a budget, and how many skills did not fit.
+
+    The order is by name, so that the text is the same as long as the skills are. Long
+    descriptions are cut before a skill is left out.
+    """
+    ordered = sorted((skill for skill in skills if skill.is_trusted), key=lambda skill: skill.name)
+    for most in (1_024, 200, 80):
+        lines = [f"- {as_line(s.name)}: {_cut(as_line(s.description), most)}" for s in ordered]
+        if sum(len(line) + 1 for line in lines) <= max_chars:
+            break
+    kept: list[str] = []
+    room = max_chars
+    for line in lines:
+        if len(line) + 1 > room:
+            break
+        kept.append(line)
+        room -= len(line) + 1
+    if not kept:
+        return "", len(ordered)
+    text = "\n".join(["<available_skills>", _HEADER, *kept, "</available_skills>"])
+    return text, len(ordered) - len(kept)
+
+
+class SkillInjector:
+    """Writes skills with their whole content before a prompt, within a budget."""
+
+    def __init__(self, *, max_chars: int = DEFAULT_CHARS) -> None:
+        """Take at most so many characters for skills."""
+        self._max_chars = max_chars
+
+    def build_agent_prompt(self, agent: Named, skills: Sequence[Skill], base_prompt: str) -> str:
+        """Return the prompt of an agent with its skills in front.
+
+        Skills that are not trusted are left out. A content that does not fit the budget is
+        left out as a whole, and the prompt says so.
+        """
+        offered = sorted((s for s in skills if s.is_trusted), key=lambda skill: skill.name)
+        if not offered:
+            return base_prompt
+        room = self._max_chars
+        lines = ["You have access to the following skills:"]
+        for skill in offered:
+            head = f"- {as_line(skill.name)}: {_cut(as_line(skill.description), 1_024)}"
+            content = as_block(skill.content).strip()
+            room -= len(head)
+            if len(content) > room:
+                content = f"(left out: {len(content)} characters do not fit; load it by name)"
+            else:
+                room -= len(content)
+            lines += [head, f"  content: {_indented(content)}"]
+        return "\n".join(lines) + f"\n\n{base_prompt}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n    ")

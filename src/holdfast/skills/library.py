@@ -1,0 +1,206 @@
+"""Find the skills that hold for a directory: the project's, then the user's.
+
+In a project, `.agents/skills`, `.holdfast/skills`, `.claude/skills` and `.opencode/skill`
+are looked into, from the directory up to the root of the repository; the nearest skill of a
+name wins. Files are opened as tools open files, so no link leads out of the project. What
+was read is read again only when a file of the skill has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.skills.project import levels
+from holdfast.skills.skill import FILE, MAX_BYTES, Skill, Source, parse_skill
+from holdfast.skills.trust import TrustStore
+from holdfast.tools import Workspace
+
+PROJECT_FOLDERS = (".agents/skills", ".holdfast/skills", ".claude/skills", ".opencode/skill")
+MAX_SKILLS = 500
+MAX_FILES = 500
+MAX_TOTAL_BYTES = 8 * 1024 * 1024
+_MAX_DEPTH = 6
+_KEPT = 2_000
+_TRUST_PREFIX = "skill:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillCatalog:
+    """What was found for a directory."""
+
+    skills: tuple[Skill, ...] = ()
+    problems: tuple[str, ...] = ()
+    root: Path = Path()
+
+    @property
+    def offered(self) -> tuple[Skill, ...]:
+        """The skills that an agent may load."""
+        return tuple(skill for skill in self.skills if skill.is_trusted)
+
+    def get(self, name: str) -> Skill:
+        """Return a skill by name, trusted or not; raises NotFound."""
+        for skill in self.skills:
+            if skill.name == name:
+                return skill
+        raise NotFound(kind="skill", value=name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    path: str
+    size: int
+    mtime_ns: int
+
+
+class SkillLibrary:
+    """Finds skills; every call blocks for a moment."""
+
+    def __init__(
+        self, trust: TrustStore, *, user_folders: Sequence[str | os.PathLike[str]] = ()
+    ) -> None:
+        """Look into these folders of the user too; their skills need no further trust."""
+        self._trust = trust
+        self._user_folders = tuple(Path(folder) for folder in user_folders)
+        self._known: dict[tuple[str, str], tuple[tuple[_File, ...], Skill | None, str]] = {}
+
+    def has_any(self, directory: str | os.PathLike[str]) -> bool:
+        """Say whether there is a folder that may hold skills; a few looks, nothing is read."""
+        return any(folder.is_dir() for folder in self._user_folders) or any(
+            (level / folder).is_dir() for level in levels(directory) for folder in PROJECT_FOLDERS
+        )
+
+    def find(self, directory: str | os.PathLike[str]) -> SkillCatalog:
+        """Return all skills that hold for a directory, by name, and what is wrong with them."""
+        places = levels(directory)
+        root = places[-1]
+        found: dict[str, Skill] = {}
+        problems: list[str] = []
+        for skill, problem in self._everything(places, root):
+            if problem:
+                problems.append(problem)
+            if skill is None:
+                continue
+            if skill.name in found:
+                other = found[skill.name].directory
+                problems.append(f"{skill.directory}: hidden by {other}, which has the same name")
+            elif len(found) >= MAX_SKILLS:
+                problems.append(f"{skill.directory}: left out, there are {MAX_SKILLS} already")
+            else:
+                found[skill.name] = self._judged(skill, root)
+        ordered = tuple(found[name] for name in sorted(found))
+        return SkillCatalog(skills=ordered, problems=tuple(problems), root=root)
+
+    def trust(self, directory: str | os.PathLike[str], name: str) -> Skill:
+        """Vouch for a project's skill as it is now; raises NotFound."""
+        catalog = self.find(directory)
+        skill = catalog.get(name)
+        if skill.source == "project":
+            self._trust.trust(catalog.root, _TRUST_PREFIX + name, skill.digest)
+        return replace(skill, is_trusted=True)
+
+    def revoke(self, directory: str | os.PathLike[str], name: str) -> Skill:
+        """Take the word for a project's skill back; raises NotFound."""
+        catalog = self.find(directory)
+        skill = catalog.get(name)
+        self._trust.revoke(catalog.root, _TRUST_PREFIX + name)
+        return replace(skill, is_trusted=skill.source != "project")
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _everything(
+        self, places: tuple[Path, ...], root: Path
+    ) -> Iterator[tuple[Skill | None, str]]:
+        for level in places:
+            for folder in PROJECT_FOLDERS:
+                if (level / folder).is_dir():
+                    relative = (level / folder).relative_to(root)
+                    yield from self._folder(root, str(relative), "project")
+        for place in self._user_folders:
+            if place.is_dir():
+                yield from self._folder(place, ".", "user")
+
+    def _folder(
+        self, root: Path, folder: str, source: Source
+    ) -> Iterator[tuple[Skill | None, str]]:
+        try:
+            workspace = Workspace(root)
+            entries = workspace.scandir(folder)
+        except HoldfastError as error:
+            yield None, f"{root / folder}: {error}"
+            return
+        for entry in entries:
+            if entry.kind in ("directory", "link") and not entry.name.startswith("."):
+                yield self._one(workspace, os.path.normpath(f"{folder}/{entry.name}"), source)
+
+    def _one(self, workspace: Workspace, folder: str, source: Source) -> tuple[Skill | None, str]:
+        place = Path(workspace.root) / folder
+        try:
+            if not os.path.lexists(place / FILE):
+                return None, ""
+            files = tuple(_files(workspace, folder))
+            key = (workspace.root, folder)
+            known = self._known.get(key)
+            if known is not None and known[0] == files:
+                return known[1], known[2]
+            skill, problem = _load(workspace, folder, files, source)
+        except HoldfastError as error:
+            return None, f"{place}: {error}"
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        self._known[key] = (files, skill, problem)
+        return skill, problem
+
+    def _judged(self, skill: Skill, root: Path) -> Skill:
+        if skill.source != "project":
+            return skill
+        name = _TRUST_PREFIX + skill.name
+        if self._trust.is_trusted(root, name, skill.digest):
+            return skill
+        changed = self._trust.is_known(root, name)
+        why = "changed since it was trusted" if changed else "not trusted yet"
+        return replace(skill, is_trusted=False, warnings=(*skill.warnings, why))
+
+
+def _files(workspace: Workspace, folder: str, depth: int = 0) -> Iterator[_File]:
+    """Every regular file of a skill; links and what lies too deep are no part of it."""
+    for entry in workspace.scandir(folder, details=True):
+        path = os.path.normpath(f"{folder}/{entry.name}")
+        if entry.kind == "directory" and depth < _MAX_DEPTH:
+            yield from _files(workspace, path, depth + 1)
+        elif entry.kind == "file":
+            yield _File(path=path, size=entry.size, mtime_ns=entry.mtime_ns)
+
+
+def _load(
+    workspace: Workspace, folder: str, files: tuple[_File, ...], source: Source
+) -> tuple[Skill | None, str]:
+    place = Path(workspace.root) / folder
+    if len(files) > MAX_FILES or sum(file.size for file in files) > MAX_TOTAL_BYTES:
+        return None, f"{place}: it has more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes"
+    whole = hashlib.sha256()
+    text = b""
+    for file in sorted(files, key=lambda one: one.path):
+        is_main = os.path.basename(file.path) == FILE and os.path.dirname(file.path) == folder
+        data = workspace.read(file.path, max_bytes=MAX_BYTES if is_main else MAX_TOTAL_BYTES)
+        relative = os.path.relpath(file.path, folder)
+        whole.update(f"{len(relative)}:{relative}:{len(data)}:".encode() + data)
+        if is_main:
+            text = data
+    skill, faults = parse_skill(text.decode("utf-8", "replace"), os.path.basename(folder))
+    problem = "; ".join(str(fault) for fault in faults)
+    if skill is None:
+        return None, f"{place / FILE}: {problem}"
+    others = sorted(os.path.relpath(f.path, folder) for f in files)
+    skill = replace(
+        skill,
+        source=source,
+        directory=place,
+        files=tuple(name for name in others if name != FILE),
+        digest=whole.hexdigest(),
+    )
+    return skill, f"{place / FILE}: {problem}" if problem else ""

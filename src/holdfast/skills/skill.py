@@ -1,0 +1,167 @@
+"""A skill: instructions in a folder, as the open Agent Skills format has it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from holdfast.errors import UsageError
+from holdfast.skills.frontmatter import Fault, Frontmatter, Value, read_frontmatter
+
+FILE = "SKILL.md"
+MAX_BYTES = 256 * 1024
+MAX_NAME = 64
+MAX_DESCRIPTION = 1_024
+MAX_COMPATIBILITY = 500
+RECOMMENDED_LINES = 500
+
+Source: TypeAlias = Literal["project", "user", "code"]
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skill:
+    """Instructions that an agent may load; `content` is the text below the frontmatter.
+
+    `is_trusted` says whether it may be offered: skills of a project need a person's word
+    for exactly this content (`digest`).
+    """
+
+    name: str
+    description: str
+    content: str = ""
+    license: str = ""
+    compatibility: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+    allowed_tools: tuple[str, ...] = ()
+    source: Source = "code"
+    directory: Path | None = None
+    files: tuple[str, ...] = ()
+    """What else is in the folder, relative to it."""
+    digest: str = ""
+    is_trusted: bool = True
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a skill that nobody could call."""
+        if not self.name.strip() or not self.description.strip():
+            raise UsageError(detail="A skill needs a name and a description.")
+
+
+def check_skill(text: str, folder: str) -> tuple[Fault, ...]:
+    """Return everything that the format forbids about a SKILL.md; () means that it is valid."""
+    found = read_frontmatter(text)
+    if found.faults:
+        return found.faults
+    return (*_field_faults(found, folder), *_body_faults(found.body))
+
+
+def parse_skill(text: str, folder: str) -> tuple[Skill | None, tuple[Fault, ...]]:
+    """Return a skill as well as it can be read, and what is wrong with it.
+
+    Only what cannot be read at all gives no skill: broken YAML, or no description.
+    """
+    found = read_frontmatter(text, is_lenient=True)
+    if found.faults:
+        return None, found.faults
+    faults = (*_field_faults(found, folder), *_body_faults(found.body))
+    if found.was_rescued:
+        faults = (Fault(text="the block is no YAML; it was read line by line", line=2), *faults)
+    description = _line(found.fields.get("description"))
+    if not description:
+        return None, faults
+    metadata = found.fields.get("metadata")
+    skill = Skill(
+        name=_usable_name(found.fields.get("name"), folder),
+        description=description[:MAX_DESCRIPTION],
+        content=_CONTROL.sub("", found.body.replace("\r\n", "\n")).strip(),
+        license=_line(found.fields.get("license")),
+        compatibility=_line(found.fields.get("compatibility"))[:MAX_COMPATIBILITY],
+        metadata={k: _line(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {},
+        allowed_tools=_tools(found.fields.get("allowed-tools")),
+        warnings=tuple(str(fault) for fault in faults),
+    )
+    return skill, faults
+
+
+def _field_faults(found: Frontmatter, folder: str) -> list[Fault]:
+    faults: list[Fault] = []
+
+    def fault(key: str, text: str) -> None:
+        faults.append(Fault(text=text, line=found.lines.get(key, 2)))
+
+    for key in found.fields:
+        if key not in _FIELDS:
+            fault(key, f"{key[:40]!r} is no field of the format; put it below `metadata`")
+    for text, key in _name_faults(found.fields.get("name"), folder):
+        fault(key, text)
+    for text in _description_faults(found.fields.get("description")):
+        fault("description", text)
+    compatibility = found.fields.get("compatibility", "-")
+    if not isinstance(compatibility, str) or not 1 <= len(compatibility) <= MAX_COMPATIBILITY:
+        fault("compatibility", f"`compatibility` is a text of 1 to {MAX_COMPATIBILITY} characters")
+    for key in ("license", "allowed-tools"):
+        if not isinstance(found.fields.get(key, ""), str):
+            fault(key, f"`{key}` is a text, not a list")
+    metadata = found.fields.get("metadata", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        fault("metadata", "`metadata` maps names to texts")
+    for key, value in found.fields.items():
+        if isinstance(value, str) and _CONTROL.search(value):
+            fault(key, f"`{key}` holds control characters")
+    return faults
+
+
+def _name_faults(name: Value | None, folder: str) -> list[tuple[str, str]]:
+    if not isinstance(name, str) or not name:
+        return [("`name` is missing", "name")]
+    faults = []
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+        text = f"`name` has 1 to {MAX_NAME} small letters and digits, with single hyphens between"
+        faults.append((text, "name"))
+    if name != folder:
+        faults.append((f"`name` is {name[:70]!r}, but the folder is {folder[:70]!r}", "name"))
+    return faults
+
+
+def _description_faults(description: Value | None) -> list[str]:
+    if not isinstance(description, str) or not description.strip():
+        return ["`description` is missing: what the skill does and when to use it"]
+    if len(description) > MAX_DESCRIPTION:
+        return [f"`description` has more than {MAX_DESCRIPTION} characters"]
+    return []
+
+
+def _body_faults(body: str) -> list[Fault]:
+    faults = []
+    if not body.strip():
+        faults.append(Fault(text="there are no instructions below the block"))
+    if _CONTROL.search(body):
+        faults.append(Fault(text="the instructions hold control characters"))
+    return faults
+
+
+def _usable_name(name: Value | None, folder: str) -> str:
+    """The written name if it can be one, else one made of the folder's."""
+    for given in (name, folder):
+        if isinstance(given, str):
+            plain = re.sub(r"[^a-z0-9]+", "-", given.lower()).strip("-")[:MAX_NAME].strip("-")
+            if plain:
+                return plain
+    return "skill"
+
+
+def _line(value: Value | None) -> str:
+    """A value as one harmless line."""
+    return _CONTROL.sub("", " ".join(value.split())) if isinstance(value, str) else ""
+
+
+def _tools(value: Value | None) -> tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(one for one in value if isinstance(one, str))
+    return tuple(value.split()) if isinstance(value, str) else ()

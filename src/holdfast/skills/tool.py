@@ -1,0 +1,74 @@
+"""The `skill` tool: the body of a skill, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from holdfast.errors import TellModel, UsageError
+from holdfast.skills.injector import as_block, as_line
+from holdfast.skills.skill import Skill
+from holdfast.tools import Tool, ToolContext, ToolResult, tool
+
+Offer: TypeAlias = Callable[[str], Sequence[Skill]]
+"""Returns the skills that may be loaded in a directory; may block for a moment."""
+
+_MOST_FILES = 100
+
+
+def skill_tool(offer: Offer | Sequence[Skill]) -> Tool:
+    """Return the tool over a set of skills, or over whatever is offered where it is called."""
+    known: Offer = offer if callable(offer) else (lambda _directory: offer)
+
+    @tool(name="skill", effect="read", tags=("skills",), target="name")
+    async def load(
+        name: Annotated[str, Field(min_length=1, max_length=64, description="Name of the skill")],
+        context: ToolContext,
+    ) -> ToolResult:
+        """Load a skill: instructions for a special task, from the list of available skills.
+
+        Follow what it says, within your own rules. Files that it mentions are read with
+        `read`, scripts run with `bash`, both as usual.
+        """
+        skills = await context.look(known, context.workspace.root)
+        offered = {skill.name: skill for skill in skills if skill.is_trusted}
+        found = offered.get(name.strip().lower())
+        if found is None:
+            names = ", ".join(sorted(offered)) or "none"
+            raise TellModel(f"There is no skill {name!r}. Available skills: {names}.")
+        if found.directory is not None:
+            await context.look(_reach, context, found)
+        return ToolResult(
+            _shown(found, context.workspace.root),
+            title=found.name,
+            metadata={"skill": found.name, "digest": found.digest},
+        )
+
+    return load
+
+
+def _reach(context: ToolContext, skill: Skill) -> None:
+    """Bring a skill's folder into reach for reading, if it lies outside the workspace."""
+    folder = str(skill.directory)
+    root = context.workspace.root
+    if folder == root or folder.startswith(root.rstrip("/") + "/"):
+        return
+    try:
+        context.workspace.grant(folder)
+    except UsageError as error:
+        raise TellModel(f"The folder of the skill cannot be read: {error}") from error
+
+
+def _shown(skill: Skill, root: str) -> str:
+    lines = [f'<skill name="{as_line(skill.name)}">', as_block(skill.content).strip()]
+    if skill.directory is not None:
+        folder = str(skill.directory)
+        inside = folder.removeprefix(root.rstrip("/") + "/")
+        lines.append(f"\nThe folder of this skill: {as_line(inside)}")
+        if skill.files:
+            shown = [f"- {as_line(name)}" for name in skill.files[:_MOST_FILES]]
+            more = len(skill.files) - len(shown)
+            lines += ["Its files:", *shown, *([f"- and {more} more"] if more > 0 else [])]
+    return "\n".join([*lines, "</skill>"])

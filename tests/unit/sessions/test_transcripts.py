@@ -1,0 +1,95 @@
+"""A transcript that is continued equals one that is read from the beginning."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import AsyncClient
+from holdfast.messages import Message, TextPart
+from holdfast.sessions import SessionManager
+from holdfast.sessions.messages import MessageReader
+from holdfast.sessions.transcripts import Transcripts
+
+
+@pytest.fixture
+async def sessions(tmp_path: Path) -> AsyncIterator[SessionManager]:
+    async with AsyncClient(tmp_path) as client:
+        yield await client.session_manager()
+
+
+async def _long_session(sessions: SessionManager, count: int = 80) -> str:
+    session = await sessions.create_session("long")
+    for number in range(count):
+        await sessions.add_message(session.id, "user", f"message {number}")
+    return session.id
+
+
+async def _read(
+    sessions: SessionManager, reader: Transcripts, session_id: str
+) -> tuple[Message, ...]:
+    return await reader.messages(await sessions.get_session(session_id))
+
+
+async def test_second_reading_gives_the_same_objects_and_what_is_new(
+    sessions: SessionManager,
+) -> None:
+    session_id = await _long_session(sessions)
+    kept = Transcripts(sessions.journal)
+    first = await _read(sessions, kept, session_id)
+    await sessions.add_message(session_id, "user", "new")
+    second = await _read(sessions, kept, session_id)
+    assert [new is old for new, old in zip(second, first, strict=False)] == [True] * 80
+    assert second[-1].text == "new"
+
+
+async def test_changes_of_the_past_are_seen(sessions: SessionManager) -> None:
+    session_id = await _long_session(sessions)
+    kept = Transcripts(sessions.journal)
+    messages = await _read(sessions, kept, session_id)
+    await sessions.delete_message(session_id, messages[3].id)
+    part = TextPart(id=messages[5].parts[0].id, text="changed")
+    await sessions.update_part(session_id, messages[5].id, part)
+    anew = Transcripts(sessions.journal)
+    assert await _read(sessions, kept, session_id) == await _read(sessions, anew, session_id)
+    session = await sessions.get_session(session_id)
+    row = await sessions.messages.row(session, messages[10].id)
+    await sessions.revert_session(session_id, to=row.session_seq)
+    page = await MessageReader(sessions.journal).page(
+        session=await sessions.get_session(session.id), limit=100, cursor="", newest_first=False
+    )
+    assert await _read(sessions, kept, session_id) == page.items
+    assert [message.text for message in page.items] == [f"message {n}" for n in range(11)]
+
+
+async def test_redacted_content_is_not_remembered(sessions: SessionManager) -> None:
+    session_id = await _long_session(sessions)
+    kept = Transcripts(sessions.journal)
+    [first, *_] = await _read(sessions, kept, session_id)
+    session = await sessions.get_session(session_id)
+    row = await sessions.messages.row(session, first.id)
+    await sessions.journal.redact(session_id, [row.session_seq], reason="gdpr")
+    assert (await _read(sessions, kept, session_id))[0].text == ""
+
+
+async def test_deleted_session_that_comes_back_is_read_anew(sessions: SessionManager) -> None:
+    session_id = await _long_session(sessions)
+    kept = Transcripts(sessions.journal)
+    await _read(sessions, kept, session_id)
+    await sessions.delete_session(session_id)
+    await sessions.create_session("another", session_id=session_id)
+    assert await _read(sessions, kept, session_id) == ()
+
+
+async def test_least_used_transcripts_are_dropped_when_there_are_too_many(
+    sessions: SessionManager,
+) -> None:
+    one, two = await _long_session(sessions), await _long_session(sessions)
+    kept = Transcripts(sessions.journal, most_bytes=1)
+    first = await _read(sessions, kept, one)
+    await _read(sessions, kept, two)
+    again = await _read(sessions, kept, one)
+    assert again == first
+    assert again[0] is not first[0]
