@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from holdfast.cli import doctor_kernel, doctor_machine, doctor_models
+from holdfast.cli import doctor_kernel, doctor_machine, doctor_models, doctor_sandbox
 from holdfast.cli.doctor_check import Check, Patient
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Command, Invocation, pass_invocation
@@ -27,6 +27,7 @@ CHECKS: Final[tuple[Callable[[Patient], Check], ...]] = (
     doctor_kernel.check_landlock,
     doctor_kernel.check_seccomp,
     doctor_kernel.check_openat2,
+    doctor_sandbox.check_sandbox,
     doctor_machine.check_extras,
     doctor_machine.check_uvloop,
     doctor_models.check_provider,

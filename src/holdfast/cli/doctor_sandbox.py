@@ -1,0 +1,22 @@
+"""The check of the sandbox itself: which one is active, tried for real."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.cli.doctor_check import Check, Patient
+from holdfast.tools import describe_sandbox
+
+
+def check_sandbox(_patient: Patient) -> Check:
+    """Start every sandbox that this machine might have, and name the one that is used."""
+    report = asyncio.run(describe_sandbox())
+    if report.active:
+        return Check(name="sandbox", status="ok", found=report.active)
+    return Check(
+        name="sandbox",
+        status="warn",
+        found=f"none; bubblewrap {report.bubblewrap}; Landlock {report.landlock}",
+        means="Shell commands of agents are refused; everything else works.",
+        fix="apt install bubblewrap, or a kernel with Landlock (5.13 or newer)",
+    )
