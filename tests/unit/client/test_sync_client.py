@@ -22,12 +22,14 @@ from holdfast.sync import _forward_iterator, _new_loop
 
 WAIT_S = 20
 HANDS_OUT_ASYNC_OBJECTS = {
+    "agent_registry",
     "approval_terms",
     "journal",
     "memory_manager",
     "policies",
     "ready_model",
     "session_manager",
+    "tool_registry",
     "turns",
 }
 
