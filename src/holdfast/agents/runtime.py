@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from holdfast.agents.confinement import Confinement
 from holdfast.agents.definition import Agent
@@ -14,13 +15,19 @@ from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.context import ContextBuilder
-from holdfast.errors import UsageError
+from holdfast.errors import NotFound, UsageError
 from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.model import Model
 from holdfast.sessions import Outcome, Session, SessionManager, Turn, TurnQueue, compose
 from holdfast.skills import Skill, skill_tool
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import Approver, NobodyApproves
+
+AgentLookup: TypeAlias = Callable[[str], Awaitable[Agent | None]]
+
+
+async def _knows_nobody(_name: str) -> Agent | None:
+    return None
 
 
 class AgentRuntime:
@@ -70,6 +77,22 @@ class AgentRuntime:
         )
         self.surroundings = Surroundings()
         """Hooks, subscribers and context of the runs to come."""
+        self.find_agent: AgentLookup = _knows_nobody
+        """Finds the agents of runs that other processes left behind."""
+
+    async def _left_behind(self, turn: Turn, agent: Agent) -> Agent:
+        """Return the agent that a run was meant for; no other one has its rights.
+
+        Raises:
+            NotFound: nobody here knows it; the run fails and the queue goes on.
+        """
+        wanted = turn.request.agent
+        if wanted in ("", agent.name):
+            return agent
+        found = await self.find_agent(wanted)
+        if found is None:
+            raise NotFound(kind="agent", value=wanted)
+        return found
 
     async def execute_agent(
         self,
@@ -111,14 +134,17 @@ class AgentRuntime:
         )
 
         async def handler(turn: Turn) -> Outcome:
+            # A run that a dead process left behind stands first; it is somebody else's.
+            is_own = turn.run.id == run.id
+            who = agent if is_own else await self._left_behind(turn, agent)
             return await AgentTurn(
-                self._around(services, agent, turn),
-                agent,
+                self._around(services, who, turn),
+                who,
                 turn,
                 tools,
                 skills=skills,
-                listener=listener,
-                options=options or {},
+                listener=listener if is_own else hear_nothing,
+                options=(options or {}) if is_own else {},
             ).execute()
 
         run = await services.turns.run(run.id, handler)

@@ -210,6 +210,7 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
             confinement=await self._confinement(),
         )
         runtime.surroundings = self._surroundings()
+        runtime.find_agent = self.get_agent
         skills = await self._skills_for(session)
         run_id = job.run_id
         if not run_id and (self.hooks or self._event_bus().subscriptions):

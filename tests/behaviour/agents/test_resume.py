@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.providers.model import TextDelta
+from holdfast.sessions import compose
 from holdfast.testing import Reply, ScriptedModel, tool_call
 from holdfast.tools import Intent, Reconciliation, Tool, ToolContext, ToolResult
 from holdfast.tools.effects import Effect
@@ -144,3 +145,24 @@ async def test_completed_model_call_and_tool_are_not_repeated_after_a_crash(
     assert (result.response, runs, len(other.requests)) == ("done", ["once"], 1)
     await stream.aclose()
     await first.close()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_run_left_behind_is_never_executed_with_another_agents_rights(
+    tmp_path: Path, is_known: bool
+) -> None:
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("shared")
+        if is_known:
+            await client.register_agent(Agent("ghost", prompt="You are the ghost."))
+        turns = await client.turns()
+        message = compose(session.id, "user", "boo", 1.0)
+        left = await turns.submit(session.id, message, agent="ghost", is_for_anyone=True)
+        model = ScriptedModel(*(["from the ghost"] if is_known else []), "from me")
+        mine = Agent("me", model=model, prompt="You are me.")
+        result = await mine.run("hello", session=session.id, client=client)
+        ended = await client.get_run(left.id)
+    assert result.response == "from me"
+    assert ended.status == ("completed" if is_known else "failed")
+    prompts = [request.system.partition(".")[0] for request in model.requests]
+    assert prompts == (["You are the ghost"] if is_known else []) + ["You are me"]
