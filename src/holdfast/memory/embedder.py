@@ -42,7 +42,7 @@ class NoEmbedder:
     dimension = 0
 
     def __init__(self, reason: str = "") -> None:
-        """Say why there is none, for `stats`."""
+        """Say why there is none."""
         self.reason = reason
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
