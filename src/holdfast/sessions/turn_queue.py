@@ -268,7 +268,7 @@ class TurnQueue:
             session_id=session_id,
             where=(Condition("status", "in", ("running", "parked", "queued")),),
             order="place",
-            limit=1000,
+            limit=200,
         )
         waiting = [keyed.row for keyed in await self._journal.rows(query)]
         return sorted(waiting, key=lambda run: not run.has_started)
@@ -481,7 +481,7 @@ class TurnQueue:
     async def _look_for_cancellation(self) -> None:
         """Notice what other processes ask of runs that are executed here."""
         wanted = (Condition("status", "=", "running"), Condition("is_cancel_requested", "=", True))
-        query = RowQuery(projection=RUNS, where=wanted, limit=1000)
+        query = RowQuery(projection=RUNS, where=wanted, limit=250)
         while self._active:
             with contextlib.suppress(StorageError):
                 asked = {found.key: found.row.reason for found in await self._journal.rows(query)}

@@ -162,7 +162,7 @@ class Turn:
             session_id=self.session_id,
             where=(Condition("run_id", "=", self.run.id),),
             order="session_seq",
-            limit=1000,
+            limit=200,
         )
         numbers = [found.row.session_seq for found in await self._manager.journal.rows(query)]
         if not numbers:
