@@ -90,6 +90,10 @@ class _Job:
             ready = await client.ready_model(self._model)
             say(paint(printable(ready.notice), "yellow", self._invocation), err=True)
             client.approver = self._approver()
+            policies = await client.policies()
+            # `kill -HUP`, or `holdfast policies reload` elsewhere, holds from the next call on.
+            policies.reload_on_hangup()
+            following = asyncio.create_task(policies.follow_requests())
             items = client.stream_agent(
                 agent,
                 self._session,
@@ -98,15 +102,19 @@ class _Job:
                 model=self._model,
                 on_ask=self._on_ask,
             )
-            async with contextlib.aclosing(items):
-                async for item in items:
-                    if isinstance(item, AgentResult):
-                        self._close_line()
-                        self._say_how_it_went(item)
-                        if item.status == "parked":
-                            await self._say_how_to_answer(client, item)
-                        return item
-                    self._hear(item)
+            try:
+                async with contextlib.aclosing(items):
+                    async for item in items:
+                        if isinstance(item, AgentResult):
+                            self._close_line()
+                            self._say_how_it_went(item)
+                            if item.status == "parked":
+                                await self._say_how_to_answer(client, item)
+                            return item
+                        self._hear(item)
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
         raise AssertionError("a stream ends with a result")
 
     async def _agent_of_run(self, client: AsyncClient, goal: str) -> str:

@@ -22,8 +22,8 @@ def command() -> None:
 def export(invocation: Invocation, directory: str) -> None:
     """Write the journal as plain JSON files below DIRECTORY.
 
-    Copies for people and other programs: storage/session/, storage/message/ and one
-    run-<id>.jsonl per run. Nothing is ever read back from them.
+    Copies for people and other programs: storage/session/, message/, tool_execution/,
+    agent/ and memory/, and one run-<id>.jsonl per run. Nothing is ever read back from them.
     """
     with open_client(invocation) as client:
         count = client.export_layout(directory)

@@ -6,17 +6,15 @@ waits for a person (`QuestionMethods`) builds on approvals, and these on agents.
 
 from __future__ import annotations
 
-from holdfast.client.memory import MemoryMethods
+from holdfast.client.layout import LayoutMethods
 from holdfast.client.messages import MessageMethods
 from holdfast.client.questions import QuestionMethods
 from holdfast.client.sessions import SessionMethods
-from holdfast.client.tools import ToolMethods
 from holdfast.client.upkeep import UpkeepMethods
 
 
 class AsyncClient(
-    ToolMethods,
-    MemoryMethods,
+    LayoutMethods,
     QuestionMethods,
     SessionMethods,
     MessageMethods,

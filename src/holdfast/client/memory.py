@@ -49,7 +49,9 @@ class MemoryMethods(ModelMethods, SessionMethods):
                     self.base_dir / MEMORY_FILE,
                     is_synced=self.settings.storage.durability == "power",
                 )
-                manager = MemoryManager(storage, default_embedder(), note=self._note_memory)
+                manager = MemoryManager(
+                    storage, default_embedder(), note=self._note_memory, redactor=self.redactor
+                )
                 self._memory = await manager.open()
         project = (await sessions.get_session(session_id)).project_id if session_id else ""
         return self._memory.acting_for(Identity(user=_USER, project=project))

@@ -13,7 +13,9 @@ from holdfast.messages import Message
 from holdfast.providers.accounting import Accountant
 from holdfast.providers.breaker import BreakerModel, CircuitBreakers
 from holdfast.providers.events import note_event
+from holdfast.providers.fallback import FallbackModel
 from holdfast.providers.model import Model
+from holdfast.providers.rate_limits import RateLimitedModel, RateLimiter
 from holdfast.providers.registry import ProviderRegistry
 from holdfast.providers.resolve import Resolution, registry_from, resolve_model
 from holdfast.providers.retry import RetryingModel
@@ -39,6 +41,10 @@ class ModelMethods(ClientBase):
     _ready_models: dict[str, ReadyModel] | None = None
     _accountant: Accountant | None = None
     _breakers: CircuitBreakers | None = None
+    rate_limiter: RateLimiter | None = None
+    """Rules that every model opened from now on keeps to, such as calls per minute."""
+    fallback_models: tuple[str, ...] = ()
+    """Models to ask in this order when the wanted one fails; each step is journalled."""
 
     async def ready_model(self, wanted: str | Model = "") -> ReadyModel:
         """Return the model of that name, or the one that the settings and this machine give.
@@ -55,10 +61,15 @@ class ModelMethods(ClientBase):
         known = self._ready_models = self._ready_models or {}
         if name not in known:
             resolution = await resolve_model(self._provider_registry(), name)
+            model = self._resilient(resolution)
+            if self.fallback_models and model.info.is_llm:
+                others = [
+                    self._resilient(await resolve_model(self._provider_registry(), other))
+                    for other in self.fallback_models
+                ]
+                model = FallbackModel([model, *others], on_event=note_event)
             known[name] = ReadyModel(
-                model=self._resilient(resolution),
-                charge=self._charge_for(resolution),
-                notice=resolution.notice,
+                model=model, charge=self._charge_for(resolution), notice=resolution.notice
             )
         return known[name]
 
@@ -86,7 +97,9 @@ class ModelMethods(ClientBase):
         if self._breakers is None:
             self._breakers = CircuitBreakers()
         place = str(resolution.provider.base_url or resolution.provider.name)
-        guarded = BreakerModel(resolution.model, self._breakers.of(place))
+        guarded: Model = BreakerModel(resolution.model, self._breakers.of(place))
+        if self.rate_limiter is not None:
+            guarded = RateLimitedModel(guarded, self.rate_limiter, on_event=note_event)
         return RetryingModel(guarded, on_event=note_event)
 
     def _charge_for(self, resolution: Resolution) -> Charge:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
 from collections.abc import AsyncGenerator, Callable, Sequence
-from pathlib import Path
 
 from holdfast.canonical import JsonObject
 from holdfast.client.base import ClientBase
-from holdfast.client.files import write_whole
 from holdfast.journal import Event, Finding, export_heads, parse_heads, verify
-from holdfast.sessions import RetentionPolicy, RetentionReport, Run, clean_up, layout_files
-from holdfast.tools.tracker import execution_files
+from holdfast.sessions import RetentionPolicy, RetentionReport, Run, clean_up
 
 
 class UpkeepMethods(ClientBase):
@@ -69,16 +64,6 @@ class UpkeepMethods(ClientBase):
         """Return the ends of all chains as JSON, to be kept elsewhere for `verify`."""
         await self._ready()
         return await export_heads(self._journal.store, self._journal.clock)
-
-    async def export_layout(self, target: str | os.PathLike[str]) -> int:
-        """Write the journal as plain JSON files below a directory; returns their number."""
-        sessions = await self._ready()
-        count = 0
-        for files in (layout_files(sessions), execution_files(sessions)):
-            async for name, content in files:
-                await asyncio.to_thread(write_whole, Path(target) / name, content)
-                count += 1
-        return count
 
     async def clean_up(self, policy: RetentionPolicy | None = None) -> RetentionReport:
         """Remove what the retention settings, or the given policy, no longer want."""

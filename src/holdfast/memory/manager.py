@@ -47,6 +47,7 @@ from holdfast.providers.tokens import estimate_tokens
 
 if TYPE_CHECKING:
     from holdfast.memory.ranking import Weights
+from holdfast.redaction import Redactor
 
 Note: TypeAlias = Callable[[str, Payload], Awaitable[None]]
 """Takes a fact about a session, to be journalled; the id may be empty."""
@@ -108,7 +109,7 @@ class MemoryManager:
     sharing is a choice, made with the scope when storing or `across_sessions` when searching.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - collaborators, each with a default
         self,
         storage: MemoryStorage,
         embedder: MemoryEmbedder,
@@ -118,11 +119,13 @@ class MemoryManager:
         former_embedders: Sequence[MemoryEmbedder] = (),
         summarizer: MemorySummarizer | None = None,
         note: Note = note_nothing,
+        redactor: Redactor | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         """Work for an identity; `open` it first.
 
-        While memories wait to be embedded anew, `former_embedders` still find them.
+        While memories wait to be embedded anew, `former_embedders` still find them. What the
+        `redactor` finds is not kept.
         """
         self.identity = identity or Identity()
         self.rules = rules or MemoryRules()
@@ -130,6 +133,7 @@ class MemoryManager:
         self._storage = storage
         self._summarizer = summarizer or ExtractiveSummarizer()
         self._note = note
+        self._redactor = redactor
         self._clock = clock
         weights: Weights | None = self.rules.weights
         self._searcher = Searcher(storage, embedder, former=former_embedders, weights=weights)
@@ -502,6 +506,8 @@ class MemoryManager:
     ) -> Draft:
         text = check_content(content)
         about = check_metadata(metadata)
+        if self._redactor is not None:
+            text, about = self._redactor.text(text), self._redactor.value(about)
         chosen = check_options(options or MemoryOptions(), about)
         now = self._clock.now()
         created = now if chosen.created is None else chosen.created
