@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -15,11 +15,13 @@ from holdfast.providers.breaker import BreakerModel, CircuitBreakers
 from holdfast.providers.events import note_event
 from holdfast.providers.fallback import FallbackModel
 from holdfast.providers.model import Model
-from holdfast.providers.rate_limits import RateLimitedModel, RateLimiter
 from holdfast.providers.registry import ProviderRegistry
 from holdfast.providers.resolve import Resolution, registry_from, resolve_model
 from holdfast.providers.retry import RetryingModel
 from holdfast.settings import load_settings
+
+if TYPE_CHECKING:
+    from holdfast.providers.rate_limits import RateLimiter
 
 Charge: TypeAlias = Callable[[Message], Message]
 """Writes what an answer cost into it."""
@@ -99,6 +101,8 @@ class ModelMethods(ClientBase):
         place = str(resolution.provider.base_url or resolution.provider.name)
         guarded: Model = BreakerModel(resolution.model, self._breakers.of(place))
         if self.rate_limiter is not None:
+            from holdfast.providers.rate_limits import RateLimitedModel  # noqa: PLC0415 - 0.1 s
+
             guarded = RateLimitedModel(guarded, self.rate_limiter, on_event=note_event)
         return RetryingModel(guarded, on_event=note_event)
 
