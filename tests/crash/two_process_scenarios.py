@@ -10,11 +10,11 @@ from pathlib import Path
 
 from holdfast.errors import LeaseLost
 from holdfast.journal import Journal, SqliteStore
+from holdfast.sessions import Completed, Turn, TurnQueue
 from holdfast.sessions.leases import LeaseKeeper
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import compose
 from holdfast.sessions.projections import SESSION_PROJECTIONS
-from holdfast.sessions.turns import Completed, Turn, TurnQueue
 from holdfast.testing._store_samples import SAMPLE_TABLES, Note
 
 SESSION = "ses_shared"

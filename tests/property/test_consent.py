@@ -176,7 +176,7 @@ def check(events: list[Event], agent: RuleSet, did: list[tuple[str, str]], requi
                     arguments=intent.arguments,
                     agent_path="a",
                     permission=intent.tool,
-                    policy_version="",
+                    policy_version=fact.policy_version,
                 )
                 people = {vote.by for vote in approval.votes if vote.seal == last.seal}
                 assert len(people) >= required

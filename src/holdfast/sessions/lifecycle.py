@@ -74,7 +74,7 @@ async def _call(lifecycle: SessionLifecycle, session: Session, fact: Event) -> N
         message = fact.expect(MessageCreated).message
         added = msgspec.structs.replace(message, session_id=session.id)
         await lifecycle.on_message_added(session, added)
-    elif fact.kind.startswith("session."):
+    else:
         await lifecycle.on_session_updated(session)
     if "session.compacted" in names:
         await lifecycle.on_session_compacted(session)

@@ -54,15 +54,18 @@ class Transcript:
             return
         self._order = None
         self.size += len(event.payload)
-        match event.decode():
-            case facts.MessageCreated(message=message):
-                named = msgspec.structs.replace(message, session_id=event.session_id)
-                self.messages[message.id] = named
-            case facts.MessagePartUpdated(message_id=message_id, part=part):
-                if part is not None and message_id in self.messages:
-                    self.messages[message_id] = _with_part(self.messages[message_id], part)
-            case facts.MessageDeleted(message_id=message_id):
-                self.messages.pop(message_id, None)
+        fact = event.decode()
+        if isinstance(fact, facts.MessageCreated):
+            named = msgspec.structs.replace(fact.message, session_id=event.session_id)
+            self.messages[named.id] = named
+        elif isinstance(fact, facts.MessagePartUpdated):
+            if fact.part is not None and fact.message_id in self.messages:
+                self.messages[fact.message_id] = _with_part(
+                    self.messages[fact.message_id], fact.part
+                )
+        else:
+            assert isinstance(fact, facts.MessageDeleted)
+            self.messages.pop(fact.message_id, None)
 
 
 def _with_part(message: Message, part: Part) -> Message:
@@ -113,10 +116,8 @@ class Transcripts:
 
     async def _continued(self, session_id: str, known: Transcript) -> Transcript | None:
         """Fold what is new; `None` when what is known is no longer the past."""
-        if known.last is None:
-            return None
         new = await self._journal.read(session_id, after=known.reached - 1, limit=_PAGE)
-        if not new or new[0].hash != known.last.hash:
+        if not new or known.last is None or new[0].hash != known.last.hash:
             return None
         if any(event.kind == _REDACTED for event in new[1:]):
             return None

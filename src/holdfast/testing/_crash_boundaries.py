@@ -81,7 +81,9 @@ class Boundaries:
         boundaries = self
 
         def connect(database: Any, *values: Any, **options: Any) -> sqlite3.Connection:  # noqa: ANN401
-            if len(values) < 5 and "factory" not in options and str(database) != ":memory:":
+            # What lies elsewhere is not the scenario's: a tool that measures coverage, say.
+            is_ours = boundaries._is_inside(str(database).removeprefix("file:").split("?")[0])
+            if len(values) < 5 and "factory" not in options and is_ours:
                 options["factory"] = _connection_class(boundaries, str(database))
             found: sqlite3.Connection = plain(database, *values, **options)
             return found

@@ -10,6 +10,7 @@ import pytest
 from holdfast import AsyncClient
 from holdfast.messages import Message, TextPart
 from holdfast.sessions import SessionManager
+from holdfast.sessions.events import MessageCreated
 from holdfast.sessions.messages import MessageReader
 from holdfast.sessions.transcripts import Transcripts
 
@@ -93,3 +94,41 @@ async def test_least_used_transcripts_are_dropped_when_there_are_too_many(
     again = await _read(sessions, kept, one)
     assert again == first
     assert again[0] is not first[0]
+
+
+async def test_unchanged_transcript_is_handed_out_again(sessions: SessionManager) -> None:
+    session_id = await _long_session(sessions)
+    kept = Transcripts(sessions.journal)
+    first = await _read(sessions, kept, session_id)
+    assert await _read(sessions, kept, session_id) is first
+
+
+async def test_many_new_events_are_all_read(sessions: SessionManager) -> None:
+    session_id = await _long_session(sessions)
+    kept = Transcripts(sessions.journal)
+    await _read(sessions, kept, session_id)
+    async with sessions.writing(session_id) as hold:
+        for start in range(0, 1200, 400):
+            await hold.append(
+                *[
+                    MessageCreated(
+                        message=Message(id=f"msg_{n}", session_id="", role="user", parts=())
+                    )
+                    for n in range(start, start + 400)
+                ]
+            )
+    assert len(await _read(sessions, kept, session_id)) == 1280
+
+
+async def test_redacted_change_of_a_part_leaves_the_message_as_it_was(
+    sessions: SessionManager,
+) -> None:
+    session_id = (await sessions.create_session("short")).id
+    message = await sessions.add_message(session_id, "user", "first")
+    part = TextPart(id=message.parts[0].id, text="second")
+    await sessions.update_part(session_id, message.id, part)
+    session = await sessions.get_session(session_id)
+    row = await sessions.messages.row(session, message.id)
+    await sessions.journal.redact(session_id, row.updates, reason="gdpr")
+    page = await sessions.messages.page(session, limit=10, cursor="", newest_first=False)
+    assert [found.text for found in page.items] == ["first"]
