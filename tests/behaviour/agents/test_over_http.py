@@ -9,7 +9,10 @@ import pytest
 import stamina
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.testing.fake_server import Failure, FakeServer, Reply, ScriptedCall
+from holdfast.providers.events import ModelFellBack
+from holdfast.providers.rate_limits import RateLimiter
+from holdfast.providers.rate_rules import RateLimitRule
+from holdfast.testing.fake_server import Failure, FakeServer, Recorded, Reply, ScriptedCall
 
 KEY = "sk-test-3f9a8b7c6d5e4f3a2b1c"
 
@@ -81,3 +84,37 @@ async def test_key_is_nowhere_in_the_state_directory(
 
 def _contents(folder: Path) -> list[bytes]:
     return [file.read_bytes() for file in folder.rglob("*") if file.is_file()]
+
+
+async def test_fallback_model_answers_and_the_reason_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(request: Recorded) -> Failure | Reply:
+        is_good = request.json["model"] == "good"
+        return Reply(text="from the other one") if is_good else Failure(status=503)
+
+    async with FakeServer(script=answer) as server:
+        _point_to(server, "openai-chat", monkeypatch)
+        async with AsyncClient(tmp_path) as client:
+            client.fallback_models = ("openai:good",)
+            session = await client.create_session("fall back")
+            agent = Agent("a", model="openai:bad")
+            result = await agent.run("hello", session=session.id, client=client)
+            events = await client.list_events(session.id)
+    assert result.response == "from the other one"
+    [fell_back] = [event for event in events if event.kind == "model.fallback"]
+    assert fell_back.expect(ModelFellBack).error_code == "llm.overloaded"
+
+
+async def test_rate_rules_of_the_client_hold_for_its_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = RateLimitRule(name="two", max_calls=2, window_seconds=3600, scope="global")
+    async with FakeServer([Reply(text="one"), Reply(text="two")]) as server:
+        _point_to(server, "openai-chat", monkeypatch)
+        async with AsyncClient(tmp_path) as client:
+            client.rate_limiter = RateLimiter([rule], on_exhausted="refuse")
+            agent = Agent("a", model="openai:gpt-4o-mini")
+            results = [await agent.run("hello", client=client) for _ in range(3)]
+    assert [result.status for result in results] == ["completed", "completed", "failed"]
+    assert results[2].metadata["error"]["code"] == "rate.limited"
