@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import random
 from collections.abc import AsyncIterator, Callable
@@ -183,20 +182,32 @@ class RetryingModel(ModelWrapper):
         return wait_s
 
 
-@functools.cache
 def _keep_stamina_quiet() -> None:
-    """Let stamina log the retries of others only; ours are events, not lines on stdout."""
+    """Let stamina's own hooks log the retries of others; ours are events, not lines on stdout.
+
+    Hooks that the application has set hear of all.
+    """
     hooks = stamina.instrumentation.get_on_retry_hooks()
-    stamina.instrumentation.set_on_retry_hooks([_for_others(hook) for hook in hooks])
+    if any(_is_staminas(hook) for hook in hooks):
+        stamina.instrumentation.set_on_retry_hooks(
+            [_ForOthers(hook) if _is_staminas(hook) else hook for hook in hooks]
+        )
 
 
-def _for_others(hook: stamina.instrumentation.RetryHook) -> stamina.instrumentation.RetryHook:
-    def unless_ours(
-        details: stamina.instrumentation.RetryDetails,
+def _is_staminas(hook: object) -> bool:
+    return str(getattr(hook, "__module__", "")).startswith("stamina")
+
+
+class _ForOthers:
+    """A hook of stamina's that does not hear of our retries."""
+
+    def __init__(self, hook: stamina.instrumentation.RetryHook) -> None:
+        self._hook = hook
+
+    def __call__(
+        self, details: stamina.instrumentation.RetryDetails
     ) -> contextlib.AbstractContextManager[None] | None:
-        return None if isinstance(details.caused_by, LLMError) else hook(details)
-
-    return unless_ours
+        return None if isinstance(details.caused_by, LLMError) else self._hook(details)
 
 
 class _Pace:
