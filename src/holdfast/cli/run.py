@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import threading
 
 import click
 import msgspec
@@ -92,7 +93,8 @@ class _Job:
             client.approver = self._approver()
             policies = await client.policies()
             # `kill -HUP`, or `holdfast policies reload` elsewhere, holds from the next call on.
-            policies.reload_on_hangup()
+            if threading.current_thread() is threading.main_thread():
+                policies.reload_on_hangup()
             following = asyncio.create_task(policies.follow_requests())
             items = client.stream_agent(
                 agent,
