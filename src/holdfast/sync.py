@@ -241,6 +241,7 @@ class Client:
     remove_agent = _forward(AsyncClient.remove_agent)
     register_tool = _forward(AsyncClient.register_tool)
     execute_agent = _forward(AsyncClient.execute_agent)
+    launch = _forward(AsyncClient.launch)
     stream_agent = _forward_iterator(AsyncClient.stream_agent)
     session_context = _forward(AsyncClient.session_context)
     compact_session = _forward(AsyncClient.compact_session)

@@ -7,10 +7,10 @@ when it begins a step, so that a reload holds from then on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.policy import ApprovalTerms, PolicyBundle, Rights
+from holdfast.policy import ApprovalTerms, PolicyBundle, Rights, RuleSet
 from holdfast.tools import PathRules, SandboxOptions, SandboxRunner, Workspace
 from holdfast.tools.gate import Approver, Gate
 from holdfast.tools.safe_http import SafeHttpClient
@@ -37,11 +37,17 @@ class Confinement:
     read_only: tuple[str, ...] = ()
     http: HttpClient = field(default_factory=lambda: SafeHttpClient(_EMPTY.network_rules))
 
-    def gate(self, agent: str, rights: Rights, approver: Approver, terms: ApprovalTerms) -> Gate:
-        """Return a gate below the ceiling that the policies set for an agent."""
+    def gate(
+        self, path: Sequence[str], rights: Rights, approver: Approver, terms: ApprovalTerms
+    ) -> Gate:
+        """Return a gate below the ceilings that the policies set for every agent of a path.
+
+        The last one is the agent itself; without any, what holds for all agents holds.
+        """
         bundle = self.policies()
+        ceilings = [bundle.ceiling_for(agent) for agent in path or ("",)]
         return Gate(
-            ceiling=bundle.ceiling_for(agent),
+            ceiling=ceilings[0] if len(ceilings) == 1 else RuleSet(also=tuple(ceilings)),
             rights=rights,
             approver=approver,
             policy_version=bundle.version,

@@ -6,9 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+import msgspec
+
 from holdfast.agents.confinement import Confinement
 from holdfast.agents.definition import Agent
+from holdfast.agents.lineage import path_of
 from holdfast.agents.result import AgentResult, run_messages, summarize
+from holdfast.agents.scope import EVERYTHING, RunScope
 from holdfast.agents.spending import Budgets, Charge, without_cost
 from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
@@ -94,7 +98,7 @@ class AgentRuntime:
             raise NotFound(kind="agent", value=wanted)
         return found
 
-    async def execute_agent(
+    async def execute_agent(  # noqa: PLR0913 - one argument per thing a run needs
         self,
         agent: Agent,
         session: Session,
@@ -104,12 +108,13 @@ class AgentRuntime:
         *,
         options: JsonObject | None = None,
         run_id: str = "",
+        scope: RunScope = EVERYTHING,
         listener: Listener = hear_nothing,
     ) -> AgentResult:
         """Run an agent on a message and return its result.
 
         `skills` are offered by name and loaded by the `skill` tool, unless `tools` has one
-        of its own.
+        of its own. `scope` limits this run further; it is kept with the run.
 
         The same `run_id` again returns the finished result, or resumes what was interrupted.
 
@@ -122,6 +127,8 @@ class AgentRuntime:
         services = self._services
         if skills and "skill" not in tools:
             tools = tools.child([skill_tool(tuple(skills))], scope="skills")
+        if services.terms.on_ask == "park":
+            scope = msgspec.structs.replace(scope, on_ask="park")
         began = services.clock.monotonic()
         message = compose(session.id, "user", user_message, services.clock.now())
         run = await services.turns.submit(
@@ -129,8 +136,8 @@ class AgentRuntime:
             message,
             agent=agent.name,
             run_id=run_id,
-            # Kept with the run, so that it parks again whoever resumes it.
-            options={"on_ask": "park"} if services.terms.on_ask == "park" else None,
+            # Kept with the run, so that it holds whoever resumes it.
+            options=scope.to_options(),
         )
 
         async def handler(turn: Turn) -> Outcome:
@@ -138,7 +145,7 @@ class AgentRuntime:
             is_own = turn.run.id == run.id
             who = agent if is_own else await self._left_behind(turn, agent)
             return await AgentTurn(
-                self._around(services, who, turn),
+                self._around(services, "/".join(path_of(who, session)), turn),
                 who,
                 turn,
                 tools,
@@ -151,9 +158,9 @@ class AgentRuntime:
         messages = await run_messages(services.sessions, run)
         return summarize(agent, run, messages, services.clock.monotonic() - began)
 
-    def _around(self, services: Services, agent: Agent, turn: Turn) -> Services:
+    def _around(self, services: Services, agent_path: str, turn: Turn) -> Services:
         """Put the surroundings around what a turn works with."""
-        around = self.surroundings.of_run(turn.session_id, turn.run.id, agent.name)
+        around = self.surroundings.of_run(turn.session_id, turn.run.id, agent_path)
         return replace(
             services,
             surroundings=around,

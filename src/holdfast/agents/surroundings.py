@@ -28,12 +28,12 @@ class Surroundings:
     execution: ExecutionContext = field(default_factory=ExecutionContext)
     where: Where = NOWHERE
 
-    def of_run(self, session_id: str, run_id: str, agent: str) -> Surroundings:
+    def of_run(self, session_id: str, run_id: str, agent_path: str) -> Surroundings:
         """Return the surroundings of one run; its context sees the application's."""
         conversation = self.execution.conversation_id or session_id
         return replace(
             self,
-            where=Where(session_id=session_id, run_id=run_id, agent_path=agent),
+            where=Where(session_id=session_id, run_id=run_id, agent_path=agent_path),
             execution=self.execution.inherit(
                 session_id=session_id, run_id=run_id, conversation_id=conversation
             ),
@@ -75,7 +75,7 @@ class Surroundings:
         ids = {
             "session_id": self.where.session_id,
             "run_id": self.where.run_id,
-            "agent": self.where.agent_path,
+            "agent": self.where.agent_path.rsplit("/", 1)[-1],
         }
         known: Mapping[str, Tool] = registry.tools
         fired = await self.hooks.fire(ToolBeforeDiscovery(tools=tuple(sorted(known)), **ids))

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import msgspec
 
 from holdfast.agents.confinement import Confinement
 from holdfast.agents.definition import Agent
+from holdfast.agents.lineage import path_of, rights_of, sandbox_of
 from holdfast.agents.output import OutputType
 from holdfast.agents.reserving import ReservingModel
+from holdfast.agents.scope import RunScope
 from holdfast.agents.spending import Budgets, Charge, Spending, session_budget
 from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.tools import visible_tools
@@ -31,7 +33,6 @@ from holdfast.context.compaction import MOST_ATTEMPTS
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import Message, Part, ToolPart
-from holdfast.policy import Rights, RuleSet
 from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
 from holdfast.providers.events import hearing_events
 from holdfast.providers.model import Delta, Finished, Model, ModelRequest
@@ -103,7 +104,9 @@ class AgentTurn:
         self._agent = agent
         self._turn = turn
         self._registry = tools
-        self._skills = tuple(skills)
+        self._scope = RunScope.of(turn.request.options)
+        allowed = self._scope.skill_names
+        self._skills = tuple(s for s in skills if allowed is None or s.name in allowed)
         self._listener = listener
         self._options = {**agent.options, **options}
         self._messages: list[Message] = []
@@ -111,6 +114,7 @@ class AgentTurn:
         self._steps = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._runner: SandboxRunner | None = None
+        self._path = services.surroundings.where.agent_path or agent.name
 
     async def execute(self) -> Outcome:
         """Do the next thing until nothing is left to do, or somebody asks to stop.
@@ -196,8 +200,11 @@ class AgentTurn:
     async def _open_spending(self, session: Session) -> Spending | None:
         """Take up what may be spent; nothing is counted where nothing is limited."""
         services = self._services
+        budgets = services.budgets
+        if self._scope.budget.has_limits:
+            budgets = replace(budgets, run=self._scope.budget)
         spending = Spending(
-            services.budgets,
+            budgets,
             self._agent.budget,
             session_budget(session),
             self._turn,
@@ -213,31 +220,31 @@ class AgentTurn:
         self, session: Session, spending: Spending | None
     ) -> tuple[ToolExecutionManager, dict[str, Tool]]:
         """Return what executes calls, and the tools that the model may see."""
-        rights = Rights(
-            agent=RuleSet(rules=self._agent.rules),
-            session=RuleSet(rules=session.permission),
-        )
-        services, turn = self._services, self._turn
+        services, turn, agent = self._services, self._turn, self._agent
+        rights = rights_of(agent, session, self._scope.tool_ids)
+        path, sandbox = path_of(agent, session), sandbox_of(agent, session)
         terms = services.terms
-        if turn.request.options.get("on_ask") == "park":
+        if self._scope.on_ask == "park":
             terms = msgspec.structs.replace(terms, on_ask="park")
         confinement = services.confinement
-        gate = confinement.gate(self._agent.name, rights, services.approver, terms)
+        gate = confinement.gate(path, rights, services.approver, terms)
         workspace = confinement.workspace(session.directory)
         commands, self._runner = confinement.commands(
-            workspace, is_read_only=self._agent.sandbox == "read-only"
+            workspace, is_read_only=sandbox == "read-only"
         )
-        registry = self._registry.child(self._agent.tools, scope="agent")
+        registry = self._registry.child(agent.tools, scope="agent")
         context = ToolContext(
             workspace=workspace,
             http=confinement.http,
             commands=commands,
             session_id=session.id,
-            run_id=self._turn.run.id,
-            agent_path=(self._agent.name,),
-            artifacts=JournalArtifacts(self._turn, self._services.sessions.journal, session.id),
+            run_id=turn.run.id,
+            agent_path=path,
+            rights=rights,
+            is_read_only=sandbox == "read-only",
+            artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
         )
-        context = self._services.surroundings.equip(context)
+        context = services.surroundings.equip(context)
         manager = ToolExecutionManager(
             registry,
             recorder=turn,
@@ -252,8 +259,8 @@ class AgentTurn:
         )
         if turn.is_resumed:
             manager.remember(self._calls_before())
-        manager.hooks = self._services.surroundings.around_tools(registry)
-        return manager, visible_tools(self._agent, registry, gate)
+        manager.hooks = services.surroundings.around_tools(registry)
+        return manager, visible_tools(agent, registry, gate)
 
     def _calls_before(self) -> list[ToolPart]:
         """The calls of this run that have a result."""
@@ -342,7 +349,7 @@ class AgentTurn:
                     answer = self._services.charge(await self._in_time(request, spending))
                 finally:
                     if heard:
-                        await self._turn.append(*heard, agent_path=self._agent.name)
+                        await self._turn.append(*heard, agent_path=self._path)
             await self._add(answer)
         finally:
             if spending is not None and held is not None:
@@ -453,7 +460,7 @@ class AgentTurn:
             parts=parts,
             time_created=message.time_created or self._services.clock.now(),
         )
-        await self._turn.add_message(named, agent_path=self._agent.name if is_answer else "")
+        await self._turn.add_message(named, agent_path=self._path if is_answer else "")
         self._messages.append(named)
 
     def _named(self, part: Part) -> Part:

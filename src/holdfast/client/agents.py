@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
 from holdfast.agents.files import AgentFiles
+from holdfast.agents.launch import Launch
+from holdfast.agents.lineage import path_of, rights_of
+from holdfast.agents.scope import RunScope
 from holdfast.agents.spending import Budgets
 from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
@@ -20,7 +22,6 @@ from holdfast.context import AgentContext
 from holdfast.hooks import Where
 from holdfast.ids import new_id
 from holdfast.messages import ToolPart
-from holdfast.policy import Rights, RuleSet
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
@@ -38,19 +39,6 @@ DEFAULT_AGENT = "build"
 
 StreamItem: TypeAlias = Delta | ToolPart | AgentResult
 """A piece of an answer, a finished call, and at the very end the result."""
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One call of `execute_agent`."""
-
-    session_id: str
-    message: str
-    options: JsonObject
-    run_id: str
-    model: str | Model
-    on_ask: OnAsk
-    budget: Budget | None
 
 
 class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
@@ -125,8 +113,18 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
         Raises:
             NotFound: there is no such agent or session.
         """
-        job = _Job(session_id, user_message, options or {}, run_id, model, on_ask, budget)
-        return await self._execute(agent_name, job, hear_nothing)
+        return await self.launch(
+            Launch(
+                agent=agent_name,
+                session_id=session_id,
+                message=user_message,
+                options=options or {},
+                run_id=run_id,
+                model=model,
+                on_ask=on_ask,
+                budget=budget,
+            )
+        )
 
     async def stream_agent(
         self,
@@ -145,8 +143,17 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
         Leaving the loop early cancels the run.
         """
         heard: asyncio.Queue[StreamItem | None] = asyncio.Queue()
-        job = _Job(session_id, user_message, options or {}, run_id, model, on_ask, budget)
-        work = asyncio.create_task(self._execute(agent_name, job, heard.put_nowait))
+        launch = Launch(
+            agent=agent_name,
+            session_id=session_id,
+            message=user_message,
+            options=options or {},
+            run_id=run_id,
+            model=model,
+            on_ask=on_ask,
+            budget=budget,
+        )
+        work = asyncio.create_task(self.launch(launch, heard.put_nowait))
         work.add_done_callback(lambda _: heard.put_nowait(None))
         try:
             while (item := await heard.get()) is not None:
@@ -157,6 +164,61 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
+    async def launch(self, launch: Launch, listener: Listener = hear_nothing) -> AgentResult:
+        """Execute a run, or resume it, and return its result; the base of all other ways.
+
+        Raises:
+            NotFound: there is no such agent or session.
+        """
+        sessions = await self._ready()
+        if isinstance(launch.agent, str) and launch.agent:
+            await self._find(launch.agent)
+        session = await sessions.get_session(
+            launch.session_id or await self._session_for(launch.message, launch.run_id)
+        )
+        agent = await self._agent_for(launch.agent, session)
+        ready = await self.ready_model(launch.model or agent.model)
+        runtime = AgentRuntime(
+            sessions,
+            self._turns,
+            model=ready.model,
+            charge=ready.charge,
+            context_builder=self.context_builder,
+            approver=agent.approve or self.approver,
+            terms=self.approval_terms(launch.on_ask),
+            budgets=self._budgets(),
+            confinement=await self._confinement(),
+        )
+        runtime.surroundings = self._surroundings()
+        runtime.find_agent = self.get_agent
+        skills = await self._skills_for(session)
+        run_id = launch.run_id
+        if not run_id and (self.hooks or self._event_bus().subscriptions):
+            # Whoever listens wants to know which run it is about to be.
+            run_id = new_id("run")
+        scope = RunScope(
+            budget=launch.budget or NO_BUDGET,
+            tool_ids=launch.tool_ids,
+            skill_names=launch.skill_names,
+        )
+
+        async def execute(message: str) -> AgentResult:
+            return await runtime.execute_agent(
+                agent,
+                session,
+                message,
+                self._tool_registry(),
+                skills,
+                options=launch.options,
+                run_id=run_id,
+                scope=scope,
+                listener=listener,
+            )
+
+        path = "/".join(path_of(agent, session))
+        where = Where(session_id=session.id, run_id=run_id, agent_path=path)
+        return await self._agent_lives().run(agent, where, launch.message, execute)
+
     async def session_context(self, session_id: str, agent_name: str | Agent = "") -> AgentContext:
         """Return what a model would see if a turn began now; `account` says what takes how much.
 
@@ -165,7 +227,7 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
         """
         session = await (await self._ready()).get_session(session_id)
         agent = await self._agent_for(agent_name, session)
-        rights = Rights(agent=RuleSet(rules=agent.rules), session=RuleSet(rules=session.permission))
+        rights = rights_of(agent, session)
         registry = self._tool_registry().child(agent.tools, scope="agent")
         return await self.context_builder.build_agent_context(
             session,
@@ -184,63 +246,15 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
 
     # --- inside -----------------------------------------------------------------------
 
-    async def _execute(
-        self,
-        agent_name: str | Agent,
-        job: _Job,
-        listener: Listener,
-    ) -> AgentResult:
-        sessions = await self._ready()
-        if isinstance(agent_name, str) and agent_name:
-            await self._find(agent_name)
-        session = await sessions.get_session(
-            job.session_id or await self._session_for(job.message, job.run_id)
-        )
-        agent = await self._agent_for(agent_name, session)
-        ready = await self.ready_model(job.model or agent.model)
-        runtime = AgentRuntime(
-            sessions,
-            self._turns,
-            model=ready.model,
-            charge=ready.charge,
-            context_builder=self.context_builder,
-            approver=agent.approve or self.approver,
-            terms=self.approval_terms(job.on_ask),
-            budgets=self._budgets(job.budget),
-            confinement=await self._confinement(),
-        )
-        runtime.surroundings = self._surroundings()
-        runtime.find_agent = self.get_agent
-        skills = await self._skills_for(session)
-        run_id = job.run_id
-        if not run_id and (self.hooks or self._event_bus().subscriptions):
-            # Whoever listens wants to know which run it is about to be.
-            run_id = new_id("run")
-
-        async def execute(message: str) -> AgentResult:
-            return await runtime.execute_agent(
-                agent,
-                session,
-                message,
-                self._tool_registry(),
-                skills,
-                options=job.options,
-                run_id=run_id,
-                listener=listener,
-            )
-
-        where = Where(session_id=session.id, run_id=run_id, agent_path=agent.name)
-        return await self._agent_lives().run(agent, where, job.message, execute)
-
-    def _budgets(self, run: Budget | None) -> Budgets:
-        """What limits a run, with sums that all runs of this client share."""
+    def _budgets(self) -> Budgets:
+        """What limits all runs, with sums that all runs of this client share."""
         if self._ledger is None:
             self._ledger = BudgetLedger()
             limits = Budget(**self.settings.budget.model_dump())
             self._tenant_budget = SharedBudget(
                 self._journal, DEFAULT_TENANT, limits, owner=self._keeper.owner
             )
-        return Budgets(ledger=self._ledger, run=run or NO_BUDGET, tenant=self._tenant_budget)
+        return Budgets(ledger=self._ledger, tenant=self._tenant_budget)
 
     async def _session_for(self, message: str, run_id: str) -> str:
         known = await self._turns.find(run_id) if run_id else None

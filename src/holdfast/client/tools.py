@@ -117,7 +117,7 @@ class ToolMethods(AgentMethods):
             self._tool_registry(),
             recorder=turn,
             context=context,
-            gate=confinement.gate("", rights, approver, self.approval_terms()),
+            gate=confinement.gate((), rights, approver, self.approval_terms()),
             approvals=ApprovalBook(self._journal, session.id) if turn.is_resumed else None,
         )
         try:

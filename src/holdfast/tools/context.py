@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from holdfast import clock
 from holdfast.hooks import ExecutionContext
+from holdfast.policy import Rights
 from holdfast.sandbox import Workspace
 from holdfast.tools.services import (
     ArtifactStore,
@@ -50,6 +51,10 @@ class ToolContext:
     call_id: str = ""
     idempotency_key: str = ""
     agent_path: tuple[str, ...] = ()
+    rights: Rights = Rights()
+    """What the caller may do; whoever starts others hands on no more."""
+    is_read_only: bool = False
+    """Whether the caller's commands may only look."""
     cancellation: Cancellation = field(default_factory=Cancellation)
     progress: ProgressSink = ignore_progress
     state: ToolStateStore = field(default_factory=MemoryState)

@@ -1,0 +1,47 @@
+"""Starting a run: everything that may be said about it, and who carries it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.agents.definition import Agent
+from holdfast.agents.result import AgentResult
+from holdfast.agents.turn import Listener, hear_nothing
+from holdfast.canonical import JsonObject
+from holdfast.policy.approvals import OnAsk
+from holdfast.policy.budgets import Budget
+from holdfast.providers.model import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One run that somebody asks for.
+
+    An empty `agent` means the session's own, an empty `session_id` a new session. The same
+    `run_id` again returns the finished result, or resumes what was interrupted. `tool_ids`
+    and `skill_names` leave nothing else to the run; `None` leaves everything.
+    """
+
+    message: str
+    agent: str | Agent = ""
+    session_id: str = ""
+    run_id: str = ""
+    options: JsonObject = field(default_factory=dict)
+    model: str | Model = ""
+    on_ask: OnAsk = "deny"
+    budget: Budget | None = None
+    tool_ids: tuple[str, ...] | None = None
+    skill_names: tuple[str, ...] | None = None
+
+
+class Launcher(Protocol):
+    """Whoever carries runs out; the client is one."""
+
+    async def launch(self, launch: Launch, listener: Listener = hear_nothing) -> AgentResult:
+        """Execute a run, or resume it, and return its result, failures included.
+
+        Raises:
+            NotFound: there is no such agent or session.
+        """
+        ...

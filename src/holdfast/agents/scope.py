@@ -1,0 +1,36 @@
+"""What one run is limited to, kept with the run so that it holds whoever resumes it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.policy.approvals import OnAsk
+from holdfast.policy.budgets import NO_BUDGET, Budget
+
+
+class RunScope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The limits that came with the request for a run.
+
+    `None` for tools or skills means: all that the agent may use.
+    """
+
+    on_ask: OnAsk = "deny"
+    budget: Budget = NO_BUDGET
+    tool_ids: tuple[str, ...] | None = None
+    skill_names: tuple[str, ...] | None = None
+
+    def to_options(self) -> JsonObject:
+        """Return it as the options of a queued run; empty if nothing is limited."""
+        return cast(JsonObject, msgspec.to_builtins(self))
+
+    @classmethod
+    def of(cls, options: JsonObject) -> RunScope:
+        """Read it from the options of a queued run."""
+        return msgspec.convert(options, cls)
+
+
+EVERYTHING = RunScope()
+"""No limits but those of agent, session and operator."""
