@@ -20,8 +20,6 @@ from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.anthropic_stream import AnthropicDecoder
 from holdfast.providers.wire.codec import (
     Answer,
-    EncodedCache,
-    Fragment,
     base64_of,
     call_input,
     check_file,
@@ -32,6 +30,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.schema import closed_schema
+from holdfast.providers.wire.transcript import EncodedCache, Fragment, Transcript
 
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
@@ -50,25 +49,14 @@ class AnthropicCodec:
         """Start with nothing encoded."""
         self._endpoint = endpoint
         self._info = info
-        self._cache = EncodedCache()
+        self._tools = EncodedCache()
+        self._transcript = Transcript(self)
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life."""
-        pieces: list[bytes] = []
-        open_role = ""
-        for role, data, _ in self._cache.fragments(request.messages, self._fragment):
-            if not data:
-                continue
-            if role == open_role:
-                pieces.append(b",")
-            else:
-                pieces.append(_TURN_CHANGE[role] if open_role else _TURN_START[role])
-                open_role = role
-            pieces.append(data)
-        if open_role:
-            pieces.append(b"]}")
+        data, end = self._transcript.pieces(request.messages)
         settings = encode_json(self._settings(request, stream))
-        return b"".join((b'{"messages":[', *pieces, b"],", settings[1:]))
+        return b"".join((b'{"messages":[', data, end, b"],", settings[1:]))
 
     def decoder(self) -> AnthropicDecoder:
         """Return a decoder for one streamed answer."""
@@ -89,7 +77,7 @@ class AnthropicCodec:
         if request.system:
             made["system"] = request.system
         if request.tools:
-            made["tools"] = self._cache.get(request.tools, _tools, len)
+            made["tools"] = self._tools.get(request.tools, _tools, len)
             made["tool_choice"] = _tool_choice(request.tool_choice)
         output: JsonObject = {}
         if request.output_schema is not None:
@@ -111,7 +99,26 @@ class AnthropicCodec:
         made.update(request.options)
         return made
 
-    def _fragment(self, message: Message) -> Fragment:
+    # --- how messages follow each other -----------------------------------------------
+
+    def add(self, data: bytearray, fragment: Fragment, state: bytes) -> bytes:
+        """Append a message to the open turn, or begin another; `state` is the turn's role."""
+        if not fragment.data:
+            return state
+        role = fragment.role.encode()
+        if role == state:
+            data += b","
+        else:
+            data += _TURN_CHANGE[fragment.role] if state else _TURN_START[fragment.role]
+        data += fragment.data
+        return role
+
+    def end(self, data: bytearray, state: bytes) -> bytes:
+        """Close the open turn."""
+        return b"]}" if state else b""
+
+    def fragment(self, message: Message) -> Fragment:
+        """Return one message as bytes."""
         blocks: list[JsonObject]
         role = "user"
         if message.role == "assistant":

@@ -13,8 +13,6 @@ from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.chat_stream import ChatDecoder
 from holdfast.providers.wire.codec import (
     Answer,
-    EncodedCache,
-    Fragment,
     call_input,
     check_file,
     data_url,
@@ -25,6 +23,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.schema import closed_schema, is_strict
+from holdfast.providers.wire.transcript import EncodedCache, Fragment, Transcript
 
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -39,19 +38,18 @@ class ChatCodec:
         """Start with nothing encoded."""
         self._endpoint = endpoint
         self._info = info
-        self._cache = EncodedCache()
-        self._has_odd = False
+        self._tools = EncodedCache()
+        self._transcript = Transcript(self)
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life."""
-        fragments = self._cache.fragments(request.messages, self._fragment)
-        pieces = [fragment[1] for fragment in fragments]
-        if self._has_odd:
-            pieces = _with_tails(fragments)
+        data, end = self._transcript.pieces(request.messages)
+        system = b""
         if request.system:
-            pieces.insert(0, encode_json({"role": "system", "content": request.system}))
+            system = encode_json({"role": "system", "content": request.system})
+            system += b"," if data or end else b""
         settings = encode_json(self._settings(request, stream))
-        return b"".join((b'{"messages":[', b",".join(pieces), b"],", settings[1:]))
+        return b"".join((b'{"messages":[', system, data, end, b"],", settings[1:]))
 
     def decoder(self) -> ChatDecoder:
         """Return a decoder for one streamed answer."""
@@ -68,7 +66,7 @@ class ChatCodec:
         if stream:
             made["stream_options"] = {"include_usage": True}
         if request.tools:
-            made["tools"] = self._cache.get(request.tools, _tools, len)
+            made["tools"] = self._tools.get(request.tools, _tools, len)
             made["tool_choice"] = _tool_choice(request.tool_choice)
         if request.output_schema is not None:
             schema = closed_schema(request.output_schema)
@@ -87,13 +85,10 @@ class ChatCodec:
         made.update(request.options)
         return made
 
-    def _fragment(self, message: Message) -> Fragment:
-        made = self._encoded(message)
-        if made.tail or not made.data:
-            self._has_odd = True
-        return made
+    # --- how messages follow each other -----------------------------------------------
 
-    def _encoded(self, message: Message) -> Fragment:
+    def fragment(self, message: Message) -> Fragment:
+        """Return one message as bytes."""
         if message.role == "assistant":
             return Fragment("assistant", self._assistant(message))
         if message.role == "tool":
@@ -104,6 +99,21 @@ class ChatCodec:
         content = self._content(message)
         data = encode_json({"role": "user", "content": content}) if content else b""
         return Fragment("user", data)
+
+    def add(self, data: bytearray, fragment: Fragment, state: bytes) -> bytes:
+        """Append a message; `state` is what goes behind the results that came before it."""
+        if state and fragment.role != "tool":
+            data += b"," + state if data else state
+            state = b""
+        if fragment.data:
+            data += b"," + fragment.data if data else fragment.data
+        if fragment.tail:
+            state = state + b"," + fragment.tail if state else fragment.tail
+        return state
+
+    def end(self, data: bytearray, state: bytes) -> bytes:
+        """Return what goes behind the last results."""
+        return b"," + state if data and state else state
 
     def _assistant(self, message: Message) -> bytes:
         text = "\n".join(text_of(message.parts))
@@ -166,21 +176,6 @@ class ChatCodec:
             "type": "file",
             "file": {"filename": part.name or "file", "file_data": data_url(part)},
         }
-
-
-def _with_tails(fragments: list[Fragment]) -> list[bytes]:
-    """Leave out what is empty, and put each tail behind the run of its role."""
-    pieces: list[bytes] = []
-    tails: list[bytes] = []
-    for fragment in fragments:
-        if tails and fragment.role != "tool":
-            pieces += tails
-            tails = []
-        if fragment.data:
-            pieces.append(fragment.data)
-        if fragment.tail:
-            tails.append(fragment.tail)
-    return pieces + tails
 
 
 def _call(part: ToolPart) -> JsonObject:

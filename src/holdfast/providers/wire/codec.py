@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -14,7 +13,6 @@ from holdfast.ids import new_id
 from holdfast.messages import (
     CompactionPart,
     FilePart,
-    Message,
     Part,
     ReasoningPart,
     TextPart,
@@ -92,65 +90,6 @@ class Codec(Protocol):
             LLMError: the body reports a failure, or cannot be read.
         """
         ...
-
-
-class Fragment(NamedTuple):
-    """One message as bytes. `tail` goes behind the run of messages with the same role."""
-
-    role: str
-    data: bytes
-    tail: bytes = b""
-
-
-class EncodedCache:
-    """Bytes by the object that they were made from, bounded in size.
-
-    Objects are told apart by identity, and kept alive while their bytes are kept. Two
-    generations take turns, so that a hit costs one dictionary look-up.
-    """
-
-    def __init__(self, max_bytes: int = 16 * 1024 * 1024) -> None:
-        """Start empty; `max_bytes` bounds both generations together."""
-        self._limit = max_bytes // 2
-        self._young: dict[int, tuple[object, Any]] = {}
-        self._old: dict[int, tuple[object, Any]] = {}
-        self._size = 0
-
-    def fragments(
-        self, messages: tuple[Message, ...], make: Callable[[Message], Fragment]
-    ) -> list[Fragment]:
-        """Return all messages as bytes, making only what was not made before."""
-        found: list[Fragment] = []
-        young = self._young
-        for message in messages:
-            entry = young.get(id(message))
-            if entry is not None and entry[0] is message:
-                found.append(entry[1])
-            else:
-                found.append(self.get(message, make, _fragment_size))
-                young = self._young
-        return found
-
-    def get(self, source: _S, make: Callable[[_S], _T], size: Callable[[_T], int]) -> _T:
-        """Return what `make(source)` gave the first time, or make it now."""
-        key = id(source)
-        entry = self._young.get(key)
-        if entry is not None and entry[0] is source:
-            return entry[1]  # type: ignore[no-any-return]
-        entry = self._old.get(key)
-        made: _T = entry[1] if entry is not None and entry[0] is source else make(source)
-        # The source weighs about as much as its bytes, and an entry has a fixed price.
-        weight = 2 * size(made) + 512
-        self._size += weight
-        if self._size > self._limit:
-            self._old, self._young, self._size = self._young, {}, weight
-        if weight <= self._limit:
-            self._young[key] = (source, made)
-        return made
-
-
-def _fragment_size(fragment: Fragment) -> int:
-    return len(fragment.data) + len(fragment.tail)
 
 
 class CallPieces:

@@ -20,8 +20,6 @@ from holdfast.messages import (
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.codec import (
     Answer,
-    EncodedCache,
-    Fragment,
     call_input,
     check_file,
     data_url,
@@ -33,6 +31,7 @@ from holdfast.providers.wire.codec import (
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.responses_stream import PHASES, ResponsesDecoder
 from holdfast.providers.wire.schema import closed_schema, is_strict
+from holdfast.providers.wire.transcript import EncodedCache, Fragment, Transcript
 
 
 class ResponsesCodec:
@@ -45,7 +44,8 @@ class ResponsesCodec:
         """Start with nothing encoded."""
         self._endpoint = endpoint
         self._info = info
-        self._cache = EncodedCache()
+        self._tools = EncodedCache()
+        self._transcript = Transcript(self)
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life.
@@ -56,10 +56,9 @@ class ResponsesCodec:
         if request.stop:
             detail = "the Responses API has no stop sequences"
             raise LLMBadRequest(provider=self._endpoint.provider, detail=detail)
-        made = self._cache.fragments(request.messages, self._fragment)
-        fragments = [fragment[1] for fragment in made]
+        data, _ = self._transcript.pieces(request.messages)
         settings = encode_json(self._settings(request, stream))
-        return b"".join((b'{"input":[', b",".join(filter(None, fragments)), b"],", settings[1:]))
+        return b"".join((b'{"input":[', data, b"],", settings[1:]))
 
     def decoder(self) -> ResponsesDecoder:
         """Return a decoder for one streamed answer."""
@@ -76,7 +75,7 @@ class ResponsesCodec:
         if request.system:
             made["instructions"] = request.system
         if request.tools:
-            made["tools"] = self._cache.get(request.tools, _tools, len)
+            made["tools"] = self._tools.get(request.tools, _tools, len)
             made["tool_choice"] = _tool_choice(request.tool_choice)
         if request.output_schema is not None:
             schema = closed_schema(request.output_schema)
@@ -94,7 +93,20 @@ class ResponsesCodec:
         made.update(request.options)
         return made
 
-    def _fragment(self, message: Message) -> Fragment:
+    # --- how messages follow each other -----------------------------------------------
+
+    def add(self, data: bytearray, fragment: Fragment, state: bytes) -> bytes:
+        """Append a message's items."""
+        if fragment.data:
+            data += b"," + fragment.data if data else fragment.data
+        return state
+
+    def end(self, data: bytearray, state: bytes) -> bytes:
+        """Return nothing: items need no end."""
+        return state
+
+    def fragment(self, message: Message) -> Fragment:
+        """Return one message as bytes."""
         items: list[JsonObject]
         if message.role == "assistant":
             items = self._assistant(message)

@@ -24,9 +24,9 @@ from holdfast.providers.model import ModelInfo
 from holdfast.providers.wire import Endpoint
 from holdfast.providers.wire.anthropic import AnthropicCodec
 from holdfast.providers.wire.chat import ChatCodec
-from holdfast.providers.wire.codec import EncodedCache
 from holdfast.providers.wire.responses import ResponsesCodec
 from holdfast.providers.wire.schema import closed_schema, is_strict
+from holdfast.providers.wire.transcript import EncodedCache
 
 CODECS = {"chat": ChatCodec, "responses": ResponsesCodec, "anthropic": AnthropicCodec}
 INFO = ModelInfo(provider="p", model="m")
@@ -69,16 +69,16 @@ def call(
 def test_a_message_is_encoded_once_in_its_life(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = codec(wire)
     counted: list[str] = []
-    original = type(made)._fragment
+    original = type(made).fragment
 
     def counting(self: Any, message: Message) -> Any:
         counted.append(message.id)
         return original(self, message)
 
-    monkeypatch.setattr(type(made), "_fragment", counting)
-    messages = [user(f"Number {n}") for n in range(20)]
-    bodies = [made.encode(ask(*messages[: n + 1]), stream=True) for n in range(20)]
-    assert len(counted) == 20
+    monkeypatch.setattr(type(made), "fragment", counting)
+    messages = [user(f"Number {n}") for n in range(200)]
+    bodies = [made.encode(ask(*messages[: n + 1]), stream=True) for n in range(200)]
+    assert len(counted) == 200
     fresh = codec(wire).encode(ask(*messages), stream=True)
     assert bodies[-1] == fresh
 

@@ -1,0 +1,147 @@
+"""A conversation as bytes, kept between requests so that only what is new is joined.
+
+The request of a long conversation then costs little more than copying its bytes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from holdfast.messages import Message
+
+_S = TypeVar("_S")
+_T = TypeVar("_T")
+_WORTH_KEEPING = 64
+_MOST_KEPT = 32
+_MOST_BYTES = 16 * 1024 * 1024
+
+
+class Fragment(NamedTuple):
+    """One message as bytes. `tail` goes behind the run of messages with the same role."""
+
+    role: str
+    data: bytes
+    tail: bytes = b""
+
+
+class EncodedCache:
+    """Bytes by the object that they were made from, bounded in size.
+
+    Objects are told apart by identity, and kept alive while their bytes are kept. Two
+    generations take turns, so that a hit costs one dictionary look-up.
+    """
+
+    def __init__(self, max_bytes: int = 16 * 1024 * 1024) -> None:
+        """Start empty; `max_bytes` bounds both generations together."""
+        self._limit = max_bytes // 2
+        self._young: dict[int, tuple[object, Any]] = {}
+        self._old: dict[int, tuple[object, Any]] = {}
+        self._size = 0
+
+    def fragments(
+        self, messages: tuple[Message, ...], make: Callable[[Message], Fragment]
+    ) -> list[Fragment]:
+        """Return all messages as bytes, making only what was not made before."""
+        found: list[Fragment] = []
+        young = self._young
+        for message in messages:
+            entry = young.get(id(message))
+            if entry is not None and entry[0] is message:
+                found.append(entry[1])
+            else:
+                found.append(self.get(message, make, _fragment_size))
+                young = self._young
+        return found
+
+    def get(self, source: _S, make: Callable[[_S], _T], size: Callable[[_T], int]) -> _T:
+        """Return what `make(source)` gave the first time, or make it now."""
+        key = id(source)
+        entry = self._young.get(key)
+        if entry is not None and entry[0] is source:
+            return entry[1]  # type: ignore[no-any-return]
+        entry = self._old.get(key)
+        made: _T = entry[1] if entry is not None and entry[0] is source else make(source)
+        # The source weighs about as much as its bytes, and an entry has a fixed price.
+        weight = 2 * size(made) + 512
+        self._size += weight
+        if self._size > self._limit:
+            self._old, self._young, self._size = self._young, {}, weight
+        if weight <= self._limit:
+            self._young[key] = (source, made)
+        return made
+
+
+def _fragment_size(fragment: Fragment) -> int:
+    return len(fragment.data) + len(fragment.tail)
+
+
+class Joiner(Protocol):
+    """How one API puts the bytes of messages behind each other."""
+
+    def fragment(self, message: Message) -> Fragment:
+        """Return one message as bytes."""
+        ...
+
+    def add(self, data: bytearray, fragment: Fragment, state: bytes) -> bytes:
+        """Append a message's bytes; `state` is what `add` returned for the one before it."""
+        ...
+
+    def end(self, data: bytearray, state: bytes) -> bytes:
+        """Return what is still missing behind the last message."""
+        ...
+
+
+class _Kept:
+    """A conversation so far: these messages are in these bytes."""
+
+    __slots__ = ("data", "source", "state")
+
+    def __init__(self) -> None:
+        self.source: tuple[Message, ...] = ()
+        self.data = bytearray()
+        self.state = b""
+
+
+class Transcript:
+    """Joins messages, each encoded once in its life, and remembers long conversations."""
+
+    def __init__(self, joiner: Joiner) -> None:
+        """Remember nothing yet."""
+        self._joiner = joiner
+        self._cache = EncodedCache()
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+
+    def pieces(self, messages: tuple[Message, ...]) -> tuple[bytearray, bytes]:
+        """Return a conversation's bytes and their end; both belong into one list of JSON.
+
+        The first may be kept and grow with the next request: copy it before that.
+        """
+        joiner = self._joiner
+        kept = self._continued(messages)
+        data, state = kept.data, kept.state
+        new = messages[len(kept.source) :]
+        for fragment in self._cache.fragments(new, joiner.fragment):
+            state = joiner.add(data, fragment, state)
+        kept.source, kept.state = messages, state
+        if len(messages) > _WORTH_KEEPING:
+            self._keep(kept)
+        return data, joiner.end(data, state)
+
+    def _continued(self, messages: tuple[Message, ...]) -> _Kept:
+        """Take out what these messages go on from; something empty if nothing is known."""
+        if len(messages) <= _WORTH_KEEPING:
+            return _Kept()
+        kept = self._kept.pop(id(messages[0]), None)
+        # Comparing the same objects costs next to nothing.
+        if kept is None or messages[: len(kept.source)] != kept.source:
+            return _Kept()
+        return kept
+
+    def _keep(self, kept: _Kept) -> None:
+        """Remember a conversation; the oldest ones make room."""
+        self._kept[id(kept.source[0])] = kept
+        size = sum(len(each.data) for each in self._kept.values())
+        while self._kept and (len(self._kept) > _MOST_KEPT or size > _MOST_BYTES):
+            size -= len(self._kept.popitem(last=False)[1].data)

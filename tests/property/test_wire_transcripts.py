@@ -1,0 +1,66 @@
+"""Whatever was sent before, a request is the bytes that a fresh codec would send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.messages import FilePart, Message, Part, Role, TextPart, ToolPart
+from holdfast.providers.model import ModelInfo, ModelRequest
+from holdfast.providers.wire import transcript
+from holdfast.providers.wire.anthropic import AnthropicCodec
+from holdfast.providers.wire.chat import ChatCodec
+from holdfast.providers.wire.codec import Codec
+from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.responses import ResponsesCodec
+
+CODECS: dict[str, Callable[[Endpoint, ModelInfo], Codec]] = {
+    "chat": ChatCodec,
+    "responses": ResponsesCodec,
+    "anthropic": AnthropicCodec,
+}
+PICTURE = FilePart(name="a.png", media_type="image/png", url="data:image/png;base64,AAAA")
+KINDS = ("user", "empty", "assistant", "call", "result", "picture")
+TALK = st.lists(st.sampled_from(KINDS), min_size=1, max_size=12)
+
+
+def made(kind: str, number: int) -> Message:
+    parts: tuple[Part, ...] = (TextPart(text=f"{kind} {number}"),)
+    if kind in ("call", "result", "picture"):
+        files = (PICTURE,) if kind == "picture" else ()
+        state = "pending" if kind == "call" else "completed"
+        call = ToolPart(call_id=f"c{number}", tool="look", state=state, attachments=files)  # type: ignore[arg-type]
+        parts = (call,)
+    role = {"call": "assistant", "result": "tool", "picture": "tool", "empty": "user"}
+    return Message(
+        id=f"m{number}",
+        session_id="s",
+        role=cast(Role, role.get(kind, kind)),
+        parts=() if kind == "empty" else parts,
+    )
+
+
+@pytest.mark.parametrize("name", CODECS)
+@given(talk=TALK, ways=st.lists(st.tuples(st.integers(1, 12), st.booleans()), max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_requests_do_not_depend_on_what_was_sent_before(
+    name: str, talk: list[str], ways: list[tuple[int, bool]]
+) -> None:
+    """Conversations grow, shrink and branch; none shows in the bytes of another."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transcript, "_WORTH_KEEPING", 1)
+        patch.setattr(transcript, "_MOST_KEPT", 2)
+        endpoint = Endpoint(api=name, base_url="http://127.0.0.1:1/v1", provider="test")  # type: ignore[arg-type]
+        info = ModelInfo(provider="test", model="m")
+        codec = CODECS[name](endpoint, info)
+        messages = [made(kind, number) for number, kind in enumerate(talk)]
+        branch = [messages[0], *(made("user", 100 + n) for n in range(len(talk)))]
+        for length, is_branch in [*ways, (len(talk), False)]:
+            chosen = tuple((branch if is_branch else messages)[:length])
+            request = ModelRequest(messages=chosen, system="S" if length % 2 else "")
+            fresh = CODECS[name](endpoint, info)
+            assert codec.encode(request, stream=True) == fresh.encode(request, stream=True)
