@@ -296,6 +296,7 @@ class Client:
     memory_lines = _forward_iterator(AsyncClient.memory_lines)
     import_memories = _forward(AsyncClient.import_memories)
 
+    get_usage = _forward(AsyncClient.get_usage)
     list_events = _forward(AsyncClient.list_events)
     count_events = _forward(AsyncClient.count_events)
     watch = _forward_iterator(AsyncClient.watch)

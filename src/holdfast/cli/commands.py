@@ -34,5 +34,6 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.tools",
         "List, show, call, install or verify tools.",
     ),
+    "usage": ("holdfast.cli.usage", "Show tokens and dollars by agent, run, session or model."),
     "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }

@@ -11,6 +11,7 @@ from holdfast.client.messages import MessageMethods
 from holdfast.client.questions import QuestionMethods
 from holdfast.client.sessions import SessionMethods
 from holdfast.client.upkeep import UpkeepMethods
+from holdfast.client.usage import UsageMethods
 
 
 class AsyncClient(
@@ -19,6 +20,7 @@ class AsyncClient(
     SessionMethods,
     MessageMethods,
     UpkeepMethods,
+    UsageMethods,
 ):
     """Sessions, messages and everything else of one state directory.
 

@@ -1,4 +1,4 @@
-"""Tokens and dollars per run, agent, session and tenant: each answer counted once."""
+"""Tokens and dollars per run, agent, session, model and tenant: each answer counted once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from holdfast.providers.model import ModelRequest
 from holdfast.providers.prices import PriceList
 from holdfast.providers.tokens import TokenCounter
 
-LedgerScope: TypeAlias = Literal["all", "run", "agent", "session", "tenant"]
+LedgerScope: TypeAlias = Literal["all", "run", "agent", "session", "model", "tenant"]
+PICO = 10**12
+"""Sums of money are whole millionths of a millionth of a dollar."""
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +31,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cost_usd(self) -> float | None:
         """The price in US dollars, or nothing when it is not known."""
-        return None if self.cost_pico_usd is None else self.cost_pico_usd / 1e12
+        return None if self.cost_pico_usd is None else self.cost_pico_usd / PICO
 
 
 class UsageTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,12 +50,12 @@ class UsageTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     @property
     def known_cost_usd(self) -> float:
         """What the calls with a known price cost."""
-        return self.cost_pico_usd / 1e12
+        return self.cost_pico_usd / PICO
 
     @property
     def cost_usd(self) -> float | None:
         """What all calls cost, or nothing as soon as the price of one is not known."""
-        return None if self.unpriced_calls else self.cost_pico_usd / 1e12
+        return None if self.unpriced_calls else self.cost_pico_usd / PICO
 
     def plus(self, charge: Charge) -> UsageTotals:
         """Return the totals with one more charge."""
@@ -82,7 +84,7 @@ class UsageLedger:
         self._counted: dict[str, set[str]] = {}
 
     def add(self, message: Message, charge: Charge, *, tenant: str = "") -> bool:
-        """Count an answer for its run, agent, session and tenant; say whether it was new."""
+        """Count an answer wherever it belongs; say whether it was new."""
         counted = self._counted.setdefault(message.session_id, set())
         if message.id in counted:
             return False
@@ -94,6 +96,10 @@ class UsageLedger:
     def of(self, scope: LedgerScope, value: str = "") -> UsageTotals:
         """Return the totals of a run, an agent, a session, a tenant, or of all."""
         return self._totals.get((scope, value), _NOTHING)
+
+    def all_of(self, scope: LedgerScope) -> dict[str, UsageTotals]:
+        """Return the totals of all runs, agents, sessions, models or tenants, by name."""
+        return {value: totals for (kind, value), totals in self._totals.items() if kind == scope}
 
     def forget_session(self, session_id: str) -> None:
         """Drop what is kept to recognise a session's messages, and its own totals.
@@ -173,5 +179,7 @@ def _places(message: Message, tenant: str) -> Iterator[tuple[LedgerScope, str]]:
         yield ("run", message.run_id)
     if message.agent:
         yield ("agent", message.agent)
+    if message.model:
+        yield ("model", f"{message.provider}:{message.model}")
     if tenant:
         yield ("tenant", tenant)

@@ -26,7 +26,7 @@ from holdfast.providers.endpoint_memory import FILE_NAME as MEMORY_FILE
 from holdfast.providers.endpoint_memory import EndpointMemory
 from holdfast.providers.gguf import GgufModel, check_gguf, require_xllamacpp
 from holdfast.providers.litellm import LiteLLMModel, require_litellm
-from holdfast.providers.model import Model, ModelInfo, ModelRequest
+from holdfast.providers.model import Model, ModelInfo
 from holdfast.providers.offline import OfflineModel
 from holdfast.providers.presets import presets
 from holdfast.providers.private_file import locked, read_private, write_private
@@ -296,10 +296,6 @@ class ProviderRegistry:
         if config.context_window is not None:
             info = msgspec.structs.replace(info, context_window=config.context_window)
         counter = TokenCounter(config.name, name)
-
-        def count_tokens(request: ModelRequest) -> int:
-            return counter.request(request).tokens
-
         if config.api == "auto":
             return ResponsesOrChat(
                 endpoint,
@@ -309,7 +305,7 @@ class ProviderRegistry:
                 force_chat=self._force_chat,
                 info=info,
                 clock=self._clock,
-                count_tokens=count_tokens,
+                counter=counter,
             )
         if config.api == "responses" and self._force_chat:
             endpoint = msgspec.structs.replace(endpoint, api="chat")
@@ -319,7 +315,7 @@ class ProviderRegistry:
             self.transport,
             info=info,
             clock=self._clock,
-            count_tokens=count_tokens,
+            counter=counter,
         )
 
     def _require_key(self, config: ProviderConfig) -> None:

@@ -72,7 +72,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ScriptedCall, ...] = ()
     stop_reason: str = ""
     """stop, length, tool_calls or filtered; by default what fits the answer."""
-    usage: TokenUsage = TokenUsage(input=10, output=5)
+    usage: TokenUsage | None = TokenUsage(input=10, output=5)
+    """`None` for a server that does not say, as some local ones do not."""
     piece_chars: int = 8
     """How many characters of text or arguments one event carries."""
     gate: Gate | None = None
@@ -155,7 +156,9 @@ def _named(data: JsonObject) -> bytes:
 # --- chat completions ----------------------------------------------------------------
 
 
-def _chat_usage(usage: TokenUsage) -> JsonObject:
+def _chat_usage(usage: TokenUsage | None) -> JsonObject | None:
+    if usage is None:
+        return None
     prompt = usage.input + usage.cache_read + usage.cache_write
     completion = usage.output + usage.reasoning
     into = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
@@ -236,17 +239,6 @@ def _response(reply: Reply, model: str, *, is_open: bool = False) -> JsonObject:
     if reply.reason in ("length", "filtered"):
         reason = "max_output_tokens" if reply.reason == "length" else "content_filter"
         status, details = "incomplete", {"reason": reason}
-    usage = reply.usage
-    total_in = usage.input + usage.cache_read + usage.cache_write
-    total_out = usage.output + usage.reasoning
-    into = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
-    counts = {
-        "input_tokens": total_in,
-        "input_tokens_details": into,
-        "output_tokens": total_out,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-        "total_tokens": total_in + total_out,
-    }
     return {
         "id": "resp_1",
         "object": "response",
@@ -256,7 +248,22 @@ def _response(reply: Reply, model: str, *, is_open: bool = False) -> JsonObject:
         "output": [] if is_open else _items(reply),
         "error": None,
         "incomplete_details": None if is_open else details,
-        "usage": None if is_open else counts,
+        "usage": None if is_open else _responses_usage(reply.usage),
+    }
+
+
+def _responses_usage(usage: TokenUsage | None) -> JsonObject | None:
+    if usage is None:
+        return None
+    total_in = usage.input + usage.cache_read + usage.cache_write
+    total_out = usage.output + usage.reasoning
+    into = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
+    return {
+        "input_tokens": total_in,
+        "input_tokens_details": into,
+        "output_tokens": total_out,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": total_in + total_out,
     }
 
 
@@ -295,7 +302,9 @@ def _growing(item: JsonObject) -> tuple[str, str]:
 # --- anthropic -----------------------------------------------------------------------
 
 
-def _anthropic_usage(usage: TokenUsage) -> JsonObject:
+def _anthropic_usage(usage: TokenUsage | None) -> JsonObject | None:
+    if usage is None:
+        return None
     return {
         "input_tokens": usage.input,
         "cache_read_input_tokens": usage.cache_read,
@@ -339,7 +348,7 @@ def _anthropic_body(reply: Reply, model: str) -> JsonObject:
 def _anthropic_events(reply: Reply, model: str) -> list[bytes]:
     usage = _anthropic_usage(reply.usage)
     message = {**_anthropic_body(msgspec.structs.replace(reply, calls=()), model), "content": []}
-    message.update({"stop_reason": None, "usage": {**usage, "output_tokens": 1}})
+    message.update({"stop_reason": None, "usage": usage and {**usage, "output_tokens": 1}})
     events: list[JsonObject] = [{"type": "message_start", "message": message}, {"type": "ping"}]
     for index, block in enumerate(_blocks(reply)):
         begun, deltas = _block_pieces(block, reply.piece_chars)

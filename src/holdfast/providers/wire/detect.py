@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Literal, Protocol, TypeAlias
 
@@ -11,6 +11,7 @@ import msgspec
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import LLMError, LLMNotFound, LLMProtocolError
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
+from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.http import HttpTransport
 from holdfast.providers.wire.model import WireModel
@@ -64,7 +65,7 @@ class ResponsesOrChat:
         force_chat: bool = False,
         info: ModelInfo | None = None,
         clock: Clock = SYSTEM,
-        count_tokens: Callable[[ModelRequest], int] | None = None,
+        counter: TokenCounter | None = None,
     ) -> None:
         """Find out on first use; `endpoint.api` does not matter."""
         apis: tuple[OpenAIApi, ...] = ("chat", "responses")
@@ -75,7 +76,7 @@ class ResponsesOrChat:
                 transport,
                 info=info,
                 clock=clock,
-                count_tokens=count_tokens,
+                counter=counter,
             )
             for api in apis
         }

@@ -6,12 +6,14 @@ from collections.abc import AsyncGenerator, Callable
 from functools import partial
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.ids import new_id
 from holdfast.messages import FilePart, Message
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
+from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire.anthropic import AnthropicCodec
 from holdfast.providers.wire.call import Call
 from holdfast.providers.wire.chat import ChatCodec
@@ -46,9 +48,13 @@ class WireModel:
         *,
         info: ModelInfo | None = None,
         clock: Clock = SYSTEM,
-        count_tokens: Callable[[ModelRequest], int] | None = None,
+        counter: TokenCounter | None = None,
     ) -> None:
-        """Speak to `model` at `endpoint`; nothing is opened before the first call."""
+        """Speak to `model` at `endpoint`; nothing is opened before the first call.
+
+        `counter` counts tokens, of answers too where the server reports no usage; without
+        it there is a rough estimate of requests, and such answers say nothing.
+        """
         self._endpoint = endpoint
         self._transport = transport
         self._clock = clock
@@ -56,7 +62,7 @@ class WireModel:
         self._codec: Codec = _CODECS[endpoint.api](endpoint, self._info)
         self._url = URL(endpoint.url(self._codec.path), encoded=True)
         self._connect = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect_s)
-        self._counter = count_tokens or _estimate
+        self._counter = counter
 
     @property
     def info(self) -> ModelInfo:
@@ -70,7 +76,7 @@ class WireModel:
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Count the input tokens of a request; a rough estimate unless a counter was given."""
-        return self._counter(request)
+        return self._counter.count(request) if self._counter is not None else _estimate(request)
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body that would be sent, for those who measure or record."""
@@ -112,7 +118,10 @@ class WireModel:
                     yield delta
         finally:
             call.close()
-        yield Finished(self._message(answer), call.request_id or answer.response_id)
+        message = self._message(answer)
+        if message.usage is None and self._counter is not None:
+            message = _counted_here(self._counter, request, message)
+        yield Finished(message, call.request_id or answer.response_id)
 
     def _post(self, body: bytes) -> aiohttp.client._RequestContextManager:
         endpoint = self._endpoint
@@ -148,6 +157,13 @@ class WireModel:
             usage=answer.usage,
             metadata=metadata,
         )
+
+
+def _counted_here(counter: TokenCounter, request: ModelRequest, message: Message) -> Message:
+    """Return the message with tokens that were counted here, and say so in its metadata."""
+    metadata = {**message.metadata, "usage": "estimate"}
+    usage = counter.usage(request, message)
+    return msgspec.structs.replace(message, usage=usage, metadata=metadata)
 
 
 def _estimate(request: ModelRequest) -> int:

@@ -19,6 +19,7 @@ from holdfast.messages import (
     ToolSpec,
 )
 from holdfast.providers.model import Finished, ReasoningDelta, TextDelta, ToolCallDelta
+from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire import HttpTransport, WireModel
 from holdfast.testing.fake_server import FakeServer, Gate, RawAnswer, Reply, ScriptedCall
 from holdfast.testing.fake_wires import stream_events, whole_body
@@ -333,3 +334,17 @@ async def test_two_loops_can_share_a_transport(
 
     assert await asyncio.to_thread(asyncio.run, elsewhere())
     assert transport.session() is here and not here.closed
+
+
+async def test_usage_that_the_server_does_not_report_is_counted_and_marked(
+    model: WireModel, transport: HttpTransport, server: FakeServer, deltas: bool
+) -> None:
+    silent = Reply(text="One two three.", usage=None)
+    server.answers += [silent, silent]
+    assert (await answer(model, deltas=deltas)).usage is None
+    counter = TokenCounter("openai", "gpt-4o")
+    counting = WireModel(model.endpoint, "fake-model", transport, counter=counter)
+    message = await answer(counting, deltas=deltas)
+    assert message.usage == counter.usage(ask(), message)
+    assert message.usage.output > 0
+    assert message.metadata["usage"] == "estimate"
