@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 
+from holdfast.agents.scope import RunScope
+from holdfast.agents.spending import Spending, session_budget
 from holdfast.canonical import JsonObject
 from holdfast.client.agents import AgentMethods
+from holdfast.errors import NotFound
 from holdfast.ids import new_id
 from holdfast.messages import Message, ToolPart, ToolState
 from holdfast.policy import Rights, RuleSet
-from holdfast.policy.approvals import ApprovalBook
-from holdfast.sessions import Completed, Outcome, Parked, Run, Session, Turn, compose
+from holdfast.policy.approvals import ApprovalBook, OnAsk
+from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.sessions import Completed, Failed, Outcome, Parked, Run, Session, Turn, compose
 from holdfast.tools import ToolContext
 from holdfast.tools.artifacts import JournalArtifacts, load_artifact
 from holdfast.tools.gate import NobodyApproves
 from holdfast.tools.ledger import read_records
-from holdfast.tools.manager import Call, ToolExecutionManager
+from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
 from holdfast.tools.tracker import ToolExecution, ToolExecutionTracker
 
 
@@ -35,13 +40,25 @@ class ToolMethods(AgentMethods):
     """What the client can do with tools."""
 
     async def call_tool(
-        self, name: str, arguments: JsonObject, *, session_id: str = "", run_id: str = ""
+        self,
+        name: str,
+        arguments: JsonObject,
+        *,
+        session_id: str = "",
+        run_id: str = "",
+        on_ask: OnAsk = "deny",
+        budget: Budget | None = None,
     ) -> ToolCallResult:
         """Call a tool through the gate, in a session, and return what came back.
 
-        Everything is recorded as if an agent had called it. An empty `session_id` means that
-        of `run_id` if there is such a run, or else a new session. The same `run_id` again
-        returns the finished call, or goes on with one that was interrupted or has waited.
+        Everything is recorded as if an agent had called it: hooks are asked, subscribers hear
+        of it, and it counts against the budgets of its session and of the settings, and
+        against `budget`. A call that fits into none of them ends the run as failed with the
+        error `budget.exceeded`, before anything happens.
+
+        An empty `session_id` means that of `run_id` if there is such a run, or else a new
+        session. The same `run_id` again returns the finished call, or goes on with one that
+        was interrupted or has waited. `on_ask` is as for `execute_agent`.
 
         Raises:
             NotFound: there is no such tool or session.
@@ -52,10 +69,15 @@ class ToolMethods(AgentMethods):
             session_id or await self._session_for(f"Call of {name}", run_id)
         )
         asked = compose(session.id, "user", f"Call the tool {name}.", self._journal.clock.now())
-        run = await self._turns.submit(session.id, asked, run_id=run_id)
+        scope = RunScope(on_ask=on_ask, budget=budget or NO_BUDGET)
+        # Kept with the run, so that whoever resumes it makes this call and no other.
+        wanted: JsonObject = {"tool": name, "arguments": arguments}
+        run = await self._turns.submit(
+            session.id, asked, run_id=run_id, options={**scope.to_options(), "call": wanted}
+        )
 
         async def handler(turn: Turn) -> Outcome:
-            return await self._make_call(turn, session, name, arguments)
+            return await self._make_call(turn, session)
 
         run = await self._turns.run(run.id, handler)
         session = await sessions.get_session(session.id)
@@ -85,13 +107,15 @@ class ToolMethods(AgentMethods):
         session = await (await self._ready()).get_session(session_id)
         return await load_artifact(self._journal, session.id, handle)
 
-    async def _make_call(
-        self, turn: Turn, session: Session, name: str, arguments: JsonObject
-    ) -> Outcome:
+    async def _make_call(self, turn: Turn, session: Session) -> Outcome:
+        wanted = turn.request.options.get("call")
+        if not isinstance(wanted, dict):
+            # An agent's run that a dead process left behind stands first in the queue.
+            raise NotFound(kind="agent", value=turn.request.agent)
         messages = await self._sessions.messages.all(session)
         mine = [message for message in messages if message.run_id == turn.run.id]
         if not mine or not mine[-1].tool_calls:
-            mine = await self._ask_for_call(turn, name, arguments)
+            mine = await self._ask_for_call(turn, wanted["tool"], wanted["arguments"])
         records = {}
         if turn.is_resumed:
             records = await read_records(self._journal, session.id, after=turn.run.queued_at)
@@ -100,6 +124,8 @@ class ToolMethods(AgentMethods):
             for part in mine[-1].tool_calls
             if part.state == "pending"
         ]
+        scope = RunScope.of(turn.request.options)
+        spending = await self._open_spending(turn, scope, len(calls))
         confinement = await self._confinement()
         workspace = confinement.workspace(session.directory)
         commands, runner = confinement.commands(workspace, is_read_only=False)
@@ -112,22 +138,40 @@ class ToolMethods(AgentMethods):
             artifacts=JournalArtifacts(turn, self._journal, session.id),
         )
         rights = Rights(session=RuleSet(rules=session.permission))
-        approver = self.approver or NobodyApproves()
+        terms = self.approval_terms(scope.on_ask)
+        around = self._surroundings().of_run(session.id, turn.run.id, "")
         manager = ToolExecutionManager(
             self._tool_registry(),
             recorder=turn,
-            context=context,
-            gate=confinement.gate((), rights, approver, self.approval_terms()),
+            context=around.equip(context),
+            gate=confinement.gate((), rights, self.approver or NobodyApproves(), terms),
             approvals=ApprovalBook(self._journal, session.id) if turn.is_resumed else None,
+            spend=spending.spend_tool_call if spending is not None else spend_freely,
         )
+        manager.hooks = around.around_tools(manager.tool_registry)
         try:
             results = await manager.execute_all(calls, records=records)
         finally:
+            if spending is not None:
+                spending.close()
             await asyncio.shield(runner.aclose())
+        if manager.exhausted is not None:
+            return Failed(error=manager.exhausted.to_dict())
         for result in results:
             if not isinstance(result, ToolPart):
                 return Parked(reason=result.reason)
         return Completed(result={"message_id": mine[-1].id})
+
+    async def _open_spending(self, turn: Turn, scope: RunScope, pending: int) -> Spending | None:
+        """Take up what the call may spend; nothing is counted where nothing is limited."""
+        session = await self._sessions.get_session(turn.session_id)
+        budgets = replace(self._budgets(), run=scope.budget)
+        limits = session_budget(session)
+        spending = Spending(budgets, NO_BUDGET, limits, turn, self._journal.clock)
+        if not spending.is_limited:
+            return None
+        await spending.open(session, self._journal, pending)
+        return spending
 
     async def _ask_for_call(self, turn: Turn, name: str, arguments: JsonObject) -> list[Message]:
         """Write down the request and the call, as an agent's turn would have them."""

@@ -144,7 +144,7 @@ class ToolPermissionFilter:
 
     def is_visible(self, tool: Tool) -> bool:
         """Say whether any call of the tool could be allowed or asked for."""
-        return could_ever(tool.name, self._gate.ceiling, self._gate.rights)
+        return could_ever(tool.name, self._gate.ceiling, self._gate.rights, tool.target_kind)
 
     def filter_tools(self, tools: ToolRegistry | Iterable[Tool]) -> tuple[Tool, ...]:
         """Return the tools that the model may see, in their order."""
