@@ -16,7 +16,6 @@ from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.client.context import ContextMethods
-from holdfast.client.hooks import HookMethods
 from holdfast.client.policies import PolicyMethods
 from holdfast.context import AgentContext
 from holdfast.hooks import Where
@@ -41,7 +40,7 @@ StreamItem: TypeAlias = Delta | ToolPart | AgentResult
 """A piece of an answer, a finished call, and at the very end the result."""
 
 
-class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
+class AgentMethods(ContextMethods, PolicyMethods):
     """What the client can do with agents."""
 
     _agents: AgentRegistry | None = None
