@@ -13,6 +13,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "agents": ("holdfast.cli.agents", "List, show, add or remove agents."),
     "approvals": ("holdfast.cli.approvals", "Answer what waits for a person."),
     "audit": ("holdfast.cli.audit", "Prove that the records were not changed."),
+    "chat": (
+        "holdfast.cli.chat",
+        "Talk with an agent: answers as they arrive, calls in one line each.",
+    ),
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
     "config": ("holdfast.cli.config", "Show or check the settings."),
     "context": (
