@@ -69,8 +69,10 @@ async def test_a_turn_on_a_busy_session_can_steer_it_or_be_refused(client: Async
     joined = asyncio.create_task(
         client.execute_agent(OTHER, session.id, "and be quick", on_busy="steer")
     )
-    while not any(e.kind == "run.steered" for e in await client.list_events(session.id)):
-        await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        async for event in client.events("run.steered", after=0):
+            assert event.session_id == session.id
+            break
     door.opened.set()
     assert (await run).run_id == (await joined).run_id
     texts = [m.text for m in (await client.list_messages(session.id)).items if m.role == "user"]
