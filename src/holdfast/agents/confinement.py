@@ -6,7 +6,6 @@ when it begins a step, so that a reload holds from then on.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -70,12 +69,16 @@ class Confinement:
         """Return what runs commands in a workspace; whoever asked closes the runner."""
         options = SandboxOptions(
             profile="read-only" if is_read_only else "workspace-write",
-            hidden=tuple(path for path in self.hidden if _is_within(path, workspace.root)),
+            hidden=self.hidden,
         )
         runner = SandboxRunner(workspace, options)
         # The gate asks about every line that it cannot read; what comes here has passed it.
-        return SandboxedCommands(runner, is_approved=lambda _text: True), runner
+        commands = SandboxedCommands(
+            runner, is_approved=lambda _text: True, is_net_open=self._is_net_open
+        )
+        return commands, runner
 
-
-def _is_within(path: str, root: str) -> bool:
-    return os.path.commonpath([os.path.realpath(path), root]) == root
+    def _is_net_open(self) -> bool:
+        """Say whether every host may be reached, so that nothing has to be held to a list."""
+        rules = self.policies().network_rules
+        return rules.allow_net and "*" in rules.allowed_hosts and not rules.blocked_hosts

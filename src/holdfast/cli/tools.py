@@ -197,12 +197,14 @@ def output(invocation: Invocation, session: str, handle: str) -> None:
 def install(invocation: Invocation, path: Path, replace: bool) -> None:
     """Install the tool bundle in the folder PATH, and pin it by a hash of its files.
 
-    Its program runs apart from us, but not confined: install what you trust.
+    Its program runs in the sandbox, with the permissions that are shown here and no others.
     """
-    taken = builtin_tools().find(read_manifest(path, path.name).name)
+    manifest = read_manifest(path, path.name)
+    taken = builtin_tools().find(manifest.name)
     if taken is not None:
         raise AlreadyExists(kind="tool", value=taken.name)
-    emit(_plain(_bundles(invocation).install(path, replace=replace)))
+    pin = _bundles(invocation).install(path, replace=replace)
+    emit({**_plain(pin), "permissions": manifest.permissions.explain()})
 
 
 @command.command("remove")

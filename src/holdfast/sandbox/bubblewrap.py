@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 FILTER_FD = 9
@@ -33,17 +33,22 @@ def bubblewrap_arguments(program: str, view: View) -> list[str]:
     arguments += ["--proc", "/proc", "--dev", "/dev", "--bind", SCRATCH, view.scratch_target]
     for path, can_write in view.trees:
         arguments += ["--bind" if can_write else "--ro-bind", path, path]
-    arguments += _mounts(view.read_only, view.hidden)
+    arguments += _mounts(view)
     return [*arguments, "--seccomp", str(FILTER_FD)]
 
 
-def _mounts(read_only: Iterable[str], hidden: Iterable[str]) -> list[str]:
+def _mounts(view: View) -> list[str]:
     arguments: list[str] = []
-    for path in read_only:
+    for path in view.read_only:
         arguments += ["--ro-bind-try", path, path]
-    for path in hidden:
+    for path in view.hidden:
         if os.path.isdir(path):
-            arguments += ["--tmpfs", path, "--remount-ro", path]
+            arguments += ["--tmpfs", path]
+            for inner, can_write in view.trees:
+                if inner.startswith(f"{path.rstrip('/')}/"):
+                    # What was given on purpose is seen, although it lies in a hidden place.
+                    arguments += ["--bind" if can_write else "--ro-bind", inner, inner]
+            arguments += ["--remount-ro", path]
         elif os.path.exists(path):
             arguments += ["--ro-bind", "/dev/null", path]
     return arguments

@@ -146,16 +146,24 @@ class Launcher:
         return cls(process, here, greeting.facts)
 
     async def run(
-        self, job: bytes, limits: Limits, *, opener: FileOpener | None, timeout_s: float
+        self,
+        job: bytes,
+        limits: Limits,
+        *,
+        opener: FileOpener | None,
+        timeout_s: float,
+        given: bytes | None = None,
     ) -> Ended:
         """Run one job to its end; cancelling ends all its processes first.
+
+        `given` is what it reads; the job says whether there is any.
 
         Raises:
             SandboxFailed: the launcher is gone.
         """
         self.runs += 1
         self.is_usable = False
-        run = _Run(limits, opener)
+        run = _Run(limits, opener, given)
         try:
             run.hand_over(self._server, job)
             stopped = await run.wait(timeout_s)
@@ -173,7 +181,7 @@ class Launcher:
 class _Run:
     """One command under way: its pipes, its control socket, its files."""
 
-    def __init__(self, limits: Limits, opener: FileOpener | None) -> None:
+    def __init__(self, limits: Limits, opener: FileOpener | None, given: bytes | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         self._opener = opener
@@ -183,6 +191,8 @@ class _Run:
         self._stopped = ""
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._pipes: dict[int, HeadTail] = {}
+        self._given = memoryview(given) if given is not None else None
+        self._input = -1
         self._control: socket.socket | None = None
         self._files: socket.socket | None = None
         self._answers: set[asyncio.Task[None]] = set()
@@ -198,6 +208,10 @@ class _Run:
                 os.set_blocking(reader, False)
                 self._pipes[reader] = kept
                 theirs.append(writer)
+            if self._given is not None:
+                reader, self._input = os.pipe()
+                os.set_blocking(self._input, False)
+                theirs.append(reader)
             if self._opener is not None:
                 self._files, files = _socket_pair()
                 theirs.append(files.detach())
@@ -210,6 +224,8 @@ class _Run:
         self._loop.add_reader(self._control, self._on_control)
         for reader in self._pipes:
             self._loop.add_reader(reader, self._on_output, reader)
+        if self._input != -1:
+            self._loop.add_writer(self._input, self._on_room)
         if self._files is not None:
             self._loop.add_reader(self._files, self._on_question)
 
@@ -232,6 +248,7 @@ class _Run:
         """Let go of everything."""
         for reader in list(self._pipes):
             self._drop(reader)
+        self._end_input()
         for one in (self._control, self._files):
             if one is not None:
                 self._loop.remove_reader(one)
@@ -287,6 +304,24 @@ class _Run:
                 self._ask_to_stop("output")
             if len(data) < _CHUNK and not self._done.done():
                 return
+
+    def _on_room(self) -> None:
+        """Write on what it reads; one that does not want more is not an error."""
+        assert self._given is not None
+        try:
+            while self._given:
+                self._given = self._given[os.write(self._input, self._given[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._given = memoryview(b"")
+        self._end_input()
+
+    def _end_input(self) -> None:
+        if self._input != -1:
+            self._loop.remove_writer(self._input)
+            os.close(self._input)
+            self._input = -1
 
     def _drop(self, reader: int) -> None:
         self._loop.remove_reader(reader)

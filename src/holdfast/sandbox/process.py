@@ -13,10 +13,10 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 from holdfast.errors import SandboxFailed
 
-_FLOOD_FACTOR = 64
 _DRAIN_S = 2.0
 
 
@@ -24,11 +24,12 @@ _DRAIN_S = 2.0
 class ProcessLimits:
     """How long a program may run and how much of its output is kept.
 
-    It is stopped when it writes more than 64 times what is kept.
+    It is stopped when it writes more than `flood_factor` times what is kept.
     """
 
     timeout_s: float = 120.0
     max_output_bytes: int = 1024 * 1024
+    flood_factor: int = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +83,19 @@ async def run_process(
     directory: str,
     environment: Mapping[str, str],
     limits: ProcessLimits,
+    given: bytes = b"",
 ) -> ProcessResult:
-    """Run a program and return how it ended; cancelling this ends the program.
+    """Run a program that reads `given`, and return how it ended; cancelling ends it.
 
     Raises:
         SandboxFailed: it could not be started.
     """
-    transport, watch = await _start(argv, directory, environment, limits)
+    transport, watch = await _start(argv, directory, environment, limits, given)
     try:
+        if (pipe := transport.get_pipe_transport(0)) is not None:
+            source = cast("asyncio.WriteTransport", pipe)
+            source.write(given)
+            source.write_eof()
         async with asyncio.timeout(limits.timeout_s):
             await watch.exited.wait()
     except TimeoutError:
@@ -106,7 +112,11 @@ async def run_process(
 
 
 async def _start(
-    argv: Sequence[str], directory: str, environment: Mapping[str, str], limits: ProcessLimits
+    argv: Sequence[str],
+    directory: str,
+    environment: Mapping[str, str],
+    limits: ProcessLimits,
+    given: bytes,
 ) -> tuple[asyncio.SubprocessTransport, _Watch]:
     loop = asyncio.get_running_loop()
     starting = asyncio.ensure_future(
@@ -115,7 +125,7 @@ async def _start(
             *argv,
             cwd=directory,
             env=dict(environment),
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )
     )
@@ -134,7 +144,7 @@ class _Watch(asyncio.SubprocessProtocol):
     """Collects the output of a program and notes its end."""
 
     def __init__(self, limits: ProcessLimits) -> None:
-        self._flood = limits.max_output_bytes * _FLOOD_FACTOR
+        self._flood = limits.max_output_bytes * limits.flood_factor
         self._pid = 0
         self.out = HeadTail(limits.max_output_bytes)
         self.err = HeadTail(limits.max_output_bytes)

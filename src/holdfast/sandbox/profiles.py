@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from holdfast.errors import UsageError
 
-Profile: TypeAlias = Literal["read-only", "workspace-write", "network", "full"]
+Profile: TypeAlias = Literal["read-only", "read-only-network", "workspace-write", "network", "full"]
 Level: TypeAlias = Literal["bubblewrap", "landlock", "none"]
 
 MIB = 1024 * 1024
@@ -69,12 +69,12 @@ class Limits:
 
 def has_network(profile: Profile) -> bool:
     """Say whether a profile reaches the network."""
-    return profile in ("network", "full")
+    return profile in ("network", "read-only-network", "full")
 
 
 def can_write_workspace(profile: Profile) -> bool:
     """Say whether a profile writes in the workspace."""
-    return profile != "read-only"
+    return profile not in ("read-only", "read-only-network")
 
 
 def clean_environment(given: Mapping[str, str], *, home: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -33,6 +33,7 @@ from holdfast.sandbox.profiles import (
 from holdfast.sandbox.workspace import Workspace
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
+_Rights: TypeAlias = tuple[str, Profile, tuple[str, ...], tuple[str, ...]]
 
 _MOST_IDLE = 2
 _MOST_RUNS = 500
@@ -135,15 +136,17 @@ class _Stage(msgspec.Struct, frozen=True):
 class _Job(msgspec.Struct, frozen=True):
     directory: str
     pipelines: list[_Stage]
+    has_input: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxOptions:
     """How commands are confined.
 
-    `readable` are further paths that they may read, `hidden` paths that they must not
-    see although they are within reach (the state directory, for example). `level` is for
-    tests and for those who must insist: `auto` takes the strongest that works.
+    `readable` and `writable` are further paths that they may read, or also write, whatever
+    the profile says of the workspace. `hidden` are paths that they must not see although they
+    may be within reach (the state directory, for example). `level` is for tests and for those
+    who must insist: `auto` takes the strongest that works.
     """
 
     profile: Profile = "workspace-write"
@@ -151,6 +154,7 @@ class SandboxOptions:
     level: LevelChoice = "auto"
     environment: Mapping[str, str] = field(default_factory=dict)
     readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     with_namespaces: bool = True
 
@@ -183,6 +187,7 @@ class SandboxRunner:
         self._idle: list[tuple[tuple[tuple[str, bool], ...], Launcher]] = []
         self._choosing: asyncio.Lock | None = None
         self._level_name = ""
+        self._beside: dict[_Rights, SandboxRunner] = {}
         self.objections: dict[str, str] = {}
 
     @property
@@ -194,6 +199,23 @@ class SandboxRunner:
     def level_name(self) -> str:
         """Level and profile as the journal names them; empty before the first command."""
         return self._level_name
+
+    def beside(
+        self,
+        profile: Profile,
+        *,
+        workspace: Workspace | None = None,
+        readable: tuple[str, ...] = (),
+        writable: tuple[str, ...] = (),
+    ) -> SandboxRunner:
+        """Return a runner with rights of its own, otherwise like this one, which closes it."""
+        place = workspace or self._workspace
+        options = replace(self._options, profile=profile, readable=readable, writable=writable)
+        key = (place.root, profile, readable, writable)
+        found = self._beside.get(key)
+        if found is None:
+            found = self._beside[key] = SandboxRunner(place, options, clock=self._clock)
+        return found
 
     async def start(self) -> str:
         """Find the strongest sandbox that works, and return `level_name`.
@@ -225,14 +247,32 @@ class SandboxRunner:
             _Stage(pipeline.connector, [self._program(one) for one in pipeline.commands])
             for pipeline in pipelines
         ]
-        return await self._run(stages, directory, timeout_s, output_bytes)
+        return await self._run(stages, directory, self._bounds(timeout_s, output_bytes))
 
     async def run_argv(
         self, argv: Sequence[str], *, directory: str = ".", timeout_s: float | None = None
     ) -> SandboxResult:
         """Run one program with these arguments; otherwise as `run`."""
         stages = [_Stage(";", [_Program(tuple(argv), {}, [])])]
-        return await self._run(stages, directory, timeout_s, None)
+        return await self._run(stages, directory, self._bounds(timeout_s, None))
+
+    async def run_program(
+        self,
+        argv: Sequence[str],
+        given: bytes,
+        *,
+        environment: Mapping[str, str],
+        timeout_s: float | None = None,
+        output_bytes: int | None = None,
+    ) -> SandboxResult:
+        """Run one program that reads `given` and then the end; otherwise as `run`.
+
+        It starts at the top of the workspace. Nothing of its output is left out: one that
+        writes more than `output_bytes` is ended.
+        """
+        limits = replace(self._bounds(timeout_s, output_bytes), flood_factor=1)
+        stages = [_Stage(";", [_Program(tuple(argv), dict(environment), [])])]
+        return await self._run(stages, ".", limits, given)
 
     async def run_approved_text(
         self,
@@ -248,12 +288,14 @@ class SandboxRunner:
         that is sealed to exactly this text.
         """
         argv = ("/bin/bash", "--noprofile", "--norc", "-c", text)
-        return await self._run(
-            [_Stage(";", [_Program(argv, {}, [])])], directory, timeout_s, output_bytes
-        )
+        stages = [_Stage(";", [_Program(argv, {}, [])])]
+        return await self._run(stages, directory, self._bounds(timeout_s, output_bytes))
 
     async def aclose(self) -> None:
         """End the launchers and remove the scratch directory."""
+        beside, self._beside = list(self._beside.values()), {}
+        for runner in beside:
+            await runner.aclose()
         idle, self._idle = self._idle, []
         for _, launcher in idle:
             await launcher.close()
@@ -269,25 +311,25 @@ class SandboxRunner:
         ]
         return _Program(command.argv, dict(command.assignments), redirections)
 
+    def _bounds(self, timeout_s: float | None, output_bytes: int | None) -> Limits:
+        limits = self._options.limits
+        if timeout_s is not None:
+            limits = replace(limits, timeout_s=timeout_s)
+        return limits if output_bytes is None else replace(limits, output_bytes=output_bytes)
+
     async def _run(
-        self,
-        stages: list[_Stage],
-        directory: str,
-        timeout_s: float | None,
-        output_bytes: int | None,
+        self, stages: list[_Stage], directory: str, limits: Limits, given: bytes | None = None
     ) -> SandboxResult:
         where = await asyncio.to_thread(self._enter, directory)
-        limits = self._options.limits
-        if output_bytes is not None:
-            limits = Limits(**{**asdict(limits), "output_bytes": output_bytes})
         started = self._clock.monotonic()
         launcher = await self._acquire()
         try:
             ended = await launcher.run(
-                self._job(stages, where, launcher),
+                self._job(stages, where, launcher, has_input=given is not None),
                 limits,
                 opener=self._open if _needs_files(stages) else None,
-                timeout_s=limits.timeout_s if timeout_s is None else timeout_s,
+                timeout_s=limits.timeout_s,
+                given=given,
             )
         finally:
             if launcher.is_usable:
@@ -304,7 +346,9 @@ class SandboxRunner:
             duration_s=self._clock.monotonic() - started,
         )
 
-    def _job(self, stages: list[_Stage], directory: str, launcher: Launcher) -> bytes:
+    def _job(
+        self, stages: list[_Stage], directory: str, launcher: Launcher, *, has_input: bool
+    ) -> bytes:
         home = self._scratch_target if self._is_moved(launcher) else self._scratch
         base = clean_environment(self._options.environment, home=home)
         stages = [
@@ -317,7 +361,7 @@ class SandboxRunner:
             )
             for stage in stages
         ]
-        return msgspec.json.encode(_Job(directory, stages))
+        return msgspec.json.encode(_Job(directory, stages, has_input))
 
     def _is_moved(self, launcher: Launcher) -> bool:
         return self._level == "bubblewrap" or launcher.facts.has_view
@@ -398,6 +442,8 @@ class SandboxRunner:
         can_write = can_write_workspace(options.profile)
         trees = [(path, is_writable and can_write) for path, is_writable in self._workspace.trees]
         trees += [(path, False) for path in options.readable if os.path.exists(path)]
+        trees += [(path, True) for path in options.writable if os.path.exists(path)]
+        hidden = [path for path in options.hidden if _is_within_any(path, trees)]
         system = [*SYSTEM_PATHS, *(NETWORK_PATHS if has_network(options.profile) else ())]
         read_only = [path for name in _GIT_CODE if os.path.exists(path := f"{root}/{name}")]
         limits = asdict(options.limits)
@@ -410,7 +456,7 @@ class SandboxRunner:
                 system=system,
                 trees=trees,
                 read_only=read_only,
-                hidden=options.hidden,
+                hidden=hidden,
                 scratch_target=self._scratch_target,
                 has_network=has_network(options.profile),
             )
@@ -424,7 +470,7 @@ class SandboxRunner:
             scratch=(self._scratch, self._scratch_target),
             system=system,
             read_only=read_only,
-            hidden=list(options.hidden),
+            hidden=hidden,
             uid=self._uid,
             limits={name: int(value) for name, value in limits.items()},
             wrapper=wrapper,
@@ -456,6 +502,14 @@ class SandboxRunner:
 
 
 _closing: set[asyncio.Task[None]] = set()
+
+
+def _is_within_any(path: str, trees: Sequence[tuple[str, bool]]) -> bool:
+    real = os.path.realpath(path)
+    return any(
+        os.path.commonpath([real, top]) == top
+        for top in (os.path.realpath(one) for one, _ in trees)
+    )
 
 
 def _needs_files(stages: list[_Stage]) -> bool:

@@ -3,7 +3,8 @@
 A bundle is a folder with a manifest (`tool.toml` or `tool.json`) and whatever its program
 needs. Installing copies it below the tools directory and writes down a hash over all its
 files; a bundle whose files differ from that is refused when tools are loaded and at every
-call. A bundle's program runs as a process of its own and speaks JSON over its pipes.
+call. A bundle's program runs in the sandbox, with the permissions that its manifest names and
+no others, and speaks JSON over its pipes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -42,17 +43,50 @@ from holdfast.tools.definition import Tool
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import ToolResult
 from holdfast.tools.schema import Signature
+from holdfast.tools.services import Program
 from holdfast.tools.target import NO_TARGET, text_target
 
 MANIFESTS = ("tool.toml", "tool.json")
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MOST_SCHEMA_CHARS = 64_000
+_GRACE_S = 5.0
+_SYSTEM = ("/usr", "/opt", "/nix")
 _CONTEXT = "\0context"
 _log = logging.getLogger("holdfast.tools")
 
 
 def _no_arguments() -> JsonObject:
     return {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class Permissions(BaseModel):
+    """What a bundle's program may reach besides its own folder and the system's programs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    network: bool = False
+    """Every host; granted only where the operator opened the network to every host."""
+    workspace: Literal["none", "read", "write"] = "read"
+    read: tuple[str, ...] = Field(default=(), max_length=32)
+    write: tuple[str, ...] = Field(default=(), max_length=32)
+    """Further directories, by absolute paths; what may be written may be read."""
+
+    @field_validator("read", "write")
+    @classmethod
+    def _are_plain(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            is_plain = path.startswith("/") and path == os.path.normpath(path)
+            if not is_plain or path.strip("/") == "" or not path.isprintable():
+                raise ValueError(f"{path!r} is no plain absolute path of a directory")
+        return paths
+
+    def explain(self) -> str:
+        """Say it in a line, for somebody who has to consent."""
+        seen = {"none": "not the workspace", "read": "reads the workspace"}
+        said = [seen.get(self.workspace, "changes the workspace")]
+        said += [f"reads {path}" for path in self.read]
+        said += [f"changes {path}" for path in self.write]
+        said.append("reaches every host on the network" if self.network else "no network")
+        return ", ".join(said)
 
 
 class Manifest(BaseModel):
@@ -70,6 +104,7 @@ class Manifest(BaseModel):
     effect: Literal["read", "idempotent", "unsafe"] = "unsafe"
     permission: Literal["ask", "deny"] = "ask"
     """What holds where no rule speaks; only a rule of yours can allow it without asking."""
+    permissions: Permissions = Field(default_factory=Permissions)
     target: str = ""
     """The argument that rules are matched against."""
     timeout_s: float = Field(default=120.0, gt=0, le=3600)
@@ -278,14 +313,12 @@ def make_tool(manifest: Manifest, folder: Path, sha256: str) -> Tool:
     async def call(**values: Any) -> ToolResult:  # noqa: ANN401 - JSON of the model
         context: ToolContext = values.pop(_CONTEXT)
         await asyncio.to_thread(check_pin, folder, manifest.name, sha256)
-        result = await run_bundle(
-            [_expand(word, folder) for word in manifest.command],
-            {"arguments": values, "context": _shown(context)},
-            tool=manifest.name,
-            directory=context.workspace.root,
-            environment=_environment(context, folder),
-        )
-        return msgspec.structs.replace(result, metadata={**result.metadata, "sandbox": "none"})
+        request: JsonObject = {"arguments": values, "context": _shown(context)}
+        program = _program(manifest, folder)
+        return await run_bundle(context.commands, program, request, tool=manifest.name)
+
+    async def preview(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
+        return f"The program {manifest.command} {manifest.permissions.explain()}."
 
     def check(arguments: JsonObject) -> JsonObject:
         found = problems(arguments, manifest.parameters)
@@ -310,6 +343,7 @@ def make_tool(manifest: Manifest, folder: Path, sha256: str) -> Tool:
         target=text_target(manifest.target) if manifest.target else NO_TARGET,
         tags=("bundle", *manifest.tags),
         timeout_s=manifest.timeout_s,
+        preview=preview,
     )
     # What a bundle does is in its files, not in the function above.
     vars(made)["source_hash"] = sha256
@@ -317,14 +351,40 @@ def make_tool(manifest: Manifest, folder: Path, sha256: str) -> Tool:
 
 
 def _check_definition(manifest: Manifest, folder: Path) -> None:
+    tools = os.path.realpath(folder.parent)
+    for path in map(os.path.realpath, manifest.permissions.write):
+        if os.path.commonpath([path, tools]) in (path, tools):
+            detail = f"it wants to change {path}, where tools are installed"
+            raise BundleRefused(name=manifest.name, detail=detail)
     try:
         make_tool(manifest, folder, "")
     except UsageError as error:
         raise BundleRefused(name=manifest.name, detail=str(error)) from error
 
 
+def _program(manifest: Manifest, folder: Path) -> Program:
+    allowed = manifest.permissions
+    is_python = any("{python}" in word for word in manifest.command)
+    return Program(
+        argv=tuple(_expand(word, folder) for word in manifest.command),
+        workspace=allowed.workspace,
+        has_network=allowed.network,
+        readable=(str(folder), *(_python_folders() if is_python else ()), *allowed.read),
+        writable=allowed.write,
+        environment={"TOOL_BUNDLE_DIR": str(folder)},
+        # The manager's own limit comes first, and says more.
+        timeout_s=manifest.timeout_s + _GRACE_S,
+    )
+
+
 def _expand(word: str, folder: Path) -> str:
     return word.replace("{bundle}", str(folder)).replace("{python}", sys.executable)
+
+
+def _python_folders() -> tuple[str, ...]:
+    """Where this Python lives, as far as it is not a part of the system."""
+    wanted = (sys.prefix, sys.base_prefix)
+    return tuple(dict.fromkeys(path for path in wanted if not path.startswith(_SYSTEM)))
 
 
 def _shown(context: ToolContext) -> JsonObject:
@@ -334,15 +394,4 @@ def _shown(context: ToolContext) -> JsonObject:
         "call_id": context.call_id,
         "idempotency_key": context.idempotency_key,
         "workspace": context.workspace.root,
-    }
-
-
-def _environment(context: ToolContext, folder: Path) -> dict[str, str]:
-    """A clean one: nothing of ours, so no key and no token."""
-    return {
-        "PATH": _PATH,
-        "HOME": context.workspace.root,
-        "LANG": "C.UTF-8",
-        "TOOL_BUNDLE_DIR": str(folder),
-        "PYTHONDONTWRITEBYTECODE": "1",
     }

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.errors import PermissionDenied
+from holdfast.errors import PermissionDenied, UsageError
 from holdfast.policy.commands import parse_command
-from holdfast.sandbox import SandboxResult, SandboxRunner
-from holdfast.tools.services import Command, CommandResult
+from holdfast.sandbox import Profile, SandboxResult, SandboxRunner, Workspace
+from holdfast.sandbox.profiles import can_write_workspace, has_network
+from holdfast.tools.services import Command, CommandResult, Program
 
 
 def _nobody_approved(_text: str) -> bool:
+    return False
+
+
+def _is_closed() -> bool:
     return False
 
 
@@ -23,11 +28,20 @@ class SandboxedCommands:
     """
 
     def __init__(
-        self, runner: SandboxRunner, *, is_approved: Callable[[str], bool] = _nobody_approved
+        self,
+        runner: SandboxRunner,
+        *,
+        is_approved: Callable[[str], bool] = _nobody_approved,
+        is_net_open: Callable[[], bool] = _is_closed,
     ) -> None:
-        """Run with this runner; whoever made it closes it."""
+        """Run with this runner; whoever made it closes it.
+
+        `is_net_open` says whether a process may reach every host there is: nobody can hold
+        the traffic of one that speaks for itself to a list.
+        """
         self._runner = runner
         self._is_approved = is_approved
+        self._is_net_open = is_net_open
 
     async def run(self, command: Command) -> CommandResult:
         """Run a command, as `CommandRunner.run` promises."""
@@ -51,6 +65,50 @@ class SandboxedCommands:
                 output_bytes=command.max_output_bytes,
             )
         return _told(result)
+
+    async def run_program(self, program: Program) -> CommandResult:
+        """Run a program in a sandbox of its own, as `CommandRunner.run_program` promises.
+
+        Its rights are those that it names and this run has, in both directions: a read-only
+        run has no program that writes.
+        """
+        can_write = can_write_workspace(self._runner.profile)
+        if program.has_network and not (has_network(self._runner.profile) or self._is_net_open()):
+            because = (
+                "its program talks to the network by itself, and the network is not open to "
+                "every host (ALLOW_NET, network.yaml)"
+            )
+            raise PermissionDenied(permission="network", target="*", because=because)
+        runner = self._runner.beside(
+            _profile(can_write and program.workspace == "write", program.has_network),
+            workspace=_elsewhere(program),
+            readable=program.readable if can_write else program.readable + program.writable,
+            writable=program.writable if can_write else (),
+        )
+        return _told(
+            await runner.run_program(
+                program.argv,
+                program.given,
+                environment=program.environment,
+                timeout_s=program.timeout_s,
+                output_bytes=program.max_output_bytes,
+            )
+        )
+
+
+def _profile(can_write: bool, is_networked: bool) -> Profile:
+    if is_networked:
+        return "network" if can_write else "read-only-network"
+    return "workspace-write" if can_write else "read-only"
+
+
+def _elsewhere(program: Program) -> Workspace | None:
+    """Where a program runs that has no business in the workspace."""
+    if program.workspace != "none":
+        return None
+    if not program.readable:
+        raise UsageError(detail="A program that sees no workspace needs a directory to run in.")
+    return Workspace(program.readable[0])
 
 
 def _told(result: SandboxResult) -> CommandResult:

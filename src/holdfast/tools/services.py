@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -200,6 +200,24 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: str = ""
 
 
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that reads `given` and answers on its output, with the rights that it needs.
+
+    `workspace` is what it may do there; with `none` it runs in the first of `readable` and does
+    not see the workspace. `readable` and `writable` are further directories.
+    """
+
+    argv: tuple[str, ...]
+    given: bytes = b""
+    workspace: Literal["none", "read", "write"] = "read"
+    has_network: bool = False
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
+    timeout_s: float = 120.0
+    max_output_bytes: int = 8 * 1024 * 1024
+
+
 class CommandRunner(Protocol):
     """The one way from a tool to a process."""
 
@@ -212,11 +230,26 @@ class CommandRunner(Protocol):
         """
         ...
 
+    async def run_program(self, program: Program) -> CommandResult:
+        """Run a program that is no command of a model's, with no more rights than it names.
+
+        Nothing of its output is left out: one that writes too much is stopped.
+
+        Raises:
+            SandboxFailed: it cannot be confined here, so it was not started.
+            PermissionDenied: it needs what this run may not do.
+        """
+        ...
+
 
 class NoCommands:
     """A runner that refuses every command."""
 
     async def run(self, command: Command) -> CommandResult:
+        """Refuse."""
+        raise SandboxFailed(detail="no command runner was configured, so nothing is executed")
+
+    async def run_program(self, program: Program) -> CommandResult:
         """Refuse."""
         raise SandboxFailed(detail="no command runner was configured, so nothing is executed")
 
@@ -297,6 +330,7 @@ __all__ = [
     "NoNestedCalls",
     "NobodyAttends",
     "Option",
+    "Program",
     "ProgressSink",
     "ProgressUpdate",
     "Question",

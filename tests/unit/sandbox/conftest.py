@@ -1,6 +1,4 @@
 import os
-import shutil
-import subprocess
 from contextlib import contextmanager
 
 import pytest
@@ -50,17 +48,3 @@ def as_nobody(tmp_path):
         if path.owner() == "root" and not path.stat().st_mode & 0o001:
             path.chmod(path.stat().st_mode | 0o011)
     return _as_nobody
-
-
-@pytest.fixture(scope="session")
-def bubblewrap():
-    """Where bubblewrap is; installed by apt when we may, because nothing here skips."""
-    if shutil.which("bwrap") is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        lock = ["-o", "DPkg::Lock::Timeout=300"]
-        if subprocess.run(["apt-get", *lock, "install", "-y", "bubblewrap"], **quiet).returncode:
-            subprocess.run(["apt-get", *lock, "update"], **quiet)
-            subprocess.run(["apt-get", *lock, "install", "-y", "bubblewrap"], **quiet)
-    found = shutil.which("bwrap")
-    assert found, "these tests need bubblewrap: apt-get install bubblewrap"
-    return found

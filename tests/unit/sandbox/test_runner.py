@@ -353,3 +353,56 @@ async def test_the_report_says_what_is_active(root, bubblewrap):
     assert report.is_confined
     assert report.active == "bubblewrap/workspace-write"
     assert report.landlock.startswith("landlock")
+
+
+# --- programs that are given something to read ---------------------------------------------
+
+
+async def programmed(runner, *argv, given=b"", **options):
+    return await runner.run_program(argv, given, environment={"NAME": "value"}, **options)
+
+
+async def test_a_program_reads_what_it_is_given_and_then_the_end(root, level):
+    async with running(root, level) as runner:
+        assert (await programmed(runner, "wc", "-c", given=b"x" * 3_000_000)).stdout == "3000000\n"
+        assert (await programmed(runner, "cat", given=b"")).stdout == ""
+        assert (await programmed(runner, "printenv", "NAME", given=b"x")).stdout == "value\n"
+        # The next command of the same launcher has no input again.
+        assert await output(runner, "cat") == ""
+
+
+async def test_a_program_that_does_not_read_is_not_waited_for(root, level):
+    async with running(root, level) as runner:
+        ended = await programmed(runner, "true", given=b"x" * 3_000_000)
+        assert (ended.exit_code, ended.stopped) == (0, "")
+        closed = await programmed(runner, "sh", "-c", "exec 0<&-; echo ok", given=b"x" * 3_000_000)
+        assert closed.stdout == "ok\n"
+
+
+async def test_a_program_that_writes_too_much_is_ended_at_once(root, level):
+    async with running(root, level) as runner:
+        ended = await programmed(runner, "yes", given=b"x", output_bytes=100_000)
+        assert ended.stopped == "output"
+        whole = await programmed(runner, "cat", given=b"y" * 100_000, output_bytes=100_000)
+        assert (whole.stdout, whole.stopped) == ("y" * 100_000, "")
+
+
+async def test_a_program_that_takes_too_long_is_ended(root, level):
+    async with running(root, level) as runner:
+        ended = await programmed(runner, "sleep", "1000", given=b"x", timeout_s=0.5)
+        assert ended.stopped == "timeout"
+
+
+async def test_a_runner_beside_has_rights_of_its_own_and_ends_with_the_first(root, level, tmp_path):
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    async with running(root, level, profile="read-only") as runner:
+        beside = runner.beside("workspace-write", writable=(str(extra),))
+        assert beside is runner.beside("workspace-write", writable=(str(extra),))
+        assert (await run(runner, "touch new")).exit_code
+        assert (await run(beside, "touch new")).exit_code == 0
+        assert (await run(beside, f"touch {extra}/new")).exit_code == 0
+        assert beside.profile == "workspace-write"
+        other = runner.beside("read-only", workspace=Workspace(extra))
+        assert await output(other, "ls") == "new\n"
+    assert (extra / "new").exists()

@@ -18,6 +18,7 @@ from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.gate import Gate
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, Limits, ToolExecutionManager
+from holdfast.tools.services import CommandRunner, NoCommands
 
 
 class ToolRun:
@@ -81,6 +82,7 @@ async def open_run(
     limits: Limits | None = None,
     clock: Clock = SYSTEM,
     registry: ToolRegistry | None = None,
+    commands: CommandRunner | None = None,
 ) -> AsyncIterator[ToolRun]:
     """Open a session and hold its lease until the end of the block."""
     begun: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
@@ -102,6 +104,7 @@ async def open_run(
             session_id=session.id,
             run_id=run.id,
             artifacts=JournalArtifacts(turn, await client.journal(), session.id),
+            commands=commands or NoCommands(),
         )
         manager = ToolExecutionManager(
             registry or ToolRegistry(tools),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import socket
 import stat
 import textwrap
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,11 +17,12 @@ from run_kit import open_run
 from holdfast import AsyncClient
 from holdfast.errors import AlreadyExists, BundleRefused, NotFound, ToolInputInvalid
 from holdfast.settings import load_settings
-from holdfast.tools import ToolRegistry
+from holdfast.tools import SandboxOptions, SandboxRunner, ToolRegistry, Workspace
 from holdfast.tools import bundle_files as files
 from holdfast.tools import bundle_process as process
 from holdfast.tools.bundles import LocalToolManager, read_manifest, register_bundles
 from holdfast.tools.gate import AutoConfirm, Gate
+from holdfast.tools.sandboxed_commands import SandboxedCommands
 
 SHOUT = """
 import json, sys
@@ -57,13 +61,27 @@ def local(tmp_path):
     return LocalToolManager(tmp_path / "tools")
 
 
-def open_bundles(tmp_path, local, **options):
+@asynccontextmanager
+async def open_bundles(tmp_path, local, *, is_net_open=False, **options):
+    """A run in which the installed bundles may be called, in the strongest sandbox there is."""
     registry = ToolRegistry(local.load(), scope="project")
     gate = Gate(approver=AutoConfirm())
-    return open_run(tmp_path, registry=registry, gate=gate, **options)
+    given = SandboxOptions(**{"hidden": (str(tmp_path / "state"),), **options})
+    runner = SandboxRunner(Workspace(tmp_path), given)
+    commands = SandboxedCommands(runner, is_net_open=lambda: is_net_open)
+    try:
+        async with open_run(tmp_path, registry=registry, gate=gate, commands=commands) as run:
+            yield run
+    finally:
+        await runner.aclose()
 
 
-async def test_an_installed_bundle_is_a_tool_like_any_other(tmp_path, local):
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def level(request, bubblewrap):
+    return request.param
+
+
+async def test_an_installed_bundle_is_a_tool_like_any_other(tmp_path, local, level):
     pin = local.install(make_bundle(tmp_path / "b"))
     [tool] = local.load()
     assert (tool.name, tool.version, tool.effect, tool.permission) == (
@@ -77,11 +95,16 @@ async def test_an_installed_bundle_is_a_tool_like_any_other(tmp_path, local):
         tool.validate({"text": 3})
     with pytest.raises(ToolInputInvalid):
         tool.validate({"text": "a", "more": 1})
-    async with open_bundles(tmp_path, local) as run:
+    async with open_bundles(tmp_path, local, level=level) as run:
         part = await run.call("shout", text="hello")
+        [kept] = [
+            fact.part for fact in await run.facts() if getattr(fact, "part", None) is not None
+        ]
     assert (part.output, part.title, part.state) == ("HELLO", "shouted", "completed")
     assert part.metadata["source_hash"] == pin.sha256
-    assert part.metadata["sandbox"] == "none"
+    assert part.metadata["sandbox"].startswith(level)
+    assert part.metadata["sandbox"].endswith("/read-only")
+    assert kept.metadata["sandbox"] == part.metadata["sandbox"]
 
 
 async def test_without_consent_it_does_not_run(tmp_path, local):
@@ -189,6 +212,11 @@ def test_a_damaged_pin_refuses(tmp_path, local, content):
         {"timeout_s": 0},
         {"version": "new"},
         {"unknown": 1},
+        {"permissions": {"unknown": 1}},
+        {"permissions": {"workspace": "all"}},
+        {"permissions": {"read": ["relative"]}},
+        {"permissions": {"read": ["/"]}},
+        {"permissions": {"write": ["/a/../b"]}},
     ],
     ids=str,
 )
@@ -280,7 +308,7 @@ def test_a_name_that_is_taken_is_left_out(tmp_path, local, caplog):
         ("print('[' * 100000)", "JSON"),
         ("pass", "JSON"),
         ("import os; os.closerange(0, 100)", "JSON"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "exit code -9"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "exit code "),
         ("import os\nwhile True: os.write(1, b'x' * 65536)", "more than"),
     ],
 )
@@ -299,43 +327,220 @@ async def test_a_program_that_misbehaves_is_a_failure_of_the_tool(
 async def test_a_program_that_cannot_be_started_is_a_failure_of_the_tool(tmp_path, local):
     local.install(make_bundle(tmp_path / "b", command=["no-such-program"]))
     async with open_bundles(tmp_path, local) as run:
-        assert "could not be started" in (await run.call("shout", text="x")).error
-
-
-async def test_what_a_program_starts_ends_with_it(tmp_path, local):
-    code = """
-        import json, os, subprocess, sys
-        child = subprocess.Popen(["sleep", "1000"])
-        json.dump({"output": str(child.pid)}, sys.stdout)
-    """
-    local.install(make_bundle(tmp_path / "b", code))
-    async with open_bundles(tmp_path, local) as run:
         part = await run.call("shout", text="x")
-    assert _has_ended(int(part.output))
+    assert "exit code 127" in part.error
+    assert "no-such-program" in part.error
 
 
-async def test_a_program_that_hangs_is_killed_with_its_children(tmp_path, local):
-    code = """
-        import os, subprocess, time
-        child = subprocess.Popen(["sleep", "1000"])
-        with open("pids", "w") as file:
-            file.write(f"{os.getpid()} {child.pid}")
-        time.sleep(1000)
-    """
-    local.install(make_bundle(tmp_path / "b", code, timeout_s=1.0))
-    async with open_bundles(tmp_path, local) as run:
+CHILD = """
+    import json, os, subprocess, sys, time
+    sys.stdin.read()
+    subprocess.Popen(["sleep", "{seconds}"], start_new_session=True)
+    {then}
+"""
+
+
+@pytest.mark.parametrize("then", ["print('{}')", "time.sleep(1000)"], ids=["ends", "hangs"])
+async def test_what_a_program_starts_ends_with_it(tmp_path, local, level, then):
+    seconds = f"{100_000 + os.getpid()}.25"
+    code = CHILD.replace("{seconds}", seconds).replace("{then}", then)
+    local.install(make_bundle(tmp_path / "b", code, timeout_s=2.0))
+    async with open_bundles(tmp_path, local, level=level) as run:
         part = await run.call("shout", text="x")
-    assert "did not end within 1.0 s" in part.error
-    assert all(_has_ended(int(pid)) for pid in (tmp_path / "pids").read_text().split())
+    assert (part.state == "completed") == (then != "time.sleep(1000)")
+    assert part.state == "completed" or "did not end within 2.0 s" in part.error
+    assert not _is_running(seconds)
 
 
-def _has_ended(pid: int) -> bool:
+def _is_running(word: str) -> bool:
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if word.encode() in (folder / "cmdline").read_bytes():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+async def test_cancelling_a_call_ends_its_program(tmp_path, local, level):
+    seconds = f"{100_000 + os.getpid()}.75"
+    code = CHILD.replace("{seconds}", seconds).replace(
+        "{then}", "open('begun', 'w').close(); time.sleep(1000)"
+    )
+    local.install(make_bundle(tmp_path / "b", code, permissions={"workspace": "write"}))
+    async with open_bundles(tmp_path, local, level=level) as run:
+        calling = asyncio.create_task(run.call("shout", text="x"))
+        while not (tmp_path / "begun").exists():
+            await asyncio.to_thread(_is_running, seconds)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+    assert not _is_running(seconds)
+
+
+async def test_a_long_request_reaches_the_program_whole(tmp_path, local, level):
+    local.install(make_bundle(tmp_path / "b"))
+    async with open_bundles(tmp_path, local, level=level) as run:
+        part = await run.call("shout", text="long " * 1_000_000)
+        whole = await run.client.load_tool_output(run.session_id, part.metadata["artifact"])
+    assert whole == b"LONG " * 1_000_000
+
+
+# --- the permissions -------------------------------------------------------------------
+
+REACH = """
+    import json, os, socket, sys
+    asked = json.load(sys.stdin)["arguments"]["text"]
+    def read(path):
+        return open(path).read()
+    def write(path):
+        open(path, "a").write("!")
+        return "written"
+    def connect(port):
+        socket.create_connection(("127.0.0.1", int(port)), timeout=5).close()
+        return "connected"
+    what, _, which = asked.partition(" ")
     try:
-        os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return True
+        said = {"read": read, "write": write, "connect": connect}[what](which)
+    except OSError as error:
+        said = "no: " + type(error).__name__
+    json.dump({"output": said}, sys.stdout)
+"""
+
+
+async def reached(tmp_path, local, level, permissions, *asked, **options):
+    bundle = tmp_path / f"b{len(list(tmp_path.iterdir()))}"
+    local.install(make_bundle(bundle, REACH, permissions=permissions), replace=True)
+    place = tmp_path / "ws"
+    place.mkdir(exist_ok=True)
+    (place / "a.txt").write_text("inside")
+    options = {"level": level, **options}
+    async with open_bundles(place, local, **options) as run:
+        return [(await run.call("shout", text=one)) for one in asked]
+
+
+async def test_a_program_reads_the_workspace_and_nothing_else_by_default(tmp_path, local, level):
+    (tmp_path / "secret").write_text("secret")
+    place = tmp_path / "ws"
+    own = tmp_path / "tools" / "shout" / "main.py"
+    parts = await reached(
+        tmp_path,
+        local,
+        level,
+        None,
+        f"read {place}/a.txt",
+        f"write {place}/a.txt",
+        f"read {tmp_path}/secret",
+        f"read {place}/state/journal.db",
+        f"write {own}",
+    )
+    said = [part.output for part in parts]
+    assert said[0] == "inside"
+    assert all(one.startswith("no: ") for one in said[1:]), said
+    assert (place / "a.txt").read_text() == "inside"
+
+
+async def test_a_program_writes_where_its_manifest_says(tmp_path, local, level):
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    (extra / "x").write_text("extra")
+    place = tmp_path / "ws"
+    permissions = {"workspace": "write", "write": [str(extra)]}
+    asked = (f"write {place}/a.txt", f"write {extra}/x", f"read {extra}/x")
+    parts = await reached(tmp_path, local, level, permissions, *asked)
+    assert [part.output for part in parts] == ["written", "written", "extra!"]
+    assert (place / "a.txt").read_text() == "inside!"
+    assert parts[0].metadata["sandbox"].endswith("/workspace-write")
+
+
+async def test_a_program_reads_further_directories_but_does_not_write_there(tmp_path, local, level):
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    (extra / "x").write_text("extra")
+    asked = (f"read {extra}/x", f"write {extra}/x")
+    parts = await reached(tmp_path, local, level, {"read": [str(extra)]}, *asked)
+    assert parts[0].output == "extra"
+    assert parts[1].output.startswith("no: ")
+
+
+async def test_a_program_without_business_in_the_workspace_does_not_see_it(tmp_path, local, level):
+    place = tmp_path / "ws"
+    asked = (f"read {place}/a.txt", "read main.py")
+    first, second = await reached(tmp_path, local, level, {"workspace": "none"}, *asked)
+    assert first.output.startswith("no: ")
+    assert "import json" in second.output
+
+
+async def test_a_read_only_run_has_no_program_that_writes(tmp_path, local, level):
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    (extra / "x").write_text("extra")
+    permissions = {"workspace": "write", "write": [str(extra)]}
+    asked = (f"write {tmp_path}/ws/a.txt", f"write {extra}/x", f"read {extra}/x")
+    parts = await reached(tmp_path, local, level, permissions, *asked, profile="read-only")
+    assert [part.output.partition(":")[0] for part in parts] == ["no", "no", "extra"]
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+async def test_a_program_has_the_network_only_if_it_says_so_and_the_operator_too(
+    tmp_path, local, level, listener
+):
+    asked = f"connect {listener}"
+    [unasked] = await reached(tmp_path, local, level, None, asked, is_net_open=True)
+    assert unasked.output.startswith("no: ")
+    [closed] = await reached(tmp_path, local, level, {"network": True}, asked)
+    assert closed.state == "error"
+    assert "network" in closed.error
+    [opened] = await reached(tmp_path, local, level, {"network": True}, asked, is_net_open=True)
+    assert opened.output == "connected"
+    assert opened.metadata["sandbox"].endswith("/read-only-network")
+
+
+async def test_without_a_sandbox_no_program_runs(tmp_path, local, monkeypatch):
+    monkeypatch.setattr("holdfast.sandbox.runner.sys.platform", "elsewhere")
+    local.install(make_bundle(tmp_path / "b"))
+    async with open_bundles(tmp_path, local) as run:
+        part = await run.call("shout", text="x")
+    assert part.state == "error"
+    assert "sandbox" in part.error
+    async with open_run(
+        tmp_path,
+        registry=ToolRegistry(local.load(), scope="project"),
+        gate=Gate(approver=AutoConfirm()),
+    ) as run:
+        assert (await run.call("shout", text="x")).state == "error"
+
+
+async def test_a_bundle_in_the_hidden_state_directory_runs_and_sees_nothing_else_of_it(
+    tmp_path, level
+):
+    local = LocalToolManager(tmp_path / "ws" / "state" / "tools")
+    asked = (f"read {tmp_path}/ws/state/journal.db", f"read {tmp_path}/ws/a.txt")
+    parts = await reached(tmp_path, local, level, {"workspace": "write"}, *asked)
+    assert parts[0].output.startswith("no: ")
+    assert parts[1].output == "inside"
+
+
+def test_a_bundle_may_not_change_what_is_installed(tmp_path, local):
+    for path in (tmp_path, tmp_path / "tools", tmp_path / "tools" / "other"):
+        bundle = make_bundle(tmp_path / f"b-{path.name}", permissions={"write": [str(path)]})
+        with pytest.raises(BundleRefused):
+            local.install(bundle)
+    assert local.names() == []
+
+
+async def test_whoever_consents_sees_what_the_program_may_reach(tmp_path, local):
+    permissions = {"network": True, "workspace": "write", "read": ["/srv/a"], "write": ["/srv/b"]}
+    local.install(make_bundle(tmp_path / "b", permissions=permissions))
+    [tool] = local.load()
+    shown = await tool.preview({}, None)
+    for part in ("changes the workspace", "reads /srv/a", "changes /srv/b", "every host"):
+        assert part in shown
 
 
 async def test_a_program_sees_its_call_and_a_clean_environment(tmp_path, local, monkeypatch):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import PermissionDenied
+from holdfast.errors import PermissionDenied, SandboxFailed, UsageError
 from holdfast.sandbox import SandboxOptions, SandboxRunner, Workspace
+from holdfast.tools.command_runner import UnconfinedRunner
 from holdfast.tools.sandboxed_commands import SandboxedCommands
-from holdfast.tools.services import Command
+from holdfast.tools.services import Command, NoCommands, Program
 
 
 @pytest.fixture
@@ -42,3 +43,23 @@ async def test_what_is_not_what_it_looks_like_never_runs(runner):
     commands = SandboxedCommands(runner, is_approved=lambda _text: True)
     with pytest.raises(PermissionDenied):
         await commands.run(Command(text="ls \u202etxt"))
+
+
+async def test_a_program_that_sees_no_workspace_needs_a_place_to_run(runner):
+    with pytest.raises(UsageError):
+        await SandboxedCommands(runner).run_program(Program(argv=("true",), workspace="none"))
+
+
+async def test_nobody_who_refuses_commands_runs_a_program():
+    with pytest.raises(SandboxFailed):
+        await NoCommands().run_program(Program(argv=("true",)))
+
+
+async def test_an_unconfined_program_reads_what_it_is_given_and_is_bounded(tmp_path):
+    runner = UnconfinedRunner(Workspace(tmp_path))
+    result = await runner.run_program(Program(argv=("cat",), given=b"x" * 200_000))
+    assert (result.stdout, result.sandbox) == ("x" * 200_000, "none")
+    flood = await runner.run_program(Program(argv=("yes",), max_output_bytes=1_000))
+    assert flood.stopped == "output"
+    deaf = await runner.run_program(Program(argv=("true",), given=b"x" * 2_000_000))
+    assert deaf.exit_code == 0

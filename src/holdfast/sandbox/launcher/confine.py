@@ -137,19 +137,25 @@ class Confinement:
             os.chown(scratch, self.uid, self.gid)
         for path, can_write in self._config["trees"]:
             tree = Tree(path, path, can_write=can_write)
-            if self._is_lent and os.stat(path).st_uid == 0:
+            # What is there to be read belongs to whoever runs us, and may be for root only.
+            is_wanted = self._is_lent or (self._was_root and not can_write)
+            if is_wanted and self.uid and os.stat(path).st_uid == 0:
                 try:
                     tree.lend(self.uid, self.gid)
                 except OSError as error:
-                    raise CannotConfineError(
-                        f"{path} belongs to root and its file system cannot be lent to the user "
-                        f"that commands run as ({error.strerror}); give it to an ordinary user"
-                    ) from error
+                    if self._is_lent:
+                        raise CannotConfineError(
+                            f"{path} belongs to root and its file system cannot be lent to the "
+                            f"user that commands run as ({error.strerror}); give it to an "
+                            "ordinary user"
+                        ) from error
             trees.append(tree)
-        arrange_view(trees, self.uid)
+        hidden = self._config["hidden"]
+        seen = [tree for tree in trees if any(tree.target.startswith(f"{one}/") for one in hidden)]
+        arrange_view([tree for tree in trees if tree not in seen], self.uid)
         if self._has_own_proc:
             mount_own_proc()  # the first one is read-only by now, and bubblewrap writes there
-        cover(self._config["read_only"], self._config["hidden"])
+        cover(self._config["read_only"], hidden, seen, self.uid)
 
     def _check(self) -> None:
         if self._level != "none" and platform.machine() not in ARCHITECTURES:

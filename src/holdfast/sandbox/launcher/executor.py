@@ -15,6 +15,24 @@ _NOT_FOUND, _NOT_EXECUTABLE, _REFUSED = 127, 126, 1
 _FILTER_FD = 9
 
 
+class Streams:
+    """What a job reads and writes; without a source it reads nothing."""
+
+    def __init__(self, fds: list[int], *, has_source: bool) -> None:
+        """Take the descriptors in the order in which they are handed over."""
+        self.out, self.err, *rest = fds
+        self.source = rest.pop(0) if has_source else None
+        self.files = socket.socket(fileno=rest.pop(0)) if rest else None
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        for fd in (self.out, self.err, self.source):
+            if fd is not None:
+                os.close(fd)
+        if self.files is not None:
+            self.files.close()
+
+
 class Executor:
     """Executes jobs one after the other on the confined thread.
 
@@ -30,12 +48,14 @@ class Executor:
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._files: socket.socket | None = None
         self._out = self._err = -1
+        self._input = self._null
         self._directory = "/"
         self.is_stopped = False
 
-    def run(self, job: dict[str, Any], out: int, err: int, files: socket.socket | None) -> int:
+    def run(self, job: dict[str, Any], streams: Streams) -> int:
         """Run a job to its end and return the exit code; negative for a signal."""
-        self._files, self._out, self._err = files, out, err
+        self._files, self._out, self._err = streams.files, streams.out, streams.err
+        self._input = self._null if streams.source is None else streams.source
         self._directory = job["directory"]
         code = 0
         for pipeline in job["pipelines"]:
@@ -51,12 +71,12 @@ class Executor:
         if len(commands) == 1 and commands[0]["argv"][0] == "cd":
             return self._change_directory(commands[0])
         children: list[tuple[int, int]] = []
-        source = self._null
+        source = self._input
         for at, command in enumerate(commands):
             is_last = at == len(commands) - 1
             reader, writer = (self._null, self._out) if is_last else os.pipe()
             children.append(self._start(command, source, writer))
-            if source != self._null:
+            if source not in (self._null, self._input):
                 os.close(source)
             if not is_last:
                 os.close(writer)
@@ -185,4 +205,4 @@ def _require(name: str, path: str) -> None:
         raise FileNotFoundError(errno.ENOENT, "not found")
 
 
-__all__ = ["Executor", "receive"]
+__all__ = ["Executor", "Streams", "receive"]

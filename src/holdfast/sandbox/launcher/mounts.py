@@ -28,7 +28,6 @@ _MOVE_MOUNT_FROM_EMPTY = 4
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _ID_MAPPED = 0x1, 0x2, 0x4, 0x0010_0000
 _MS_PRIVATE_ALL = (1 << 18) | 16384
 _MS_NOSUID_NODEV = 2 | 4
-_MS_READ_ONLY = 1
 _MS_NOEXEC = 8
 _IDS = 0xFFFF_FFFE
 
@@ -109,14 +108,21 @@ def arrange_view(trees: list[Tree], uid: int) -> None:
         KERNEL.mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID_NODEV, "mode=1777,size=64m")
 
 
-def cover(read_only: list[str], hidden: list[str]) -> None:
-    """Take writing, or all of it, from paths inside the view; missing ones are left out."""
+def cover(read_only: list[str], hidden: list[str], seen: list[Tree], uid: int) -> None:
+    """Take writing, or all of it, from paths inside the view; missing ones are left out.
+
+    What is `seen` lies in a hidden place, and was given on purpose.
+    """
     for path in read_only:
         with suppress(FileNotFoundError):
             Tree(path, path, can_write=False).attach(os.geteuid())
     for path in hidden:
         if os.path.isdir(path):
-            KERNEL.mount("tmpfs", path, "tmpfs", _MS_NOSUID_NODEV | _MS_READ_ONLY, "mode=555")
+            KERNEL.mount("tmpfs", path, "tmpfs", _MS_NOSUID_NODEV, "mode=555,size=1m")
+            for tree in seen:
+                if tree.target.startswith(f"{path}/"):
+                    tree.attach(uid)
+            _set_attributes(_AT_FDCWD, path, 0, _READ_ONLY)
         elif os.path.exists(path):
             KERNEL.mount("/dev/null", path, "", 4096)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.sandbox.launcher.confine import CannotConfineError, Confinement
-from holdfast.sandbox.launcher.executor import Executor, receive
+from holdfast.sandbox.launcher.executor import Executor, Streams, receive
 from holdfast.sandbox.launcher.kernel import (
     KERNEL,
     PR_SET_CHILD_SUBREAPER,
@@ -75,7 +75,7 @@ class _Desk:
         self._confinement = confinement
         self._jobs, self._jobs_in = os.pipe()
         self.done, self._done_in = os.pipe()
-        self._job: tuple[dict[str, Any], int, int, socket.socket | None] | None = None
+        self._job: tuple[dict[str, Any], Streams] | None = None
         self._executor: Executor | None = None
         self.code = 0
         self.error = ""
@@ -85,8 +85,8 @@ class _Desk:
             raise CannotConfineError(self.error)
         KERNEL.prctl(PR_SET_DUMPABLE, 0)
 
-    def start(self, job: dict[str, Any], out: int, err: int, files: socket.socket | None) -> None:
-        self._job = (job, out, err, files)
+    def start(self, job: dict[str, Any], streams: Streams) -> None:
+        self._job = (job, streams)
         if self._executor is not None:
             self._executor.is_stopped = False
         os.write(self._jobs_in, b"1")
@@ -117,23 +117,21 @@ class _Desk:
             return executor.run(*self._job)
         except Exception as error:  # noqa: BLE001 - whatever it is, the main thread waits for us
             with suppress(OSError):
-                os.write(self._job[2], f"the command cannot be run: {error}\n".encode())
+                os.write(self._job[1].err, f"the command cannot be run: {error}\n".encode())
             return _CANNOT_RUN
 
 
 def _serve(server: socket.socket, desk: _Desk, *, is_init: bool) -> None:
     while True:
-        data, fds = receive(server, _MOST_BYTES, 4)
+        data, fds = receive(server, _MOST_BYTES, 5)
         if not data:
             return
-        control, out, err = socket.socket(fileno=fds[0]), fds[1], fds[2]
-        files = socket.socket(fileno=fds[3]) if len(fds) > 3 else None
-        desk.start(json.loads(data), out, err, files)
+        job = json.loads(data)
+        control = socket.socket(fileno=fds[0])
+        streams = Streams(fds[1:], has_source=job["has_input"])
+        desk.start(job, streams)
         _watch(control, desk, is_init=is_init)
-        os.close(out)
-        os.close(err)
-        if files is not None:
-            files.close()
+        streams.close()
         with suppress(OSError):
             control.send(json.dumps({"code": desk.code}).encode())
         control.close()
