@@ -285,6 +285,8 @@ class Client:
     decide_outcome = _forward(AsyncClient.decide_outcome)
     answer_question = _forward(AsyncClient.answer_question)
 
+    list_hooks = _forward(AsyncClient.list_hooks)
+    trust_hooks = _forward(AsyncClient.trust_hooks)
     use_callbacks = _forward(AsyncClient.use_callbacks)
     on_progress = _forward(AsyncClient.on_progress)
     on_notification = _forward(AsyncClient.on_notification)

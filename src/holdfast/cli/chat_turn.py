@@ -7,12 +7,14 @@ asks the run to end, which leaves a whole transcript; a second one leaves the ch
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import queue
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 
@@ -66,6 +68,45 @@ class AskPerson(Approver):
         return await answered
 
 
+class _Interrupts:
+    """Counts Ctrl-C during a turn: the first is noted, the second raises KeyboardInterrupt.
+
+    So the first one interrupts nothing midway; whoever waits looks at `is_pressed`.
+    """
+
+    def __init__(self) -> None:
+        self.is_pressed = False
+        self.is_heeded = False
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        self.is_pressed = self.is_heeded = False
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._press)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+
+    @contextlib.contextmanager
+    def as_usual(self) -> Iterator[None]:
+        """Let Ctrl-C interrupt at once, as it does at a prompt."""
+        if self._before is None:
+            yield
+            return
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, self._press)
+
+    def _press(self, _number: int, _frame: object) -> None:
+        if self.is_pressed:
+            raise KeyboardInterrupt
+        self.is_pressed = True
+
+
 class ChatTurn:
     """Runs one message of a chat and shows what happens."""
 
@@ -74,7 +115,7 @@ class ChatTurn:
         self._client = client
         self._screen = screen
         self._approver = approver
-        self._is_stopping = False
+        self._keys = _Interrupts()
 
     def run(
         self, agent: str, session_id: str, message: str, *, model: str = "", run_id: str = ""
@@ -100,35 +141,31 @@ class ChatTurn:
             except BaseException as error:  # noqa: BLE001 - the other thread raises it
                 items.put(error)
 
-        self._is_stopping = False
         # A daemon: a turn that is left behind must not keep the program from ending.
         threading.Thread(target=work, name="holdfast-turn", daemon=True).start()
-        while True:
-            item = self._next(items, run_id)
-            if isinstance(item, AgentResult):
-                return item
-            if isinstance(item, BaseException):
-                raise item
-            if isinstance(item, _Asked):
-                self._ask(item)
-            else:
-                self._screen.hear(item)
+        with self._keys:
+            while True:
+                item = self._next(items, run_id)
+                if isinstance(item, AgentResult):
+                    return item
+                if isinstance(item, BaseException):
+                    raise item
+                if isinstance(item, _Asked):
+                    self._ask(item)
+                else:
+                    self._screen.hear(item)
 
     def _next(self, items: queue.Queue[_Item], run_id: str) -> _Item:
         """Return what comes next, and see to Ctrl-C meanwhile."""
         while True:
-            try:
-                return items.get(timeout=_LOOK_S)
-            except queue.Empty:
-                if self._is_stopping:
-                    self._cancel(run_id)
-            except KeyboardInterrupt:
-                if self._is_stopping:
-                    raise
-                self._is_stopping = True
+            if self._keys.is_pressed and not self._keys.is_heeded:
+                self._keys.is_heeded = True
                 self._screen.close()
                 click.echo("Stopping; Ctrl-C again leaves the chat.", err=True)
+            if self._keys.is_pressed:
                 self._cancel(run_id)
+            with contextlib.suppress(queue.Empty):
+                return items.get(timeout=_LOOK_S)
 
     def _cancel(self, run_id: str) -> None:
         try:
@@ -143,7 +180,8 @@ class ChatTurn:
         """Ask the person; Ctrl-C and Ctrl-D stop the run."""
         self._screen.close()
         try:
-            asked.answer(ask_here(asked.request))
+            with self._keys.as_usual():
+                asked.answer(ask_here(asked.request))
         except (click.Abort, KeyboardInterrupt):
             click.echo(err=True)
             asked.answer(ApprovalAnswer(verdict="stop", by=getpass.getuser(), reason=_STOPPED))

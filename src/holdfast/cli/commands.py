@@ -24,6 +24,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Show what a model would see, and what takes how much of it.",
     ),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
+    "hooks": (
+        "holdfast.cli.hooks",
+        "List or trust programs that are asked when something happens.",
+    ),
     "policies": (
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",

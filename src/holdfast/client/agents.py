@@ -16,7 +16,7 @@ from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.client.context import ContextMethods
-from holdfast.client.policies import PolicyMethods
+from holdfast.client.scripts import ScriptMethods
 from holdfast.context import AgentContext
 from holdfast.hooks import Where
 from holdfast.ids import new_id
@@ -41,7 +41,7 @@ StreamItem: TypeAlias = Delta | ToolPart | AgentResult
 """A piece of an answer, a finished call, and at the very end the result."""
 
 
-class AgentMethods(ContextMethods, PolicyMethods):
+class AgentMethods(ContextMethods, ScriptMethods):
     """What the client can do with agents."""
 
     _agents: AgentRegistry | None = None
