@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.hooks import ExecutionContext, Hooks
     from holdfast.redaction import Redactor
     from holdfast.settings import Settings
+    from holdfast.tools.gate import Approver
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -214,6 +215,25 @@ class Client:
         """What every run of this client inherits: data, and services by type."""
         return self._client.context
 
+    @property
+    def settings(self) -> Settings:
+        """The settings of this client."""
+        return self._client.settings
+
+    @property
+    def redactor(self) -> Redactor:
+        """What keeps secrets out of the state directory."""
+        return self._client.redactor
+
+    @property
+    def approver(self) -> Approver | None:
+        """Who answers when a call asks; nobody unless set."""
+        return self._client.approver
+
+    @approver.setter
+    def approver(self, approver: Approver | None) -> None:
+        self._client.approver = approver
+
     create_session = _forward(AsyncClient.create_session)
     get_session = _forward(AsyncClient.get_session)
     list_sessions = _forward(AsyncClient.list_sessions)
@@ -243,12 +263,14 @@ class Client:
     execute_agent = _forward(AsyncClient.execute_agent)
     launch = _forward(AsyncClient.launch)
     stream_agent = _forward_iterator(AsyncClient.stream_agent)
+    ready_model = _forward(AsyncClient.ready_model)
     session_context = _forward(AsyncClient.session_context)
     compact_session = _forward(AsyncClient.compact_session)
     register_skill = _forward(AsyncClient.register_skill)
     list_skills = _forward(AsyncClient.list_skills)
     trust_skill = _forward(AsyncClient.trust_skill)
     cancel_run = _forward(AsyncClient.cancel_run)
+    steer = _forward(AsyncClient.steer)
     get_run = _forward(AsyncClient.get_run)
 
     call_tool = _forward(AsyncClient.call_tool)
@@ -263,6 +285,8 @@ class Client:
     decide_outcome = _forward(AsyncClient.decide_outcome)
     answer_question = _forward(AsyncClient.answer_question)
 
+    list_hooks = _forward(AsyncClient.list_hooks)
+    trust_hooks = _forward(AsyncClient.trust_hooks)
     use_callbacks = _forward(AsyncClient.use_callbacks)
     on_progress = _forward(AsyncClient.on_progress)
     on_notification = _forward(AsyncClient.on_notification)

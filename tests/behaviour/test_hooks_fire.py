@@ -53,6 +53,11 @@ async def everything(client: AsyncClient) -> None:
     # The steps run out: a limit.
     endless = Agent("endless", model=ScriptedModel(tool_call("add", a=1, b=2)), steps=1)
     assert (await client.execute_agent(endless, session.id, "go")).status == "failed"
+    # The conversation gets long, and somebody wants it shorter.
+    talker = Agent("talker", model=ScriptedModel("a long answer " * 200))
+    for _ in range(3):
+        await client.execute_agent(talker, session.id, "go on " * 200)
+    assert await client.compact_session(session.id, model=ScriptedModel("in short")) is not None
     await client.register_agent(Agent("registered"))
     await client.archive_session(session.id)
     await client.restore_session(session.id)

@@ -22,7 +22,11 @@ def builtin_agents() -> dict[str, Agent]:
         Agent(
             "build",
             description="Works on the task with all tools.",
-            permission=(*_DEFAULTS, {"permission": "plan_enter", "action": "allow"}),
+            permission=(
+                *_DEFAULTS,
+                {"permission": "question", "action": "allow"},
+                {"permission": "plan_enter", "action": "allow"},
+            ),
             prompt="You are a careful engineer. Use the tools to find out before you act, make "
             "small changes, and say what you did and what you could not do.",
             native=True,
@@ -40,6 +44,7 @@ def builtin_agents() -> dict[str, Agent]:
                     {"permission": tool, "pattern": ".holdfast/plans/**", "action": "allow"}
                     for tool in ("edit", "write", "multiedit")
                 ),
+                {"permission": "question", "action": "allow"},
                 {"permission": "plan_exit", "action": "allow"},
             ),
             prompt="You plan. Read what you need, change nothing but your plan file below "

@@ -12,6 +12,7 @@ from holdfast.canonical import JsonObject
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import Budget
 from holdfast.providers.model import Model
+from holdfast.sessions.events import OnBusy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class Launch:
     model: str | Model = ""
     on_ask: OnAsk = "deny"
     budget: Budget | None = None
+    on_busy: OnBusy | None = None
+    """What it does while another turn is under way; `None` as the settings say."""
     tool_ids: tuple[str, ...] | None = None
     skill_names: tuple[str, ...] | None = None
 

@@ -23,6 +23,7 @@ from holdfast.errors import NotFound, UsageError
 from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.model import Model
 from holdfast.sessions import Outcome, Session, SessionManager, Turn, TurnQueue, compose
+from holdfast.sessions.events import OnBusy
 from holdfast.skills import Skill, skill_tool
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import Approver, NobodyApproves
@@ -81,6 +82,8 @@ class AgentRuntime:
         )
         self.surroundings = Surroundings()
         """Hooks, subscribers and context of the runs to come."""
+        self.on_busy: OnBusy = "queue"
+        """What a turn does while another one is under way in its session."""
         self.find_agent: AgentLookup = _knows_nobody
         """Finds the agents of runs that other processes left behind."""
 
@@ -134,6 +137,7 @@ class AgentRuntime:
         run = await services.turns.submit(
             session.id,
             message,
+            on_busy=self.on_busy,
             agent=agent.name,
             run_id=run_id,
             # Kept with the run, so that it holds whoever resumes it.

@@ -28,7 +28,7 @@ from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.tools import visible_tools
 from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
-from holdfast.context import Compactor, ContextBuilder, Conversation
+from holdfast.context import CompactionHooks, Compactor, ContextBuilder, Conversation
 from holdfast.context.compaction import MOST_ATTEMPTS
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
@@ -290,7 +290,12 @@ class AgentTurn:
         model = services.model
         if spending is not None:
             model = ReservingModel(model, spending, services.charge)
-        compactor = Compactor(model, charge=services.charge, clock=services.clock)
+        compactor = Compactor(
+            model,
+            charge=services.charge,
+            clock=services.clock,
+            hooks=CompactionHooks(hooks=services.surroundings.hooks, agent=self._agent.name),
+        )
 
         async def build(session: Session, messages: Sequence[Message]) -> ModelRequest:
             return await self._request(session, tools, messages)

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.agents import Agent, AgentEntry, AgentRegistry, parse_agent
 from holdfast.agents.files import MAX_BYTES
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.output import emit, paint, printable, say
+from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
 from holdfast.errors import ConfigError, FileError, NotFound
 
@@ -41,7 +41,7 @@ def list_agents(invocation: Invocation, is_all: bool, plugins: bool) -> None:
     rows = [_row(entry) for entry in entries if is_all or not entry.agent.hidden]
     emit(rows, columns=["name", "mode", "source", "trusted", "model", "description"])
     for problem in problems:
-        say(paint(printable(problem), "yellow", invocation), err=True)
+        say(problem, err=True, color="yellow")
 
 
 @command.command("show")

@@ -46,13 +46,17 @@ ask_in_terminal = AskInTerminal()
 def _ask_alone(request: ApprovalRequest) -> ApprovalAnswer | None:
     with _one_at_a_time:
         try:
-            return _ask(request)
+            return ask_here(request)
         except click.Abort:
             return None
 
 
-def _ask(request: ApprovalRequest) -> ApprovalAnswer:
-    """Ask until there is an answer; a key that is not understood asks again."""
+def ask_here(request: ApprovalRequest) -> ApprovalAnswer:
+    """Ask until there is an answer; a key that is not understood asks again.
+
+    Raises:
+        click.Abort: Ctrl-C, or the terminal is gone.
+    """
     by = getpass.getuser()
     _show(request)
     offered = _offered(request)

@@ -13,6 +13,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "agents": ("holdfast.cli.agents", "List, show, add or remove agents."),
     "approvals": ("holdfast.cli.approvals", "Answer what waits for a person."),
     "audit": ("holdfast.cli.audit", "Prove that the records were not changed."),
+    "chat": (
+        "holdfast.cli.chat",
+        "Talk with an agent: answers as they arrive, calls in one line each.",
+    ),
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
     "config": ("holdfast.cli.config", "Show or check the settings."),
     "context": (
@@ -20,6 +24,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Show what a model would see, and what takes how much of it.",
     ),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
+    "hooks": (
+        "holdfast.cli.hooks",
+        "List or trust programs that are asked when something happens.",
+    ),
     "policies": (
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",

@@ -48,10 +48,12 @@ def paint(text: str, color: str, invocation: Invocation, *, stream: IO[str] | No
     return text
 
 
-def say(text: str, *, err: bool = False) -> None:
-    """Print a sentence for people; silent when the output is JSON."""
-    if _invocation().is_text:
-        click.echo(printable(text), err=err)
+def say(text: str, *, err: bool = False, color: str = "") -> None:
+    """Print a sentence for people, made harmless; silent when the output is JSON."""
+    invocation = _invocation()
+    if invocation.is_text:
+        shown, stream = printable(text), sys.stderr if err else sys.stdout
+        click.echo(paint(shown, color, invocation, stream=stream) if color else shown, err=err)
 
 
 def emit(

@@ -14,15 +14,12 @@ from holdfast.agents import AgentResult
 from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Command, Invocation, pass_invocation
-from holdfast.cli.output import emit, paint, printable, say
+from holdfast.cli.output import emit, say
+from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, error_from_dict
-from holdfast.messages import ToolPart
 from holdfast.policy.approvals import OnAsk
-from holdfast.providers.model import Delta, Finished, TextDelta
 from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
-
-_SHOWN = 100
 
 
 @click.command("run", cls=Command)
@@ -82,14 +79,14 @@ class _Job:
         self._run_id = run_id
         self._auto_confirm = auto_confirm
         self._on_ask: OnAsk = "park" if park else "deny"
-        self._is_line_open = False
+        self._screen = Screen(invocation)
 
     async def run(self, goal: str) -> AgentResult:
         """Run the agent on the goal."""
         async with AsyncClient(settings=self._invocation.settings) as client:
             agent = await self._agent_of_run(client, goal)
             ready = await client.ready_model(self._model)
-            say(paint(printable(ready.notice), "yellow", self._invocation), err=True)
+            say(ready.notice, err=True, color="yellow")
             client.approver = self._approver()
             policies = await client.policies()
             # `kill -HUP`, or `holdfast policies reload` elsewhere, holds from the next call on.
@@ -108,12 +105,11 @@ class _Job:
                 async with contextlib.aclosing(items):
                     async for item in items:
                         if isinstance(item, AgentResult):
-                            self._close_line()
-                            self._say_how_it_went(item)
+                            self._screen.tell(item)
                             if item.status == "parked":
                                 await self._say_how_to_answer(client, item)
                             return item
-                        self._hear(item)
+                        self._screen.hear(item)
             finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
@@ -144,47 +140,6 @@ class _Job:
         if sys.stdin.isatty() and self._invocation.is_text:
             return AskInTerminal()
         return NobodyApproves()
-
-    def _hear(self, heard: Delta | ToolPart) -> None:
-        """Show the pieces of the answer as they arrive, and each call in one line."""
-        if self._invocation.output == "stream-json":
-            kind = type(heard).__name__
-            click.echo(msgspec.json.encode({"type": kind, "data": msgspec.to_builtins(heard)}))
-        if not self._invocation.is_text:
-            return
-        if isinstance(heard, TextDelta):
-            click.echo(printable(heard.text), nl=False)
-            self._is_line_open = not heard.text.endswith("\n")
-        elif isinstance(heard, ToolPart):
-            self._close_line()
-            mark, colour = ("✓", "green") if heard.state == "completed" else ("✗", "red")
-            told = heard.title or _arguments(heard)
-            line = f"{mark} {heard.tool} {told}" + (f": {heard.error}" if heard.error else "")
-            say(paint(printable(line[:_SHOWN]), colour, self._invocation), err=True)
-        elif isinstance(heard, Finished):
-            self._close_line()
-
-    def _close_line(self) -> None:
-        if self._is_line_open:
-            click.echo()
-            self._is_line_open = False
-
-    def _say_how_it_went(self, result: AgentResult) -> None:
-        used = result.tokens_used
-        cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
-        say(
-            paint(
-                f"{result.status} in {result.duration:.1f} s, {used.total} tokens{cost}. "
-                f"Session {result.session_id}, run {result.run_id}.",
-                "bright_black",
-                self._invocation,
-            ),
-            err=True,
-        )
-
-
-def _arguments(part: ToolPart) -> str:
-    return ", ".join(f"{key}={value}" for key, value in part.input.items())
 
 
 def end_with(result: AgentResult) -> None:

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.output import emit, paint, printable, say
+from holdfast.cli.output import emit, say
 from holdfast.errors import FileError, UsageError
 from holdfast.skills import Skill, SkillLibrary, TrustStore, check_skill
 from holdfast.skills.frontmatter import Fault
@@ -32,7 +32,7 @@ def list_skills(invocation: Invocation) -> None:
         [_row(skill) for skill in catalog.skills], columns=["name", "source", "trusted", "purpose"]
     )
     for problem in catalog.problems:
-        say(paint(printable(problem), "yellow", invocation), err=True)
+        say(problem, err=True, color="yellow")
 
 
 @command.command("show")
@@ -76,7 +76,7 @@ def validate(invocation: Invocation, ctx: click.Context, paths: tuple[Path, ...]
         rows += [{"file": str(file), "line": one.line, "fault": one.text} for one in faults]
     if invocation.is_text:
         for row in rows:
-            say(paint(printable(f"{row['file']}:{row['line']}: {row['fault']}"), "red", invocation))
+            say(f"{row['file']}:{row['line']}: {row['fault']}", color="red")
         say(f"{len(found)} skills checked, {len(rows)} faults.")
     else:
         emit(rows)

@@ -16,8 +16,7 @@ from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.client.context import ContextMethods
-from holdfast.client.hooks import HookMethods
-from holdfast.client.policies import PolicyMethods
+from holdfast.client.scripts import ScriptMethods
 from holdfast.context import AgentContext
 from holdfast.hooks import Where
 from holdfast.ids import new_id
@@ -26,7 +25,8 @@ from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Delta, Model
-from holdfast.sessions import Run, Session
+from holdfast.sessions import Run, Session, compose
+from holdfast.sessions.events import OnBusy
 from holdfast.skills import TrustStore, skill_tool
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
@@ -41,7 +41,7 @@ StreamItem: TypeAlias = Delta | ToolPart | AgentResult
 """A piece of an answer, a finished call, and at the very end the result."""
 
 
-class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
+class AgentMethods(ContextMethods, ScriptMethods):
     """What the client can do with agents."""
 
     _agents: AgentRegistry | None = None
@@ -84,7 +84,7 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
 
     # --- execution --------------------------------------------------------------------
 
-    async def execute_agent(
+    async def execute_agent(  # noqa: PLR0913 - what one run may be told
         self,
         agent_name: str | Agent,
         session_id: str,
@@ -95,6 +95,7 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
         model: str | Model = "",
         on_ask: OnAsk = "deny",
         budget: Budget | None = None,
+        on_busy: OnBusy | None = None,
     ) -> AgentResult:
         """Run an agent on a message in a session and return its result.
 
@@ -110,8 +111,13 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
         session (`metadata={"budget": {…}}`) and of the settings. A run that does not fit into
         one of them ends as failed with the error `budget.exceeded`.
 
+        While another turn is under way in the session, `on_busy` waits for it (`queue`),
+        raises (`reject`), ends it (`interrupt`), or hands the message to it and returns its
+        result (`steer`); the settings say which if the call does not.
+
         Raises:
             NotFound: there is no such agent or session.
+            SessionBusy: another turn is under way and `on_busy` is `reject`.
         """
         return await self.launch(
             Launch(
@@ -123,10 +129,11 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
                 model=model,
                 on_ask=on_ask,
                 budget=budget,
+                on_busy=on_busy,
             )
         )
 
-    async def stream_agent(
+    async def stream_agent(  # noqa: PLR0913 - what one run may be told
         self,
         agent_name: str | Agent,
         session_id: str,
@@ -137,6 +144,7 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
         model: str | Model = "",
         on_ask: OnAsk = "deny",
         budget: Budget | None = None,
+        on_busy: OnBusy | None = None,
     ) -> AsyncGenerator[StreamItem, None]:
         """Run an agent and yield what happens; the last item is the result.
 
@@ -152,6 +160,7 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
             model=model,
             on_ask=on_ask,
             budget=budget,
+            on_busy=on_busy,
         )
         work = asyncio.create_task(self.launch(launch, heard.put_nowait))
         work.add_done_callback(lambda _: heard.put_nowait(None))
@@ -190,6 +199,7 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
             confinement=await self._confinement(),
         )
         runtime.surroundings = self._surroundings()
+        runtime.on_busy = launch.on_busy or self.settings.sessions.on_busy
         runtime.find_agent = self.get_agent
         skills = await self._skills_for(session)
         run_id = launch.run_id
@@ -239,6 +249,17 @@ class AgentMethods(HookMethods, ContextMethods, PolicyMethods):
     async def cancel_run(self, run_id: str, *, reason: str = "") -> Run:
         """Ask for a run to end; works from any process."""
         return await (await self.turns()).cancel(run_id, reason=reason)
+
+    async def steer(self, session_id: str, message: str) -> Run:
+        """Say something to the run that is under way in a session; returns that run.
+
+        It reads it before its next step. Works from any process.
+
+        Raises:
+            NotFound: no run is under way.
+        """
+        said = compose(session_id, "user", message, self._journal.clock.now())
+        return await (await self.turns()).steer(session_id, said)
 
     async def get_run(self, run_id: str) -> Run:
         """Return a run; raises NotFound."""

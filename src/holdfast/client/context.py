@@ -6,8 +6,9 @@ import asyncio
 import os
 from collections.abc import Sequence
 
+from holdfast.client.hooks import HookMethods
 from holdfast.client.models import ModelMethods
-from holdfast.context import Compactor, ContextBuilder, Conversation
+from holdfast.context import CompactionHooks, Compactor, ContextBuilder, Conversation
 from holdfast.errors import AlreadyExists
 from holdfast.messages import Message
 from holdfast.providers.model import Model, ModelRequest
@@ -16,7 +17,7 @@ from holdfast.sessions.model import check_open
 from holdfast.skills import Skill, SkillCatalog, SkillLibrary, TrustStore
 
 
-class ContextMethods(ModelMethods):
+class ContextMethods(HookMethods, ModelMethods):
     """What the client can do about contexts."""
 
     _builder: ContextBuilder | None = None
@@ -74,12 +75,18 @@ class ContextMethods(ModelMethods):
             SessionBusy: a turn holds the session.
             InvalidTransition: the session is not active.
             LLMError: the summary could not be made; nothing has changed.
+            HookRefused: a hook said no; nothing has changed.
         """
         sessions = await self._ready()
         session = await sessions.get_session(session_id)
         check_open(session, self._journal.clock.now())
         ready = await self.ready_model(model)
-        compactor = Compactor(ready.model, charge=ready.charge, clock=self._journal.clock)
+        compactor = Compactor(
+            ready.model,
+            charge=ready.charge,
+            clock=self._journal.clock,
+            hooks=CompactionHooks(hooks=self.hooks),
+        )
 
         async def build(session: Session, messages: Sequence[Message]) -> ModelRequest:
             context = await self.context_builder.build_agent_context(

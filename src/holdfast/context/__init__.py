@@ -2,7 +2,8 @@
 
 from holdfast.context.account import AccountLine, ContextAccount, Section
 from holdfast.context.builder import AgentContext, ContextBuilder
-from holdfast.context.compaction import Compactor, Conversation
+from holdfast.context.compaction import Compactor
+from holdfast.context.compaction_hooks import CompactionHooks, Conversation
 from holdfast.context.events import ContextPruned, SessionCompacted
 from holdfast.context.history import HistoryView, for_model
 from holdfast.context.steps import (
@@ -24,6 +25,7 @@ __all__ = [
     "AccountLine",
     "AgentContext",
     "AgentLike",
+    "CompactionHooks",
     "Compactor",
     "ContextAccount",
     "ContextBuilder",

@@ -7,19 +7,27 @@ piece, so a crash leaves either the old view or the new one.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
+from holdfast.context.compaction_hooks import (
+    NO_HOOKS,
+    CompactionHooks,
+    CompactionWish,
+    Conversation,
+    Reason,
+)
 from holdfast.context.events import ContextPruned, SessionCompacted
 from holdfast.context.history import after_compaction, compaction_of, prunable
 from holdfast.context.instructions import inside
 from holdfast.context.limits import Room, may_be_full, room_of
 from holdfast.context.summary import Summary, extract, summarise
-from holdfast.errors import LLMContextTooLong
+from holdfast.errors import HookRefused, LLMContextTooLong
 from holdfast.ids import new_id
 from holdfast.journal import Event, Payload
 from holdfast.messages import CompactionPart, Message, TextPart
@@ -28,7 +36,6 @@ from holdfast.sessions import Session
 from holdfast.sessions.events import MessageCreated, SessionChanges, SessionUpdated
 from holdfast.sessions.messages import stored
 
-Reason: TypeAlias = Literal["overflow", "refused", "requested"]
 Build: TypeAlias = Callable[[Session, Sequence[Message]], Awaitable[ModelRequest]]
 """Makes the request that a session and its messages would give."""
 Charge: TypeAlias = Callable[[Message], Message]
@@ -42,6 +49,13 @@ _REQUEST_CHARS = 4_000
 _REQUEST_MARK = "The request that you are working on, word for word:"
 
 
+class _Plan(NamedTuple):
+    """Why a summary is made, and what the hooks wish about it."""
+
+    reason: Reason
+    wish: CompactionWish
+
+
 class Recorder(Protocol):
     """Where the facts go; `sessions.Turn` and `sessions.leases.Writing` are such."""
 
@@ -50,27 +64,22 @@ class Recorder(Protocol):
         ...
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A session with its messages, and the run that is under way in it.
-
-    Making room gives a new one.
-    """
-
-    session: Session
-    messages: tuple[Message, ...]
-    run_id: str = ""
-
-
 class Compactor:
     """Keeps the requests of a conversation within what the model can read."""
 
     def __init__(
-        self, model: Model, *, charge: Charge = lambda message: message, clock: Clock = SYSTEM
+        self,
+        model: Model,
+        *,
+        charge: Charge = lambda message: message,
+        clock: Clock = SYSTEM,
+        hooks: CompactionHooks = NO_HOOKS,
     ) -> None:
         """Summarise with this model; `charge` writes into the summary what it cost."""
         self._model = model
         self._charge = charge
         self._clock = clock
+        self._hooks = hooks
 
     def is_needed(self, request: ModelRequest, messages: Sequence[Message]) -> bool:
         """Say whether room should be made before this request is sent; cheap."""
@@ -88,9 +97,13 @@ class Compactor:
         Raises:
             LLMContextTooLong: what cannot be left out is larger than the window.
             LLMError: the summary could not be made; nothing has changed.
+            HookRefused: a hook cancelled what would have been needed.
         """
         if wants_compaction(conversation.messages):
-            return await self._compact(conversation, build, recorder, "requested")
+            # The model's wish, not a need: where a hook says no, the run goes on without.
+            with contextlib.suppress(HookRefused):
+                return await self.compact(conversation, build, recorder)
+            return conversation
         room = room_of(self._model.info)
         return await self._shrink(conversation, build, recorder, room, "overflow")
 
@@ -112,8 +125,26 @@ class Compactor:
     async def compact(
         self, conversation: Conversation, build: Build, recorder: Recorder, *, focus: str = ""
     ) -> Conversation:
-        """Summarise now, because somebody asked for it; a short conversation stays as it is."""
-        return await self._compact(conversation, build, recorder, "requested", focus=focus)
+        """Summarise now, because somebody asked for it; a short conversation stays as it is.
+
+        Raises:
+            HookRefused: a hook said no; nothing has changed.
+        """
+        room = room_of(self._model.info)
+        tokens = self._count(await build(conversation.session, conversation.messages))
+        recent = min(room.recent, tokens // 4)
+        if not self._older(conversation, recent):
+            return conversation
+        wish = await self._hooks.before(conversation, "requested", tokens, focus)
+        if wish.refused is not None:
+            raise wish.refused
+        smaller = await self._summarised(
+            conversation, build, recorder, recent, _Plan("requested", wish)
+        )
+        if smaller is None:
+            return conversation
+        await self._hooks.after(conversation, smaller[0], "requested", (tokens, smaller[1]))
+        return smaller[0]
 
     # --- the steps --------------------------------------------------------------------
 
@@ -128,40 +159,32 @@ class Compactor:
         first = tokens = self._count(await build(conversation.session, conversation.messages))
         if tokens <= room.full:
             return conversation
-        pruned = await self._prune(conversation, build, recorder, room, tokens)
-        if pruned is not None:
-            conversation, tokens = pruned
+        began = conversation
+        wish = await self._hooks.before(conversation, reason, tokens)
+        if wish.refused is None:
+            pruned = await self._prune(conversation, build, recorder, room, tokens)
+            if pruned is not None:
+                conversation, tokens = pruned
         attempt = 0
-        while tokens > room.full and attempt < MOST_ATTEMPTS:
+        while wish.refused is None and tokens > room.full and attempt < MOST_ATTEMPTS:
             is_last = attempt == MOST_ATTEMPTS - 1
             recent = 0 if is_last else room.recent >> attempt
-            smaller = await self._summarised(conversation, build, recorder, recent, reason)
+            plan = _Plan(reason, wish)
+            smaller = await self._summarised(conversation, build, recorder, recent, plan)
             if smaller is not None:
                 conversation, tokens = smaller
             attempt += 1
+        if conversation is not began:
+            await self._hooks.after(began, conversation, reason, (first, tokens))
         if tokens <= room.usable or (reason == "refused" and tokens < first):
             return conversation
+        if wish.refused is not None:
+            raise wish.refused
         raise LLMContextTooLong(
             model=self._model.info.model,
             detail=f"{tokens} tokens are needed and {room.usable} fit, although everything "
             "that can be left out was left out",
         )
-
-    async def _compact(
-        self,
-        conversation: Conversation,
-        build: Build,
-        recorder: Recorder,
-        reason: Reason,
-        *,
-        focus: str = "",
-    ) -> Conversation:
-        """Summarise all but the newest request, whether it is needed or not."""
-        room = room_of(self._model.info)
-        tokens = self._count(await build(conversation.session, conversation.messages))
-        recent = min(room.recent, tokens // 4)
-        smaller = await self._summarised(conversation, build, recorder, recent, reason, focus=focus)
-        return smaller[0] if smaller is not None else conversation
 
     async def _prune(
         self,
@@ -210,19 +233,20 @@ class Compactor:
         build: Build,
         recorder: Recorder,
         recent: int,
-        reason: Reason,
-        *,
-        focus: str = "",
+        plan: _Plan,
     ) -> tuple[Conversation, int] | None:
         """Put a summary in the place of the older part; `None` if there is none, or no gain."""
         kept = after_compaction(conversation.messages)
-        place = self._summary_place(kept, recent)
-        older = kept[:place]
-        if not [message for message in older if compaction_of(message) is None]:
+        older = self._older(conversation, recent)
+        if not older:
             return None
+        place, reason, wish = len(older), plan.reason, plan.wish
         before = self._count(await build(conversation.session, conversation.messages))
         room = room_of(self._model.info)
-        summary = await summarise(self._model, older, usable=room.usable, focus=focus)
+        if wish.summary:
+            summary = Summary(text=wish.summary, provider="hook")
+        else:
+            summary = await summarise(self._model, older, usable=room.usable, focus=wish.focus)
         for made in (summary, extract(older)):
             message = self._message(conversation, made, older, kept[place:], reason)
             smaller = msgspec.structs.replace(
@@ -233,6 +257,12 @@ class Compactor:
                 await self._store(recorder, message, older, reason, before, after)
                 return smaller, after
         return None
+
+    def _older(self, conversation: Conversation, recent: int) -> Sequence[Message]:
+        """Return what a summary would stand for; nothing if that is a summary already."""
+        kept = after_compaction(conversation.messages)
+        older = kept[: self._summary_place(kept, recent)]
+        return older if any(compaction_of(message) is None for message in older) else ()
 
     def _summary_place(self, kept: Sequence[Message], recent: int) -> int:
         """The place where the part that stays word for word begins.

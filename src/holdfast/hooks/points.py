@@ -259,6 +259,30 @@ class ContextAfterBuild(HookPayload, frozen=True, kw_only=True):
     tools: tuple[str, ...]
 
 
+@_point("context.before_compaction", "modify", "cancel", "replace", changeable=("focus",))
+class ContextBeforeCompaction(HookPayload, frozen=True, kw_only=True):
+    """Room is about to be made in a conversation; `messages` are those that the model sees.
+
+    `replace` takes the text of the summary, so that no model is asked for one. `cancel`
+    leaves the view as it is; a run whose request then does not fit fails.
+    """
+
+    reason: Literal["overflow", "refused", "requested"]
+    messages: tuple[Message, ...]
+    tokens: int
+    focus: str = ""
+
+
+@_point("context.after_compaction")
+class ContextAfterCompaction(HookPayload, frozen=True, kw_only=True):
+    """Room was made; without a summary it was enough to leave out old tool output."""
+
+    reason: Literal["overflow", "refused", "requested"]
+    summary: str
+    tokens_before: int
+    tokens_after: int
+
+
 # --- sessions: facts, seen by hooks shortly after they are stored ----------------------
 
 
@@ -365,7 +389,9 @@ __all__ = [
     "AgentResourceReleased",
     "AgentStateChanged",
     "ContextAfterBuild",
+    "ContextAfterCompaction",
     "ContextBeforeBuild",
+    "ContextBeforeCompaction",
     "EventAfterEmit",
     "EventBeforeEmit",
     "EventHandlerError",

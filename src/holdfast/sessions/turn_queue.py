@@ -196,6 +196,27 @@ class TurnQueue:
             await self._end_idle(run_id)
         return await self.get(run_id)
 
+    async def steer(self, session_id: str, message: Message) -> Run:
+        """Hand a message to the run that is under way in a session, and return that run.
+
+        It joins the conversation before the run's next step. One that comes too late for it
+        becomes a turn of its own.
+
+        Raises:
+            NotFound: no run is under way.
+        """
+        session_id = (await self._manager.get_session(session_id)).id
+        while True:
+            seq = await self._manager.last_number(session_id)
+            current = await self._unfinished(session_id)
+            if not current or current[0].status != "running":
+                raise NotFound(kind="run under way in session", value=session_id)
+            try:
+                await self._steer(current[0], message, after=seq)
+                return current[0]
+            except StaleWriter:
+                continue
+
     async def wake(
         self,
         run_id: str,

@@ -1,0 +1,187 @@
+"""One turn of a chat: the engine works in its own thread, the person sits in this one.
+
+So a person can be asked, and can press Ctrl-C, whatever the engine does: the first Ctrl-C
+asks the run to end, which leaves a whole transcript; a second one leaves the chat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import click
+
+from holdfast.agents import AgentResult
+from holdfast.cli.approve import ask_here
+from holdfast.cli.screen import Screen
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.ids import new_id
+from holdfast.messages import ToolPart
+from holdfast.providers.model import Delta
+from holdfast.sync import Client
+from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest, Approver
+
+_LOOK_S = 0.1
+_STOPPED = "the person stopped it"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A call that asks for consent, and where its answer goes."""
+
+    request: ApprovalRequest
+    answer: Callable[[ApprovalAnswer | None], None]
+
+
+_Item: TypeAlias = Delta | ToolPart | AgentResult | _Asked | BaseException
+
+
+class AskPerson(Approver):
+    """Hands what asks over to the thread in which the person sits."""
+
+    def __init__(self) -> None:
+        """Hand over to nobody yet."""
+        self.items: queue.Queue[_Item] | None = None
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Wait for the person; a run that is cancelled meanwhile waits no longer."""
+        if self.items is None:
+            return None
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[ApprovalAnswer | None] = loop.create_future()
+
+        def settle(given: ApprovalAnswer | None) -> None:
+            if not answered.done():
+                answered.set_result(given)
+
+        def answer(given: ApprovalAnswer | None) -> None:
+            loop.call_soon_threadsafe(settle, given)
+
+        self.items.put(_Asked(request, answer))
+        return await answered
+
+
+class _Interrupts:
+    """Counts Ctrl-C during a turn: the first is noted, the second raises KeyboardInterrupt.
+
+    So the first one interrupts nothing midway; whoever waits looks at `is_pressed`.
+    """
+
+    def __init__(self) -> None:
+        self.is_pressed = False
+        self.is_heeded = False
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        self.is_pressed = self.is_heeded = False
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._press)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+
+    @contextlib.contextmanager
+    def as_usual(self) -> Iterator[None]:
+        """Let Ctrl-C interrupt at once, as it does at a prompt."""
+        if self._before is None:
+            yield
+            return
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, self._press)
+
+    def _press(self, _number: int, _frame: object) -> None:
+        if self.is_pressed:
+            raise KeyboardInterrupt
+        self.is_pressed = True
+
+
+class ChatTurn:
+    """Runs one message of a chat and shows what happens."""
+
+    def __init__(self, client: Client, screen: Screen, approver: AskPerson | None) -> None:
+        """Work with this client; without somebody to ask, what asks is refused."""
+        self._client = client
+        self._screen = screen
+        self._approver = approver
+        self._keys = _Interrupts()
+
+    def run(
+        self, agent: str, session_id: str, message: str, *, model: str = "", run_id: str = ""
+    ) -> AgentResult:
+        """Return the result; a cancelled one after the first Ctrl-C.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C for the second time.
+            HoldfastError: the run could not begin.
+        """
+        items: queue.Queue[_Item] = queue.Queue()
+        if self._approver is not None:
+            self._approver.items = items
+        run_id = run_id or new_id("run")
+
+        def work() -> None:
+            try:
+                heard = self._client.stream_agent(
+                    agent, session_id, message, model=model, run_id=run_id
+                )
+                for item in heard:
+                    items.put(item)
+            except BaseException as error:  # noqa: BLE001 - the other thread raises it
+                items.put(error)
+
+        # A daemon: a turn that is left behind must not keep the program from ending.
+        threading.Thread(target=work, name="holdfast-turn", daemon=True).start()
+        with self._keys:
+            while True:
+                item = self._next(items, run_id)
+                if isinstance(item, AgentResult):
+                    return item
+                if isinstance(item, BaseException):
+                    raise item
+                if isinstance(item, _Asked):
+                    self._ask(item)
+                else:
+                    self._screen.hear(item)
+
+    def _next(self, items: queue.Queue[_Item], run_id: str) -> _Item:
+        """Return what comes next, and see to Ctrl-C meanwhile."""
+        while True:
+            if self._keys.is_pressed and not self._keys.is_heeded:
+                self._keys.is_heeded = True
+                self._screen.close()
+                click.echo("Stopping; Ctrl-C again leaves the chat.", err=True)
+            if self._keys.is_pressed:
+                self._cancel(run_id)
+            with contextlib.suppress(queue.Empty):
+                return items.get(timeout=_LOOK_S)
+
+    def _cancel(self, run_id: str) -> None:
+        try:
+            self._client.cancel_run(run_id, reason=_STOPPED)
+        except NotFound:
+            # It is not in the queue yet; the next look finds it.
+            return
+        except HoldfastError as error:
+            click.echo(str(error), err=True)
+
+    def _ask(self, asked: _Asked) -> None:
+        """Ask the person; Ctrl-C and Ctrl-D stop the run."""
+        self._screen.close()
+        try:
+            with self._keys.as_usual():
+                asked.answer(ask_here(asked.request))
+        except (click.Abort, KeyboardInterrupt):
+            click.echo(err=True)
+            asked.answer(ApprovalAnswer(verdict="stop", by=getpass.getuser(), reason=_STOPPED))

@@ -1,0 +1,169 @@
+"""Show a run while it happens: the answer as it arrives, each call in one line."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from typing import Any, Final, Protocol
+
+import click
+import msgspec
+
+from holdfast.agents import AgentResult
+from holdfast.cli.frame import Invocation
+from holdfast.cli.output import has_color, printable, say
+from holdfast.messages import ToolPart
+from holdfast.providers.model import Delta, Finished, Restarted, TextDelta
+
+_SHOWN: Final = 100
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+
+class TextPrinter(Protocol):
+    """Where the pieces of an answer go."""
+
+    def feed(self, text: str) -> None:
+        """Show a piece."""
+        ...
+
+    def close(self) -> None:
+        """Finish the line, so that others may print."""
+        ...
+
+
+class PlainText:
+    """Prints pieces as they are."""
+
+    def __init__(self) -> None:
+        """Begin on a fresh line."""
+        self._is_line_open = False
+
+    def feed(self, text: str) -> None:
+        """Print a piece."""
+        click.echo(text, nl=False)
+        self._is_line_open = not text.endswith("\n") if text else self._is_line_open
+
+    def close(self) -> None:
+        """End an open line."""
+        if self._is_line_open:
+            click.echo()
+            self._is_line_open = False
+
+
+class MarkdownText:
+    """Draws Markdown block by block; the block that is still growing is redrawn in place."""
+
+    def __init__(self) -> None:
+        """Load rich, which only terminals need."""
+        self._console = importlib.import_module("rich.console").Console(file=sys.stdout)
+        self._markdown = importlib.import_module("rich.markdown").Markdown
+        self._live: Any = None
+        self._open = ""
+
+    def feed(self, text: str) -> None:
+        """Draw what has become whole, and what is there of the rest."""
+        self._open += text
+        while (end := block_end(self._open)) > 0:
+            block, self._open = self._open[:end], self._open[end:]
+            self._print(block)
+        if self._open.strip():
+            self._grow()
+
+    def close(self) -> None:
+        """Draw the rest for good."""
+        rest, self._open = self._open, ""
+        self._print(rest)
+
+    def _grow(self) -> None:
+        if self._live is None:
+            live = importlib.import_module("rich.live").Live
+            self._live = live(
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        self._live.update(self._markdown(self._open), refresh=True)
+
+    def _print(self, block: str) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if block.strip():
+            self._console.print(self._markdown(block))
+
+
+def block_end(text: str) -> int:
+    """Return where the first whole block of Markdown ends, 0 while there is none.
+
+    A block ends with an empty line; inside a code fence an empty line ends nothing.
+    """
+    place, fence, has_words = 0, "", False
+    for line in text.splitlines(keepends=True):
+        if not line.endswith("\n"):
+            return 0
+        place += len(line)
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+                return place
+        elif mark:
+            fence = mark[1]
+        elif line.strip():
+            has_words = True
+        elif has_words:
+            return place
+    return 0
+
+
+class Screen:
+    """What people see of a run; programs get JSON lines instead."""
+
+    def __init__(self, invocation: Invocation, *, has_markdown: bool = False) -> None:
+        """Show on this terminal, or print for this program."""
+        self._invocation = invocation
+        is_drawn = has_markdown and invocation.is_text and has_color(invocation, sys.stdout)
+        self._text: TextPrinter = MarkdownText() if is_drawn else PlainText()
+
+    def hear(self, heard: Delta | ToolPart) -> None:
+        """Show the pieces of the answer as they arrive, and each call in one line."""
+        if self._invocation.output == "stream-json":
+            kind = type(heard).__name__
+            click.echo(msgspec.json.encode({"type": kind, "data": msgspec.to_builtins(heard)}))
+        if not self._invocation.is_text:
+            return
+        if isinstance(heard, TextDelta):
+            self._text.feed(printable(heard.text))
+        elif isinstance(heard, ToolPart):
+            self.close()
+            mark, colour = ("✓", "green") if heard.state == "completed" else ("✗", "red")
+            told = heard.title or _arguments(heard)
+            line = f"{mark} {heard.tool} {told}" + (f": {heard.error}" if heard.error else "")
+            say(" ".join(line.split())[:_SHOWN], err=True, color=colour)
+        elif isinstance(heard, Restarted):
+            self.close()
+            say(f"(the answer begins anew: {heard.reason})", err=True, color="yellow")
+        elif isinstance(heard, Finished):
+            self.close()
+
+    def close(self) -> None:
+        """Finish the line, so that others may print."""
+        self._text.close()
+
+    def tell(self, result: AgentResult) -> None:
+        """Say how it went: status, time, tokens, cost."""
+        self.close()
+        used = result.tokens_used
+        cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
+        said = (
+            f"{result.status} in {result.duration:.1f} s, {used.total} tokens{cost}. "
+            f"Session {result.session_id}, run {result.run_id}."
+        )
+        say(said, err=True, color="bright_black")
+
+
+def _arguments(part: ToolPart) -> str:
+    return ", ".join(f"{key}={value}" for key, value in part.input.items())
