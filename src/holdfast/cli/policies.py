@@ -24,7 +24,7 @@ from holdfast.policy import (
     explain,
     replay,
 )
-from holdfast.policy.bundle import request_of
+from holdfast.policy.bundle import request_for, request_of
 from holdfast.policy.decision import Action
 from holdfast.policy.file_events import PolicyReloadRequested
 from holdfast.policy.loader import load_policies
@@ -154,7 +154,7 @@ def explain_(
         raise click.UsageError("Give one of --path, --command, --host and --target.")
     kind, value = chosen[0] if chosen else ("none", "*")
     bundle = _load(invocation, directory)
-    request = CallRequest(permission=tool, targets=(value,), target_kind=kind, default="allow")
+    request = request_for(tool, kind, value)
     told = explain(request, bundle.ceiling_for(agent), policy_version=bundle.version)
     if invocation.is_text:
         say(told.text())

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.canonical import digest
+from holdfast.policy.commands import parse_command
 from holdfast.policy.decision import Action, CallRequest, RuleSet, decide
 from holdfast.policy.files import Budgets, Expectation, NetworkFile, PathsFile, Rule, ToolsFile
 from holdfast.policy.network import NetworkRules
@@ -229,7 +230,7 @@ class PolicyBundle:
                     line=self.lines.get((file, number), 0),
                     agent=one.agent,
                     tool=one.tool,
-                    target=request.targets[0],
+                    target=_shown(one),
                     expected=one.expect,
                     found=decision.action,
                     because=decision.explain(),
@@ -247,10 +248,19 @@ def request_of(one: Expectation) -> CallRequest:
         ("text", one.target),
     ):
         if target is not None:
-            return CallRequest(
-                permission=one.tool, targets=(target,), target_kind=kind, default="allow"
-            )
+            return request_for(one.tool, kind, target)
     return CallRequest(permission=one.tool, default="allow")
+
+
+def request_for(tool: str, kind: str, target: str) -> CallRequest:
+    """Return the request of a call that touches one thing; a command is read as at a call."""
+    targets = parse_command(target).targets() if kind == "command" else (target,)
+    return CallRequest(permission=tool, targets=targets, target_kind=kind, default="allow")
+
+
+def _shown(one: Expectation) -> str:
+    given = (one.path, one.command, one.host, one.target)
+    return next((target for target in given if target is not None), "*")
 
 
 def _set(*rules: PermissionRule) -> RuleSet:
