@@ -199,8 +199,8 @@ class AgentTurn:
 
     async def _open_spending(self, session: Session) -> Spending | None:
         """Take up what may be spent; nothing is counted where nothing is limited."""
-        services = self._services
-        budgets = services.budgets
+        services, confinement, name = self._services, self._services.confinement, self._agent.name
+        budgets = replace(services.budgets, operator=lambda: confinement.limits(name))
         if self._scope.budget.has_limits:
             budgets = replace(budgets, run=self._scope.budget)
         spending = Spending(
@@ -210,7 +210,8 @@ class AgentTurn:
             self._turn,
             services.clock,
         )
-        if not spending.is_limited:
+        # A reload may bring limits to a run that has none yet.
+        if not spending.is_limited and not confinement.has_policies:
             return None
         pending = sum(part.state == "pending" for part in self._messages[-1].tool_calls)
         await spending.open(session, services.sessions.journal, pending)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.canonical import digest
+from holdfast.policy.budgets import Budget
 from holdfast.policy.commands import parse_command
 from holdfast.policy.decision import Action, CallRequest, RuleSet, decide
 from holdfast.policy.files import Budgets, Expectation, NetworkFile, PathsFile, Rule, ToolsFile
@@ -82,12 +83,17 @@ class PolicyBundle:
     # --- what the gate needs ---------------------------------------------------------
 
     def ceiling_for(self, agent: str) -> RuleSet:
-        """Return the ceiling of an agent: several sets beside each other, the strictest wins."""
+        """Return the ceiling of an agent: several sets beside each other, the strictest wins.
+
+        `a/b` is the agent `b` that `a` started: the ceilings of both hold.
+        """
         found = self._ceilings.get(agent)
         if found is None:
             if len(self._ceilings) >= 256:
                 self._ceilings.clear()
-            found = self._ceilings[agent] = self._build_ceiling(agent)
+            first, *others = [self._build_ceiling(one) for one in agent.split("/")]
+            found = RuleSet(also=(first, *others)) if others else first
+            self._ceilings[agent] = found
         return found
 
     @functools.cached_property
@@ -202,6 +208,14 @@ class PolicyBundle:
             max_cost_usd=own.max_cost_usd,
             max_wall_s=own.max_wall_s,
         )
+
+    def run_budget(self) -> Budget:
+        """Return what one run may spend in all, whoever works in it."""
+        return Budget(**self.tools.budgets.model_dump())
+
+    def agent_budget(self, agent: str) -> Budget:
+        """Return what an agent may spend in one run."""
+        return Budget(**msgspec.structs.asdict(self.limits_for(agent)))
 
     # --- tests -----------------------------------------------------------------------
 

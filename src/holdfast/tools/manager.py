@@ -23,6 +23,7 @@ from holdfast.errors import (
     BudgetExceeded,
     HoldfastError,
     PermissionDenied,
+    SandboxFailed,
     TellModel,
     ToolError,
     ToolInputInvalid,
@@ -31,6 +32,7 @@ from holdfast.journal import Event, Payload
 from holdfast.messages import ToolPart
 from holdfast.policy import CallRequest, Decision
 from holdfast.policy.approvals import Approvals, NoApprovals, rules_for
+from holdfast.policy.file_events import PolicyViolation, violation
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import ledger
 from holdfast.tools.consent import ConsentDesk, Granted, Refused, Waiting, sealed
@@ -249,7 +251,7 @@ class ToolExecutionManager:
         except TellModel as told:
             return await self._fail(call, told.text)
         except HoldfastError as error:
-            return await self._fail(call, _told(error))
+            return await self._fail(call, _told(error), facts=self._violations(call, error))
 
     # --- the steps --------------------------------------------------------------------
 
@@ -347,8 +349,34 @@ class ToolExecutionManager:
         error = PermissionDenied(
             permission=request.permission, target=", ".join(request.targets), because=because
         )
-        text = f"{error} {error.hint}"
-        return await self._fail(passage.call, text, facts=(*passage.facts, refused))
+        facts: tuple[Payload, ...] = (*passage.facts, refused)
+        against = violation(
+            request,
+            passage.decision,
+            session_id=self._context.session_id,
+            call_id=passage.call.part.call_id,
+            agent=self._agent_path,
+        )
+        if against is not None:
+            facts = (*facts, against)
+        return await self._fail(passage.call, _told(error), facts=facts)
+
+    def _violations(self, call: Call, error: HoldfastError) -> tuple[Payload, ...]:
+        """What a tool or the sandbox refused is kept beside the call's result."""
+        if not isinstance(error, PermissionDenied | SandboxFailed):
+            return ()
+        said = error.context
+        against = PolicyViolation(
+            permission=str(said.get("permission", call.part.tool)),
+            targets=(str(said.get("target", call.part.tool)),),
+            because=str(error),
+            source="tool" if isinstance(error, PermissionDenied) else "sandbox",
+            session_id=self._context.session_id,
+            call_id=call.part.call_id,
+            agent=self._agent_path,
+            policy_version=self.gate.policy_version,
+        )
+        return (against,)
 
     async def _approval(self, passage: Passage, tool: Tool) -> ApprovalRequest:
         call, required = passage.call, self.gate.terms.required
@@ -480,7 +508,8 @@ class ToolExecutionManager:
         except TellModel as told:
             return await self._fail(call, told.text, begun=begun, tool=tool)
         except HoldfastError as error:
-            return await self._fail(call, _told(error), begun=begun, tool=tool)
+            facts = self._violations(call, error)
+            return await self._fail(call, _told(error), begun=begun, tool=tool, facts=facts)
         if isinstance(outcome, Parked):
             parked = ToolParked(
                 call_id=call.part.call_id,
