@@ -12,25 +12,18 @@ from typing import TYPE_CHECKING, Self
 from holdfast.agents import AGENTS
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, SqliteStore
+from holdfast.observability import process_redactor
 from holdfast.policy.approvals import APPROVALS, ApprovalTerms, OnAsk
 from holdfast.policy.shared_budget import TENANTS
 from holdfast.redaction import Redactor
 from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
 from holdfast.settings import load_settings
-from holdfast.settings.secrets import secret_values, variables_around
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 JOURNAL_FILE = "journal.db"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-
-
-def process_redactor(settings: Settings) -> Redactor:
-    """Return a redactor that knows every secret of this process."""
-    redactor = Redactor(secret_values(settings))
-    redactor.register_environment(variables_around())
-    return redactor
 
 
 class ClientBase:
