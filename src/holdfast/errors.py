@@ -23,6 +23,7 @@ One branch per reader::
         RateLimitError         one of our own rate rules is exhausted
           RateRuleTooSmall       one call alone needs more than a rule ever allows
         SessionBusy            another turn holds the session
+        ArgumentsWithheld      what a call was asked with held a secret, which was not kept
         HookRefused            a hook cancelled what was about to happen
         EventRejected          a subscriber's queue is full and refuses more
         BundleRefused          an installed tool is not what was installed, or never could be
@@ -259,6 +260,20 @@ class PermissionDenied(Refused):
     code = "policy.denied"
     message = "{permission} on {target!r} is not allowed: {because}"
     next_step = "`holdfast policies explain` shows which rule decided."
+
+
+class ArgumentsWithheld(Refused):
+    """A call waited or was interrupted, and its arguments held a secret: it is not run.
+
+    Secrets are not kept, so what came back is not what was asked for.
+    """
+
+    code = "tool.arguments_withheld"
+    message = "Tool {tool} was not run: the secret in {arguments} was not kept while it waited."
+    next_step = (
+        "Make the call again without the secret itself, for instance by naming the variable "
+        "or the file that holds it."
+    )
 
 
 class ApprovalExpired(Refused):

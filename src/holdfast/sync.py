@@ -174,10 +174,15 @@ class Client:
         storage_path: str | os.PathLike[str] | None = None,
         settings: Settings | None = None,
         redactor: Redactor | None = None,
+        tenant: str = "",
     ) -> None:
         """Read and check the settings; files are opened with the first call."""
         self._client = AsyncClient(
-            base_dir, storage_path=storage_path, settings=settings, redactor=redactor
+            base_dir,
+            storage_path=storage_path,
+            settings=settings,
+            redactor=redactor,
+            tenant=tenant,
         )
         self._portal = _Portal()
         self._closing = threading.Lock()

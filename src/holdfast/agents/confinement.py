@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from holdfast.policy import ApprovalTerms, PolicyBundle, Rights, RuleSet
+from holdfast.policy import ApprovalTerms, CallRequest, Decision, PolicyBundle, Rights
+from holdfast.policy.budgets import Budget
 from holdfast.tools import PathRules, SandboxOptions, SandboxRunner, Workspace
 from holdfast.tools.gate import Approver, Gate
 from holdfast.tools.safe_http import SafeHttpClient
@@ -23,6 +25,56 @@ def _no_policies() -> PolicyBundle:
     return _EMPTY
 
 
+def _watches_nothing(request: CallRequest, decision: Decision, *, agent: str = "") -> None:
+    """There is no candidate."""
+
+
+class Watch(Protocol):
+    """Hears of every decision; in shadow mode a candidate judges it again."""
+
+    def __call__(self, request: CallRequest, decision: Decision, *, agent: str = "") -> None:
+        """Take note of a decision about a call of an agent, which is named by its path."""
+        ...
+
+
+class PolicyGate(Gate):
+    """A gate below the policies that are in force when a call is judged.
+
+    A reload holds from the next decision on; a call that was let through goes on.
+    """
+
+    def __init__(
+        self,
+        policies: Callable[[], PolicyBundle],
+        watch: Watch,
+        path: Sequence[str],
+        rights: Rights,
+        approver: Approver,
+        terms: ApprovalTerms,
+    ) -> None:
+        """Judge calls of the agent at the end of a path."""
+        self._policies = policies
+        self._watch = watch
+        self._path = "/".join(path)
+        bundle = policies()
+        super().__init__(
+            ceiling=bundle.ceiling_for(self._path),
+            rights=rights,
+            approver=approver,
+            terms=terms,
+            policy_version=bundle.version,
+        )
+
+    def decide(self, request: CallRequest) -> Decision:
+        """Decide under the policies in force, and let a candidate look on."""
+        bundle = self._policies()
+        self.ceiling = bundle.ceiling_for(self._path)
+        self.policy_version = bundle.version
+        decision = super().decide(request)
+        self._watch(request, decision, agent=self._path)
+        return decision
+
+
 @dataclass(frozen=True, kw_only=True)
 class Confinement:
     """Without policies: no ceiling, a closed network, commands in the sandbox only.
@@ -32,6 +84,7 @@ class Confinement:
     """
 
     policies: Callable[[], PolicyBundle] = _no_policies
+    watch: Watch = _watches_nothing
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     http: HttpClient = field(default_factory=lambda: SafeHttpClient(_EMPTY.network_rules))
@@ -43,15 +96,17 @@ class Confinement:
 
         The last one is the agent itself; without any, what holds for all agents holds.
         """
+        return PolicyGate(self.policies, self.watch, path, rights, approver, terms)
+
+    def limits(self, agent: str) -> tuple[Budget, Budget]:
+        """Return what the operator lets a run, and the agent in it, spend right now."""
         bundle = self.policies()
-        ceilings = [bundle.ceiling_for(agent) for agent in path or ("",)]
-        return Gate(
-            ceiling=ceilings[0] if len(ceilings) == 1 else RuleSet(also=tuple(ceilings)),
-            rights=rights,
-            approver=approver,
-            policy_version=bundle.version,
-            terms=terms,
-        )
+        return bundle.run_budget(), bundle.agent_budget(agent)
+
+    @property
+    def has_policies(self) -> bool:
+        """Whether there are policy files, whose limits a reload may change."""
+        return bool(self.policies().files)
 
     def workspace(self, directory: str) -> Workspace:
         """Open a directory under the policies' path rules."""

@@ -26,6 +26,7 @@ from holdfast.policy.budgets import (
     Left,
     Reservation,
     narrower,
+    stricter,
 )
 from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Model, ModelRequest
@@ -41,6 +42,14 @@ def without_cost(message: Message) -> Message:
     return message
 
 
+Operator: TypeAlias = Callable[[], tuple[Budget, Budget]]
+"""Says what the operator lets a run, and the agent in it, spend right now."""
+
+
+def _no_operator() -> tuple[Budget, Budget]:
+    return NO_BUDGET, NO_BUDGET
+
+
 _LEAST_OUTPUT = 16
 """An answer that may not have this many tokens is not worth asking for."""
 _PAGE = 500
@@ -54,6 +63,7 @@ class Budgets:
     ledger: BudgetLedger = field(default_factory=BudgetLedger)
     run: Budget = NO_BUDGET
     tenant: SharedBudget | None = None
+    operator: Operator = _no_operator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +85,9 @@ class Spending:
         self._turn = turn
         self._clock = clock
         self._scope = f"agent of {turn.run.id}"
-        shared = self._tenant.budget if self._tenant is not None else NO_BUDGET
-        self.limits: tuple[Budget, ...] = (shared, session, budgets.run, agent)
-        self._budgets = budgets
+        self._operator = budgets.operator
+        self._own = (session, budgets.run, agent)
+        self.limits: tuple[Budget, ...] = self._limits_now()
         self._began = clock.monotonic()
         self._worked_s = 0.0
 
@@ -85,6 +95,21 @@ class Spending:
     def is_limited(self) -> bool:
         """Say whether anything is limited at any level."""
         return any(budget.has_limits for budget in self.limits)
+
+    def _limits_now(self) -> tuple[Budget, ...]:
+        """The limits of all four scopes; the operator's hold beside those of run and agent."""
+        session, run, agent = self._own
+        of_run, of_agent = self._operator()
+        shared = self._tenant.budget if self._tenant is not None else NO_BUDGET
+        return shared, session, stricter(run, of_run), stricter(agent, of_agent)
+
+    def _heed_reload(self) -> None:
+        """Let limits hold that the operator has changed; what was spent stays."""
+        limits = self._limits_now()
+        if limits != self.limits:
+            self.limits = limits
+            self._ledger.limit(f"run {self._turn.run.id}", limits[2])
+            self._ledger.limit(self._scope, limits[3])
 
     async def open(self, session: Session, journal: Journal, pending: int) -> None:
         """Take up what the journal says was spent; `pending` calls have not run yet."""
@@ -125,6 +150,7 @@ class Spending:
         Raises:
             BudgetExceeded: not even a short answer fits.
         """
+        self._heed_reload()
         self._check_time()
         left = self._ledger.left(self._scope)
         if self._tenant is not None:
@@ -169,6 +195,7 @@ class Spending:
         Raises:
             BudgetExceeded: it does not fit; nothing has happened.
         """
+        self._heed_reload()
         self._check_time()
         amount = Amount(tool_calls=1)
         await self._settle(await self._hold(amount), amount)

@@ -111,6 +111,7 @@ class AgentTurn:
         self._options = {**agent.options, **options}
         self._messages: list[Message] = []
         self._call_ids: set[str] = set()
+        self._left_open: frozenset[str] = frozenset()
         self._steps = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._runner: SandboxRunner | None = None
@@ -188,6 +189,7 @@ class AgentTurn:
         self._session = session
         self._messages = list(await sessions.messages.all(session))
         self._call_ids = {call.call_id for each in self._messages for call in each.tool_calls}
+        self._left_open = frozenset(self._call_ids)
         mine = [message for message in self._messages if message.run_id == self._turn.run.id]
         self._steps = sum(message.role == "assistant" for message in mine)
         message = self._turn.request.message
@@ -199,8 +201,8 @@ class AgentTurn:
 
     async def _open_spending(self, session: Session) -> Spending | None:
         """Take up what may be spent; nothing is counted where nothing is limited."""
-        services = self._services
-        budgets = services.budgets
+        services, confinement, name = self._services, self._services.confinement, self._agent.name
+        budgets = replace(services.budgets, operator=lambda: confinement.limits(name))
         if self._scope.budget.has_limits:
             budgets = replace(budgets, run=self._scope.budget)
         spending = Spending(
@@ -210,7 +212,8 @@ class AgentTurn:
             self._turn,
             services.clock,
         )
-        if not spending.is_limited:
+        # A reload may bring limits to a run that has none yet.
+        if not spending.is_limited and not confinement.has_policies:
             return None
         pending = sum(part.state == "pending" for part in self._messages[-1].tool_calls)
         await spending.open(session, services.sessions.journal, pending)
@@ -421,7 +424,10 @@ class AgentTurn:
         records = (
             await read_records(journal, session_id, after=began) if self._turn.is_resumed else {}
         )
-        calls = [Call(message_id=message.id, part=part) for part in parts]
+        calls = [
+            Call(message_id=message.id, part=part, is_recorded=part.call_id in self._left_open)
+            for part in parts
+        ]
         results = await manager.execute_all(calls, records=records)
         done = {part.call_id: part for part in results if isinstance(part, ToolPart)}
         for part in done.values():

@@ -35,6 +35,7 @@ class Invocation:
     no_color: bool = False
     overrides: dict[str, object] = field(default_factory=dict)
     _loaded: settings.LoadedSettings | None = None
+    _is_logging: bool = False
 
     @property
     def is_text(self) -> bool:
@@ -54,7 +55,13 @@ class Invocation:
 
     @property
     def settings(self) -> settings.Settings:
-        """The settings of this call; raises ConfigError like `loaded`."""
+        """The settings of this call; raises ConfigError like `loaded`.
+
+        Whoever asks is about to work, so the log is set up with them.
+        """
+        if not self._is_logging:
+            self._is_logging = True
+            importlib.import_module("holdfast.observability").configure_logs(self.loaded.settings)
         return self.loaded.settings
 
 

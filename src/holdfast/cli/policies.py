@@ -24,9 +24,9 @@ from holdfast.policy import (
     explain,
     replay,
 )
-from holdfast.policy.bundle import request_of
+from holdfast.policy.bundle import request_for, request_of
 from holdfast.policy.decision import Action
-from holdfast.policy.file_events import PolicyReloadRequested
+from holdfast.policy.file_events import PolicyDiffered, PolicyReloadRequested
 from holdfast.policy.loader import load_policies
 
 C = TypeVar("C", bound=Callable[..., object])
@@ -154,7 +154,7 @@ def explain_(
         raise click.UsageError("Give one of --path, --command, --host and --target.")
     kind, value = chosen[0] if chosen else ("none", "*")
     bundle = _load(invocation, directory)
-    request = CallRequest(permission=tool, targets=(value,), target_kind=kind, default="allow")
+    request = request_for(tool, kind, value)
     told = explain(request, bundle.ceiling_for(agent), policy_version=bundle.version)
     if invocation.is_text:
         say(told.text())
@@ -212,6 +212,48 @@ def diff(invocation: Invocation, candidate: str, directory: str | None, listed: 
         calls += asyncio.run(_recorded(invocation, None, 100_000))
     changes = list(compare(dict.fromkeys(calls), old.ceiling_for, new.ceiling_for))
     _show_changes(invocation, calls, changes, versions=(old.version, new.version))
+
+
+@command.command("shadow")
+@click.option(
+    "--limit", type=click.IntRange(1), default=1_000, help="Show so many differences at most."
+)
+@pass_invocation
+def shadow(invocation: Invocation, limit: int) -> None:
+    """List where the candidate in `policies.shadow_dir` would have decided differently.
+
+    Set `policies.shadow_dir` to let a candidate judge every call of every run beside the
+    policies in force; each difference is kept once per process.
+    """
+    rows = asyncio.run(_differences(invocation, limit))
+    watched = invocation.settings.policies.shadow_dir
+    if not invocation.is_text:
+        emit({"shadow_dir": str(watched) if watched else None, "differences": rows})
+        return
+    if rows:
+        emit(rows, columns=("agent", "tool", "targets", "decided", "candidate", "because"))
+    say(f"{len(rows)} differences are kept." + ("" if watched else " No candidate is watched."))
+
+
+async def _differences(invocation: Invocation, limit: int) -> list[dict[str, object]]:
+    async with AsyncClient(settings=invocation.settings) as client:
+        journal = await client.journal()
+        kinds = frozenset({PolicyDiffered.kind})
+        events = await journal.read(SYSTEM_SESSION, limit=limit, kinds=kinds)
+    facts = [event.expect(PolicyDiffered) for event in events]
+    return [
+        {
+            "agent": fact.agent,
+            "tool": fact.permission,
+            "targets": list(fact.targets),
+            "decided": fact.decided,
+            "candidate": fact.candidate,
+            "because": fact.because,
+            "policy_version": fact.policy_version,
+            "candidate_version": fact.candidate_version,
+        }
+        for fact in facts
+    ]
 
 
 def _listed(bundle: PolicyBundle) -> list[RecordedCall]:

@@ -42,7 +42,7 @@ def _add(
     if event.is_redacted:
         return
     fact = event.decode()
-    agent = event.agent_path.rpartition("/")[2]
+    agent = event.agent_path
     if isinstance(fact, ApprovalRequested | PermissionRefused):
         request = CallRequest(
             permission=fact.permission,

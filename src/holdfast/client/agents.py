@@ -34,7 +34,6 @@ from holdfast.tools.bundles import register_bundles
 from holdfast.tools.gate import Approver, Gate
 
 _TITLE = 60
-DEFAULT_TENANT = "default"
 DEFAULT_AGENT = "build"
 
 StreamItem: TypeAlias = Delta | ToolPart | AgentResult
@@ -273,7 +272,7 @@ class AgentMethods(ContextMethods, ScriptMethods):
             self._ledger = BudgetLedger()
             limits = Budget(**self.settings.budget.model_dump())
             self._tenant_budget = SharedBudget(
-                self._journal, DEFAULT_TENANT, limits, owner=self._keeper.owner
+                self._journal, self.tenant, limits, owner=self._keeper.owner
             )
         return Budgets(ledger=self._ledger, tenant=self._tenant_budget)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -11,24 +12,18 @@ from typing import TYPE_CHECKING, Self
 from holdfast.agents import AGENTS
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, SqliteStore
+from holdfast.observability import process_redactor
 from holdfast.policy.approvals import APPROVALS, ApprovalTerms, OnAsk
 from holdfast.policy.shared_budget import TENANTS
 from holdfast.redaction import Redactor
 from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
 from holdfast.settings import load_settings
-from holdfast.settings.secrets import secret_values, variables_around
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 JOURNAL_FILE = "journal.db"
-
-
-def process_redactor(settings: Settings) -> Redactor:
-    """Return a redactor that knows every secret of this process."""
-    redactor = Redactor(secret_values(settings))
-    redactor.register_environment(variables_around())
-    return redactor
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class ClientBase:
@@ -41,8 +36,12 @@ class ClientBase:
         storage_path: str | os.PathLike[str] | None = None,
         settings: Settings | None = None,
         redactor: Redactor | None = None,
+        tenant: str = "",
     ) -> None:
         """Read and check the settings; files are opened with the first call.
+
+        `tenant` is on whose account runs of this client spend; by default the setting of
+        that name.
 
         What the redactor finds never reaches the state directory; by default it knows the
         keys of settings, environment and secrets file, and the formats of common keys.
@@ -58,6 +57,9 @@ class ClientBase:
         self.base_dir = Path(
             chosen if chosen is not None else self.settings.storage_path
         ).absolute()
+        self.tenant = tenant or self.settings.tenant
+        if not _TENANT.fullmatch(self.tenant):
+            raise UsageError(detail=f"{self.tenant!r} cannot be the name of a tenant.")
         self._one_at_a_time: asyncio.Lock | None = None
         self._is_open = False
         self._is_closed = False

@@ -19,7 +19,8 @@ class PolicyMethods(ClientBase):
         """Return the policies in force, read with the first call.
 
         Raises:
-            PolicyInvalid: a policy file is wrong; no run begins until it is corrected.
+            PolicyInvalid: a policy file is wrong, or one of the candidate's in
+                `policies.shadow_dir`; no run begins until it is corrected.
         """
         await self._ready()
         if self._policies is None:
@@ -29,6 +30,8 @@ class PolicyMethods(ClientBase):
                 journal=self._journal,
             )
             await store.load()
+            if self.settings.policies.shadow_dir is not None:
+                await store.watch_candidate(self.settings.policies.shadow_dir)
             self._policies = store
         return self._policies
 
@@ -36,10 +39,17 @@ class PolicyMethods(ClientBase):
         """Read the policy files again; wrong ones change nothing, and say so."""
         return await (await self.policies()).reload(asked_by=asked_by)
 
+    async def close(self) -> None:
+        """Journal what a candidate would have decided, then close the rest."""
+        if self._policies is not None and self._is_open:
+            await self._policies.settle()
+        await super().close()
+
     async def _confinement(self) -> Confinement:
         store = await self.policies()
         return Confinement(
             policies=lambda: store.bundle,
+            watch=store.watch,
             http=SafeHttpClient(lambda: store.bundle.network_rules),
             hidden=(str(self.base_dir),),
             read_only=_below(str(self.settings.policies.dir), str(self.settings.workspace)),

@@ -112,6 +112,13 @@ def _denied(event: BusEvent, data: JsonObject) -> HookPayload:
     )
 
 
+def _violated(event: BusEvent, data: JsonObject) -> HookPayload | None:
+    # What rules refuse is told by `permission.denied` already.
+    if data.get("source") not in ("tool", "sandbox"):
+        return None
+    return _denied(event, data)
+
+
 _MAKERS: dict[str, Callable[[BusEvent, Any], HookPayload | None]] = {
     "session.created": _started,
     "session.archived": _archived,
@@ -123,4 +130,5 @@ _MAKERS: dict[str, Callable[[BusEvent, Any], HookPayload | None]] = {
     "run.failed": _failed,
     "provider.rate_limited": _rate_limited,
     "permission.denied": _denied,
+    "policy.violation": _violated,
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -53,6 +53,26 @@ class Budget(
 
 
 NO_BUDGET = Budget()
+
+
+def stricter(one: Budget, other: Budget) -> Budget:
+    """Return the budget that keeps both: of each limit the smaller one.
+
+    A price that is not known refuses if either of them limits dollars and refuses then.
+    """
+    refuses = any(
+        budget.max_cost_usd is not None and budget.on_unknown_price == "refuse"
+        for budget in (one, other)
+    )
+    has_cost = one.max_cost_usd is not None or other.max_cost_usd is not None
+    return Budget(
+        max_cost_usd=_smaller(one.max_cost_usd, other.max_cost_usd),
+        max_tokens=_smaller(one.max_tokens, other.max_tokens),
+        max_calls=_smaller(one.max_calls, other.max_calls),
+        max_tool_calls=_smaller(one.max_tool_calls, other.max_tool_calls),
+        max_wall_s=_smaller(one.max_wall_s, other.max_wall_s),
+        on_unknown_price="refuse" if refuses or not has_cost else "ignore",
+    )
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -127,8 +147,8 @@ def remaining(budget: Budget, used: Amount) -> Left:
 def narrower(one: Left, other: Left) -> Left:
     """Return the smaller of two rests."""
     return Left(
-        cost_pico_usd=_least(one.cost_pico_usd, other.cost_pico_usd),
-        tokens=_least(one.tokens, other.tokens),
+        cost_pico_usd=_smaller(one.cost_pico_usd, other.cost_pico_usd),
+        tokens=_smaller(one.tokens, other.tokens),
     )
 
 
@@ -178,6 +198,11 @@ class BudgetLedger:
             else:
                 node.budget = budget
                 node.users += 1
+
+    def limit(self, scope: str, budget: Budget) -> None:
+        """Set the limits of a scope in use anew; what it spent and holds stays."""
+        with self._lock:
+            self._chain(scope)[0][1].budget = budget
 
     def close(self, scope: str) -> None:
         """Give a scope back; what was reserved for it alone is released with it."""
@@ -253,9 +278,13 @@ def _pico(usd: float | None) -> int | None:
     return None if usd is None else round(usd * PICO)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    given = [value for value in (one, other) if value is not None]
-    return min(given) if given else None
+N = TypeVar("N", int, float)
+
+
+def _smaller(one: N | None, other: N | None) -> N | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 __all__ = [
@@ -270,4 +299,5 @@ __all__ = [
     "check",
     "narrower",
     "remaining",
+    "stricter",
 ]

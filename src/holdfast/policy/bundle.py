@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from holdfast.canonical import digest
+from holdfast.policy.budgets import Budget
+from holdfast.policy.commands import parse_command
 from holdfast.policy.decision import Action, CallRequest, RuleSet, decide
 from holdfast.policy.files import Budgets, Expectation, NetworkFile, PathsFile, Rule, ToolsFile
 from holdfast.policy.network import NetworkRules
@@ -81,12 +83,17 @@ class PolicyBundle:
     # --- what the gate needs ---------------------------------------------------------
 
     def ceiling_for(self, agent: str) -> RuleSet:
-        """Return the ceiling of an agent: several sets beside each other, the strictest wins."""
+        """Return the ceiling of an agent: several sets beside each other, the strictest wins.
+
+        `a/b` is the agent `b` that `a` started: the ceilings of both hold.
+        """
         found = self._ceilings.get(agent)
         if found is None:
             if len(self._ceilings) >= 256:
                 self._ceilings.clear()
-            found = self._ceilings[agent] = self._build_ceiling(agent)
+            first, *others = [self._build_ceiling(one) for one in agent.split("/")]
+            found = RuleSet(also=(first, *others)) if others else first
+            self._ceilings[agent] = found
         return found
 
     @functools.cached_property
@@ -202,6 +209,14 @@ class PolicyBundle:
             max_wall_s=own.max_wall_s,
         )
 
+    def run_budget(self) -> Budget:
+        """Return what one run may spend in all, whoever works in it."""
+        return Budget(**self.tools.budgets.model_dump())
+
+    def agent_budget(self, agent: str) -> Budget:
+        """Return what an agent may spend in one run."""
+        return Budget(**msgspec.structs.asdict(self.limits_for(agent)))
+
     # --- tests -----------------------------------------------------------------------
 
     def expectations(self) -> list[tuple[str, int, Expectation]]:
@@ -229,7 +244,7 @@ class PolicyBundle:
                     line=self.lines.get((file, number), 0),
                     agent=one.agent,
                     tool=one.tool,
-                    target=request.targets[0],
+                    target=_shown(one),
                     expected=one.expect,
                     found=decision.action,
                     because=decision.explain(),
@@ -247,10 +262,19 @@ def request_of(one: Expectation) -> CallRequest:
         ("text", one.target),
     ):
         if target is not None:
-            return CallRequest(
-                permission=one.tool, targets=(target,), target_kind=kind, default="allow"
-            )
+            return request_for(one.tool, kind, target)
     return CallRequest(permission=one.tool, default="allow")
+
+
+def request_for(tool: str, kind: str, target: str) -> CallRequest:
+    """Return the request of a call that touches one thing; a command is read as at a call."""
+    targets = parse_command(target).targets() if kind == "command" else (target,)
+    return CallRequest(permission=tool, targets=targets, target_kind=kind, default="allow")
+
+
+def _shown(one: Expectation) -> str:
+    given = (one.path, one.command, one.host, one.target)
+    return next((target for target in given if target is not None), "*")
 
 
 def _set(*rules: PermissionRule) -> RuleSet:

@@ -18,20 +18,30 @@ A rule speaks of a permission by its name (`bash`, `*`, `mcp_*`; underscores, hy
 capitals do not count) or by the kind of thing that a call touches: `path`, `network` and
 `command` cover every tool with such targets. How patterns meet targets stands in
 `patterns.py`. A rule that cannot be read refuses everything that it speaks of.
+
+A rule that allows certain commands allows no option that makes the program worse than the
+rule's own words (`find *` allows no `-exec`); one that denies or asks also means commands
+inside others (`env rm x`). A command that cannot be read asks at least, whatever rules say,
+and one that is not what it looks like is refused.
 """
 
 from __future__ import annotations
 
 import functools
+import shlex
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.policy.commands.allowlist import is_no_worse
+from holdfast.policy.commands.inside import inner_commands
+from holdfast.policy.commands.parse import parse_command
 from holdfast.policy.patterns import (
     EVERYTHING,
     SEPARATORS,
     Matcher,
     fixed_word,
+    fixed_words,
     is_readable,
     is_simple_command,
     matcher,
@@ -161,9 +171,20 @@ def decide(
         while level is not None:
             _judge(level, request, target, reasons, is_parent=level is not own)
             level = level.parent
+        if request.target_kind == "command":
+            reasons += unread(target)
     return Decision(
         action=strictest(reasons), because=tuple(reasons), policy_version=policy_version
     )
+
+
+def unread(target: str) -> tuple[Reason, ...]:
+    """Say what becomes of a command that was not understood, whatever rules allow."""
+    parsed = parse_command(target)
+    if parsed.is_parsed:
+        return ()
+    action: Action = "deny" if parsed.is_refused else "ask"
+    return (Reason(source="default", action=action, target=target),)
 
 
 def strictest(reasons: list[Reason] | tuple[Reason, ...]) -> Action:
@@ -200,7 +221,20 @@ def rule_matches(rule: PermissionRule, request: CallRequest, target: str) -> boo
         return False
     plain = plain_target(target, kind)
     is_simple = kind != "command" or is_simple_command(plain)
-    return _applies(rule, is_simple=is_simple) and matcher(rule.pattern, kind)(plain)
+    meets = matcher(rule.pattern, kind)
+    if not _applies(rule, is_simple=is_simple):
+        return False
+    if kind != "command" or rule.pattern in EVERYTHING:
+        return meets(plain)
+    if effective(rule, kind).action == "allow":
+        return meets(plain) and is_covered(rule.pattern, plain)
+    return meets(plain) or any(map(meets, inner_commands(plain)))
+
+
+@functools.lru_cache(maxsize=4_096)
+def is_covered(pattern: str, command: str) -> bool:
+    """Say whether a pattern that allows a simple command also means all of its options."""
+    return is_no_worse(fixed_words(pattern), tuple(shlex.split(command)))
 
 
 def effective(rule: PermissionRule, kind: str) -> PermissionRule:
@@ -236,6 +270,7 @@ class _Search:
     """
 
     def __init__(self, rules: tuple[PermissionRule, ...], kind: str, *, is_simple: bool) -> None:
+        self._is_command = kind == "command"
         self._separator = SEPARATORS.get(kind, " ")
         self._rules: list[PermissionRule] = []
         self._matchers: list[Matcher] = []
@@ -256,16 +291,27 @@ class _Search:
                 break  # whatever stood before it can no longer speak
 
     def find(self, target: str) -> PermissionRule | None:
+        inner = inner_commands(target) if self._is_command else ()
         places = self._always
         if self._by_word:
             words = set(target.split(self._separator))
+            for one in inner:
+                words.update(one.split(self._separator))
             found = [place for word in words for place in self._by_word.get(word, ())]
             if found:
                 places = sorted(found + places)
         for place in places:
-            if self._matchers[place](target):
+            if self._speaks(place, target, inner):
                 return self._rules[place]
         return None
+
+    def _speaks(self, place: int, target: str, inner: tuple[str, ...]) -> bool:
+        meets, rule = self._matchers[place], self._rules[place]
+        if not self._is_command or rule.pattern in EVERYTHING:
+            return meets(target)
+        if rule.action == "allow":
+            return meets(target) and is_covered(rule.pattern, target)
+        return meets(target) or any(map(meets, inner))
 
 
 @functools.lru_cache(maxsize=1_024)

@@ -16,6 +16,7 @@ from holdfast.policy.decision import (
     decide,
     effective,
     rule_matches,
+    unread,
 )
 from holdfast.sessions import PermissionRule
 
@@ -86,6 +87,11 @@ def explain(
         while level is not None:
             lines += _level(level, depth, request, target)
             level, depth = level.parent, depth + 1
+        if request.target_kind == "command":
+            lines += [
+                RuleLine(source="default", level=0, target=target, action=one.action, speaks=True)
+                for one in unread(target)
+            ]
     marked = [
         msgspec.structs.replace(line, is_decisive=line.speaks and line.action == decision.action)
         for line in lines

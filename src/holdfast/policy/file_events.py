@@ -1,9 +1,11 @@
-"""The facts of policy files; all stand in the chain of the store as a whole."""
+"""The facts of policies; all but violations stand in the chain of the store as a whole."""
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from holdfast.journal import Payload, payload
-from holdfast.policy.decision import Action, CallRequest, Decision
+from holdfast.policy.decision import Action, CallRequest, Decision, Source
 from holdfast.policy.replay import Change
 
 
@@ -36,13 +38,22 @@ class PolicyReloadRequested(Payload, frozen=True, kw_only=True):
     asked_by: str = ""
 
 
+ViolationSource: TypeAlias = Literal["ceiling", "parent", "agent", "session", "tool", "sandbox"]
+
+
 @payload("policy.violation", is_open=True, is_inherited=False)
 class PolicyViolation(Payload, frozen=True, kw_only=True):
-    """The operator's policy, not merely an agent's own rule, refused a call."""
+    """A call went against the rules and was refused; stands in the chain of its session.
+
+    `source` says who refused: the operator's ceiling, whoever started the agent, the agent's
+    or the session's own rules, the tool itself (a path that leads out of the workspace, a
+    host that may not be reached), or the sandbox. What a person refused is none.
+    """
 
     permission: str
     targets: tuple[str, ...]
     because: str
+    source: ViolationSource
     session_id: str = ""
     call_id: str = ""
     agent: str = ""
@@ -63,6 +74,9 @@ class PolicyDiffered(Payload, frozen=True, kw_only=True):
     candidate_version: str = ""
 
 
+_RANK: dict[Source, int] = {"ceiling": 0, "parent": 1, "agent": 2, "session": 3, "default": 4}
+
+
 def violation(
     request: CallRequest,
     decision: Decision,
@@ -71,14 +85,17 @@ def violation(
     call_id: str = "",
     agent: str = "",
 ) -> PolicyViolation | None:
-    """Return the fact that the ceiling refused a call, or `None` if it did not."""
-    ceiling = [r for r in decision.because if r.source == "ceiling" and r.action == "deny"]
-    if decision.action != "deny" or not ceiling:
+    """Return the fact that the rules refused a call, or `None` if they did not."""
+    denies = [reason for reason in decision.because if reason.action == "deny"]
+    if decision.action != "deny" or not denies:
         return None
+    # Of several, the highest is named.
+    source = min((reason.source for reason in denies), key=_RANK.__getitem__)
     return PolicyViolation(
         permission=request.permission,
-        targets=tuple(reason.target for reason in ceiling),
+        targets=tuple(dict.fromkeys(reason.target for reason in denies)),
         because=decision.explain(),
+        source="agent" if source == "default" else source,
         session_id=session_id,
         call_id=call_id,
         agent=agent,

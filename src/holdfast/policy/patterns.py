@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
+import shlex
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -107,6 +108,20 @@ def fixed_word(pattern: str, kind: str) -> str:
     text = pattern.lower() if kind == "host" else pattern.removeprefix("./")
     words = text.strip(SEPARATORS.get(kind, "")).split(SEPARATORS.get(kind, " "))
     return max((word for word in words if not _SPECIAL & set(word)), key=len, default="")
+
+
+@functools.lru_cache(maxsize=8_192)
+def fixed_words(pattern: str) -> tuple[str, ...]:
+    """Return the words with which every command begins that a pattern meets."""
+    head = re.match(r"[^*?]*", pattern)
+    text = head[0] if head else ""
+    if text != pattern:
+        # The word in which the wildcard stands is not fixed.
+        text = text[: text.rfind(" ") + 1]
+    try:
+        return tuple(shlex.split(text))
+    except ValueError:
+        return ()
 
 
 def _meets_everything(_target: str) -> bool:

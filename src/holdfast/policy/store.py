@@ -11,12 +11,14 @@ import asyncio
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import PolicyInvalid
 from holdfast.journal import SYSTEM_SESSION, Journal, Payload
 from holdfast.policy.bundle import PolicyBundle
+from holdfast.policy.decision import CallRequest, Decision
 from holdfast.policy.file_events import (
     PolicyLoaded,
     PolicyRejected,
@@ -54,9 +56,10 @@ class PolicyStore:
         self._journal = journal
         self._bundle = PolicyBundle(is_net_allowed=is_net_allowed)
         self._listeners: list[Callable[[PolicyBundle], None]] = []
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._differences: list[Change] = []
         self._seen: int | None = None
+        self._candidate: Path | None = None
 
     @property
     def bundle(self) -> PolicyBundle:
@@ -89,8 +92,7 @@ class PolicyStore:
         try:
             bundle = await asyncio.to_thread(self._read)
         except PolicyInvalid as error:
-            listed = error.context.get("mistakes")
-            mistakes = tuple(map(str, listed)) if isinstance(listed, list) else (str(error),)
+            mistakes = _mistakes(error)
             await self._tell(
                 PolicyRejected(
                     directory=str(self.directory),
@@ -101,6 +103,7 @@ class PolicyStore:
             )
             return Reload(version=previous, previous=previous, mistakes=mistakes)
         self._bundle = bundle
+        await self._reload_candidate(asked_by)
         for listener in self._listeners:
             listener(bundle)
         await self._tell(
@@ -126,9 +129,7 @@ class PolicyStore:
         loop = asyncio.get_running_loop()
 
         def start() -> None:
-            task: asyncio.Task[object] = loop.create_task(self.reload(asked_by="SIGHUP"))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._keep(loop.create_task(self.reload(asked_by="SIGHUP")))
 
         loop.add_signal_handler(signal.SIGHUP, start)
 
@@ -160,6 +161,7 @@ class PolicyStore:
         candidate = await asyncio.to_thread(
             load_policies, directory, is_net_allowed=self.is_net_allowed
         )
+        self._candidate = directory
         self.shadow = Shadow(
             candidate.ceiling_for, self._differences.append, version=candidate.version
         )
@@ -167,7 +169,22 @@ class PolicyStore:
 
     def stop_watching(self) -> None:
         """Let no candidate decide any more."""
-        self.shadow = None
+        self.shadow = self._candidate = None
+
+    def watch(self, request: CallRequest, decision: Decision, *, agent: str = "") -> None:
+        """Let the candidate, if there is one, judge what was decided; `agent` may be a path.
+
+        Differences are journalled at once, beside the call.
+        """
+        if self.shadow is None or self.shadow.watch(request, decision, agent=agent) is None:
+            return
+        if self._differences:
+            self._keep(asyncio.get_running_loop().create_task(self.write_differences()))
+
+    async def settle(self) -> None:
+        """Wait until everything that was noticed is journalled."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def write_differences(self) -> int:
         """Put the differences since the last call into the journal; say how many."""
@@ -177,9 +194,35 @@ class PolicyStore:
             await self._tell(difference(change, candidate_version=version))
         return len(found)
 
+    async def _reload_candidate(self, asked_by: str) -> None:
+        """Read the candidate again; a wrong one is told, and the last good one goes on."""
+        if self._candidate is None:
+            return
+        version = self.shadow.version if self.shadow is not None else ""
+        try:
+            await self.watch_candidate(self._candidate)
+        except PolicyInvalid as error:
+            await self._tell(
+                PolicyRejected(
+                    directory=str(self._candidate),
+                    mistakes=_mistakes(error),
+                    kept_version=version,
+                    asked_by=asked_by,
+                )
+            )
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def _read(self) -> PolicyBundle:
         return load_policies(self.directory, is_net_allowed=self.is_net_allowed)
 
     async def _tell(self, fact: Payload) -> None:
         if self._journal is not None:
             await self._journal.append(SYSTEM_SESSION, [fact])
+
+
+def _mistakes(error: PolicyInvalid) -> tuple[str, ...]:
+    listed = error.context.get("mistakes")
+    return tuple(map(str, listed)) if isinstance(listed, list) else (str(error),)

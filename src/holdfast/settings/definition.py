@@ -166,6 +166,11 @@ class PolicySettings(_Section):
         description="Directory of `tools.yaml`, `network.yaml` and `paths.yaml`; by default "
         "`policies` in the workspace.",
     )
+    shadow_dir: Directory | None = Field(
+        default=None,
+        description="Directory of candidate policies that judge every call too, and change "
+        "nothing; where they would decide differently, `holdfast policies shadow` says so.",
+    )
 
 
 class ToolSettings(_Section):
@@ -230,6 +235,10 @@ class Settings(_Section):
         description="Directory of your own `skills` and `agents`; by default "
         "`$XDG_CONFIG_HOME/holdfast` or `~/.config/holdfast`.",
         json_schema_extra=_named("HOLDFAST_USER_DIR"),
+    )
+    tenant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = Field(
+        default="default",
+        description="On whose account runs spend: what `budget` limits is counted per tenant.",
     )
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings

@@ -30,6 +30,8 @@ class Granted:
     facts: tuple[Payload, ...]
     by: str
     arguments: JsonObject
+    is_recorded: bool = False
+    """Whether the arguments came by way of the journal, which keeps no secrets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,7 @@ class ConsentDesk:
             return Granted(facts=(used,), by=answer.by, arguments=request.arguments)
         if answer.arguments is None:
             return Refused(facts=(used,), because="the arguments that were put in are gone")
-        return Granted(facts=(used,), by=answer.by, arguments=answer.arguments)
+        return Granted(facts=(used,), by=answer.by, arguments=answer.arguments, is_recorded=True)
 
     async def _nobody(
         self, request: ApprovalRequest, known: Approval | None, because: str

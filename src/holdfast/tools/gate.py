@@ -11,10 +11,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.policy import CallRequest, Decision, Reason, Rights, RuleSet, could_ever, decide
+from holdfast.policy import CallRequest, Decision, Rights, RuleSet, could_ever, decide
 from holdfast.policy.approvals import ApprovalTerms
-from holdfast.policy.commands import parse_command
-from holdfast.policy.decision import NO_RULES, STRICTNESS, Action
+from holdfast.policy.decision import NO_RULES, Action
 from holdfast.sessions import PermissionRule
 from holdfast.tools.definition import Tool
 from holdfast.tools.registry import ToolRegistry
@@ -104,7 +103,7 @@ class Gate:
 
     def decide(self, request: CallRequest) -> Decision:
         """Decide by the rules alone; a command that cannot be read asks at least."""
-        decision = decide(
+        return decide(
             request,
             self.ceiling,
             self.rights.parent,
@@ -112,27 +111,11 @@ class Gate:
             self.rights.session,
             policy_version=self.policy_version,
         )
-        if request.target_kind == "command":
-            return _as_read(decision, request)
-        return decision
 
     def add_session_rules(self, rules: Sequence[PermissionRule]) -> None:
         """Let rules that a person just wrote hold from now on."""
         whole = RuleSet(rules=(*self.rights.session.rules, *rules))
         self.rights = msgspec.structs.replace(self.rights, session=whole)
-
-
-def _as_read(decision: Decision, request: CallRequest) -> Decision:
-    """Let no rule allow a command that was not understood: unread asks, misleading is refused."""
-    for target in request.targets:
-        parsed = parse_command(target)
-        action: Action = "deny" if parsed.is_refused else "ask"
-        if not parsed.is_parsed and STRICTNESS[action] < STRICTNESS[decision.action]:
-            reason = Reason(source="default", action=action, target=target)
-            decision = msgspec.structs.replace(
-                decision, action=action, because=(reason, *decision.because)
-            )
-    return decision
 
 
 class ToolPermissionFilter:

@@ -20,9 +20,11 @@ import msgspec
 from holdfast.canonical import JsonObject, digest
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import (
+    ArgumentsWithheld,
     BudgetExceeded,
     HoldfastError,
     PermissionDenied,
+    SandboxFailed,
     TellModel,
     ToolError,
     ToolInputInvalid,
@@ -31,6 +33,8 @@ from holdfast.journal import Event, Payload
 from holdfast.messages import ToolPart
 from holdfast.policy import CallRequest, Decision
 from holdfast.policy.approvals import Approvals, NoApprovals, rules_for
+from holdfast.policy.file_events import PolicyViolation, violation
+from holdfast.redaction import withheld
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import ledger
 from holdfast.tools.consent import ConsentDesk, Granted, Refused, Waiting, sealed
@@ -95,6 +99,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     part: ToolPart
     is_nested: bool = False
     """Whether another call makes it; the conversation then shows only the outer one."""
+    is_recorded: bool = False
+    """Whether it was read from the journal, which keeps no secrets."""
 
     def with_input(self, arguments: JsonObject, *, edited_by: str = "a person") -> Call:
         """Return the call with other arguments; who changed them is noted in its part."""
@@ -231,6 +237,8 @@ class ToolExecutionManager:
             call = call.with_input(record.started.intent.arguments)
         try:
             tool = self._find(call.part.tool)
+            if call.is_recorded or record.started is not None:
+                _refuse_withheld(tool, call.part.input)
             values = self._validate(tool, call.part)
             if self.hooks is not None:
                 await self.hooks.validated(call)
@@ -249,7 +257,7 @@ class ToolExecutionManager:
         except TellModel as told:
             return await self._fail(call, told.text)
         except HoldfastError as error:
-            return await self._fail(call, _told(error))
+            return await self._fail(call, _told(error), facts=self._violations(call, error))
 
     # --- the steps --------------------------------------------------------------------
 
@@ -322,8 +330,10 @@ class ToolExecutionManager:
         """Check arguments that a person put in, and judge them anew; no person lifts a deny."""
         call = passage.call.with_input(consent.arguments, edited_by=consent.by)
         try:
+            if consent.is_recorded:
+                _refuse_withheld(tool, consent.arguments)
             values = self._validate(tool, call.part)
-        except ToolInputInvalid as error:
+        except (ToolInputInvalid, ArgumentsWithheld) as error:
             return await self._refuse(
                 passage, tool, f"{consent.by} put in other arguments: {error}"
             )
@@ -347,8 +357,34 @@ class ToolExecutionManager:
         error = PermissionDenied(
             permission=request.permission, target=", ".join(request.targets), because=because
         )
-        text = f"{error} {error.hint}"
-        return await self._fail(passage.call, text, facts=(*passage.facts, refused))
+        facts: tuple[Payload, ...] = (*passage.facts, refused)
+        against = violation(
+            request,
+            passage.decision,
+            session_id=self._context.session_id,
+            call_id=passage.call.part.call_id,
+            agent=self._agent_path,
+        )
+        if against is not None:
+            facts = (*facts, against)
+        return await self._fail(passage.call, _told(error), facts=facts)
+
+    def _violations(self, call: Call, error: HoldfastError) -> tuple[Payload, ...]:
+        """What a tool or the sandbox refused is kept beside the call's result."""
+        if not isinstance(error, PermissionDenied | SandboxFailed):
+            return ()
+        said = error.context
+        against = PolicyViolation(
+            permission=str(said.get("permission", call.part.tool)),
+            targets=(str(said.get("target", call.part.tool)),),
+            because=str(error),
+            source="tool" if isinstance(error, PermissionDenied) else "sandbox",
+            session_id=self._context.session_id,
+            call_id=call.part.call_id,
+            agent=self._agent_path,
+            policy_version=self.gate.policy_version,
+        )
+        return (against,)
 
     async def _approval(self, passage: Passage, tool: Tool) -> ApprovalRequest:
         call, required = passage.call, self.gate.terms.required
@@ -449,6 +485,7 @@ class ToolExecutionManager:
             Call(
                 message_id=outer.message_id,
                 is_nested=True,
+                is_recorded=outer.is_recorded,
                 part=ToolPart(
                     id=f"{outer.part.id}.{number}",
                     call_id=f"{outer.part.call_id}.{number}",
@@ -480,7 +517,8 @@ class ToolExecutionManager:
         except TellModel as told:
             return await self._fail(call, told.text, begun=begun, tool=tool)
         except HoldfastError as error:
-            return await self._fail(call, _told(error), begun=begun, tool=tool)
+            facts = self._violations(call, error)
+            return await self._fail(call, _told(error), begun=begun, tool=tool, facts=facts)
         if isinstance(outcome, Parked):
             parked = ToolParked(
                 call_id=call.part.call_id,
@@ -593,6 +631,13 @@ def _that_began(record: CallRecord, call: Call) -> CallRecord:
         return NOTHING_KNOWN
     has_begun = record.started or record.parked or record.ended
     return record if has_begun else NOTHING_KNOWN
+
+
+def _refuse_withheld(tool: Tool, arguments: JsonObject) -> None:
+    """Raise ArgumentsWithheld if what the journal gave back is not what was asked for."""
+    places = withheld(arguments)
+    if places:
+        raise ArgumentsWithheld(tool=tool.name, arguments=", ".join(places))
 
 
 class _NestedCalls:

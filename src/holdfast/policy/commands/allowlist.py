@@ -6,7 +6,7 @@ import functools
 import shlex
 from collections.abc import Iterable
 
-from holdfast.policy.commands.classify import SEVERITY, Classification, classify_argv
+from holdfast.policy.commands.classify import NOWHERE, SEVERITY, classify_argv
 
 
 def is_allowed_by(argv: tuple[str, ...], allowlist: Iterable[str]) -> bool:
@@ -26,13 +26,27 @@ def is_allowed_by(argv: tuple[str, ...], allowlist: Iterable[str]) -> bool:
 
 def _allows(entry: str, argv: tuple[str, ...]) -> bool:
     words = _words(entry)
-    if not words or argv[: len(words)] != words:
-        return False
-    alone, asked = _entry_alone(words), classify_argv(argv)
-    is_no_worse = SEVERITY[asked.kind] <= SEVERITY[alone.kind]
-    if asked.is_by_option:
-        return is_no_worse and alone.is_by_option
-    return is_no_worse or SEVERITY[alone.kind] >= SEVERITY["runs-programs"]
+    return bool(words) and argv[: len(words)] == words and is_no_worse(words, argv)
+
+
+def is_no_worse(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
+    """Say whether a command does nothing worse than its first words, which somebody allowed.
+
+    What those words say is covered by them; an option that makes a program worse and stands
+    behind them is not. No words at all cover any program, but none of its risky options.
+    """
+    asked = classify_argv(argv)
+    alone = classify_argv(words) if words else None
+    told = {one.because for one in alone.objections} if alone is not None else set()
+    for one in asked.objections:
+        if one.place == NOWHERE and one.because not in told:
+            return False
+        if one.place >= max(1, len(words)):
+            return False
+    if alone is None or asked.objections:
+        return True
+    is_worse = SEVERITY[asked.kind] > SEVERITY[alone.kind]
+    return not is_worse or SEVERITY[alone.kind] >= SEVERITY["runs-programs"]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -43,9 +57,4 @@ def _words(entry: str) -> tuple[str, ...]:
         return ()
 
 
-@functools.lru_cache(maxsize=1024)
-def _entry_alone(words: tuple[str, ...]) -> Classification:
-    return classify_argv(words)
-
-
-__all__ = ["is_allowed_by"]
+__all__ = ["is_allowed_by", "is_no_worse"]

@@ -34,15 +34,32 @@ _SYSTEM_DIRECTORIES = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/
 _VERSIONED = re.compile(r"(python|perl|ruby|lua|node|php|gcc|clang|pip)[\d.]+")
 
 
+NOWHERE = -1
+
+
+class Objection(msgspec.Struct, frozen=True, kw_only=True):
+    """An option or argument that makes a program do something worse than it usually does.
+
+    `place` is the word that says so, counted from the program, or `NOWHERE` if something is
+    missing rather than there.
+    """
+
+    kind: CommandKind
+    because: str
+    place: int = NOWHERE
+
+
 class Classification(msgspec.Struct, frozen=True, kw_only=True):
     """What a program would do, and the reason in words.
 
-    `is_by_option` means that an option or an argument made it so, not the program itself.
+    `is_by_option` means that an option or an argument made it so, not the program itself;
+    `objections` are all of them, also those that something worse outweighs.
     """
 
     kind: CommandKind
     because: str
     is_by_option: bool = False
+    objections: tuple[Objection, ...] = ()
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,6 +82,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     extra: CommandKind = "unknown"
     number: bool = False
     old_style: bool = False
+    is_open: bool = False
+    remote: tuple[str, ...] = ()
     script: Literal["", "sed", "awk"] = ""
     script_options: tuple[str, ...] = ()
     first_of: tuple[str, ...] = ()
@@ -77,6 +96,7 @@ class _Subcommands(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     flags: str = ""
     long: tuple[str, ...] = ()
     values: str = ""
+    takes: tuple[str, ...] = ()
     risky: dict[str, CommandKind] = {}
     writes: tuple[str, ...] = ()
     network: tuple[str, ...] = ()
@@ -84,6 +104,13 @@ class _Subcommands(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     def as_rule(self) -> Rule:
         return Rule(flags=self.flags, long=self.long, values=self.values, risky=self.risky)
+
+    def place_in(self, arguments: tuple[str, ...]) -> int:
+        """Where the subcommand stands, behind options and what they take."""
+        at = 0
+        while at < len(arguments) and arguments[at].startswith("-"):
+            at += 2 if arguments[at] in self.takes else 1
+        return min(at, len(arguments))
 
     def kind_of(self, name: str) -> CommandKind:
         if name in self.writes:
@@ -128,6 +155,7 @@ def classify_command(parsed: ParsedCommand) -> Classification:
     return max(found, key=lambda one: SEVERITY[one.kind])
 
 
+@functools.lru_cache(maxsize=4_096)
 def classify_argv(argv: tuple[str, ...]) -> Classification:
     """Say what one program would do with these arguments."""
     names, rules, subcommands = _table()
@@ -163,72 +191,111 @@ def _classify_subcommand(
 ) -> Classification:
     if arguments in (("--version",), ("version",)):
         return Classification(kind="read-only", because=f"{name} only says its version")
-    first = next((at for at, one in enumerate(arguments) if not one.startswith("-")), None)
-    if first is None:
-        return _unknown(f"{name} without a subcommand")
+    first = known.place_in(arguments)
+    if first == len(arguments):
+        before = _judge(name, known.as_rule(), arguments)
+        return before if before.objections else _unknown(f"{name} without a subcommand")
     before = _judge(name, known.as_rule(), arguments[:first])
     if before.kind != "read-only":
         return before
     full_name = f"{name} {arguments[first]}"
     _, rules, _ = _table()
     if full_name in rules:
-        return _judge(full_name, rules[full_name], arguments[first + 1 :])
+        return _judge(full_name, rules[full_name], arguments[first + 1 :], skipped=first + 1)
     kind = known.kind_of(arguments[first])
     if kind == "unknown":
         return _unknown(f"{full_name} is not a command that the table knows")
     return Classification(kind=kind, because=f"{full_name} is listed as {kind}")
 
 
-def _judge(name: str, rule: Rule, arguments: tuple[str, ...]) -> Classification:
+def _judge(
+    name: str, rule: Rule, arguments: tuple[str, ...], *, skipped: int = 0
+) -> Classification:
+    """Judge arguments by a rule; `skipped` words stood between the program and them."""
     reading = read_options(rule, arguments)
-    found = [Classification(kind=rule.kind, because=f"{name} with options that are known")]
-    for option in reading.unknown:
-        found.append(_by_option("unknown", f"the option {option} of {name} is not known"))
-    for option in reading.risky:
-        kind = rule.risky[option]
-        found.append(_by_option(kind, f"{option} of {name} is listed as {kind}"))
-    for because in _positional_objections(rule, reading):
-        found.append(_by_option(rule.extra, f"{name}: {because}"))
-    if rule.script and not _script_prints_only(rule, reading):
-        found.append(_by_option("unknown", f"the script of {name} may do more than print"))
-    return max(found, key=lambda one: SEVERITY[one.kind])
+    found = [
+        Objection(
+            kind="unknown",
+            because=f"the option {one.name} of {name} is not known",
+            place=one.place,
+        )
+        for one in reading.unknown
+    ]
+    for one in reading.risky:
+        kind = rule.risky[one.name]
+        because = f"{one.name} of {name} is listed as {kind}"
+        found.append(Objection(kind=kind, because=because, place=one.place))
+    for one in reading.values:
+        if one.name in rule.remote and ":" in one.value:
+            because = f"{one.value} is on another machine"
+            found.append(Objection(kind="network", because=because, place=one.place))
+    found += _positional_objections(name, rule, reading)
+    if rule.script:
+        found += _script_objections(name, rule, reading)
+    placed = tuple(
+        one if one.place == NOWHERE else msgspec.structs.replace(one, place=one.place + skipped + 1)
+        for one in found
+    )
+    worst = max(placed, key=lambda one: SEVERITY[one.kind], default=None)
+    if worst is None or SEVERITY[worst.kind] < SEVERITY[rule.kind]:
+        because = f"{name} with options that are known"
+        return Classification(kind=rule.kind, because=because, objections=placed)
+    return Classification(
+        kind=worst.kind, because=worst.because, is_by_option=True, objections=placed
+    )
 
 
-def _positional_objections(rule: Rule, reading: Reading) -> list[str]:
+def _positional_objections(name: str, rule: Rule, reading: Reading) -> list[Objection]:
     plain = reading.positionals
-    found = []
+    found: list[tuple[str, int]] = []
     most = rule.positionals
     if rule.positionals_if and any(one in reading.options for one in rule.positionals_if):
         most = 1_000_000
-    if len(plain) > most:
-        found.append("it has more arguments than it needs for looking")
+    found += [
+        (f"{one.name!r} is more than it needs for looking", one.place) for one in plain[most:]
+    ]
     if len(plain) < rule.minimum:
-        found.append("it has too few arguments")
-    if rule.first_of and plain and plain[0] not in rule.first_of:
-        found.append(f"{plain[0]!r} is not one of {', '.join(rule.first_of)}")
+        found.append(("it has too few arguments", NOWHERE))
+    if rule.first_of and plain and plain[0].name not in rule.first_of:
+        because = f"{plain[0].name!r} is not one of {', '.join(rule.first_of)}"
+        found.append((because, plain[0].place))
     if rule.first_required and not plain:
-        found.append("it does more than look without an argument")
-    if rule.first_starts_with and any(not one.startswith(rule.first_starts_with) for one in plain):
-        found.append(f"an argument does not start with {rule.first_starts_with}")
+        found.append(("it does more than look without an argument", NOWHERE))
+    start = rule.first_starts_with
+    if start:
+        odd = [one for one in plain if not one.name.startswith(start)]
+        found += [(f"{one.name!r} does not start with {start}", one.place) for one in odd]
     if rule.needs_one_of and not any(one in reading.options for one in rule.needs_one_of):
-        found.append(f"it needs one of {', '.join(rule.needs_one_of)} to only look")
-    return found
+        found.append((f"it needs one of {', '.join(rule.needs_one_of)} to only look", NOWHERE))
+    return [
+        Objection(kind=rule.extra, because=f"{name}: {because}", place=place)
+        for because, place in found
+    ]
 
 
-def _script_prints_only(rule: Rule, reading: Reading) -> bool:
-    scripts = [
-        value for option, value in reading.option_values if option in rule.script_options
-    ] or list(reading.positionals[:1])
+def _script_objections(name: str, rule: Rule, reading: Reading) -> list[Objection]:
+    given = [(one.value, one.place) for one in reading.values if one.name in rule.script_options]
+    scripts = given or [(one.name, one.place) for one in reading.positionals[:1]]
     check = sed_prints_only if rule.script == "sed" else awk_prints_only
-    return all(check(script) for script in scripts)
-
-
-def _by_option(kind: CommandKind, because: str) -> Classification:
-    return Classification(kind=kind, because=because, is_by_option=True)
+    because = f"the script of {name} may do more than print"
+    return [
+        Objection(kind="unknown", because=because, place=place)
+        for script, place in scripts
+        if not check(script)
+    ]
 
 
 def _unknown(because: str) -> Classification:
     return Classification(kind="unknown", because=because)
 
 
-__all__ = ["SEVERITY", "Classification", "CommandKind", "Rule", "classify_argv", "classify_command"]
+__all__ = [
+    "NOWHERE",
+    "SEVERITY",
+    "Classification",
+    "CommandKind",
+    "Objection",
+    "Rule",
+    "classify_argv",
+    "classify_command",
+]

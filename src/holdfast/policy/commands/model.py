@@ -37,6 +37,16 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """The program and its arguments in one unambiguous spelling, without the rest."""
         return canonical_text(self.argv)
 
+    @property
+    def target(self) -> str:
+        """What rules are matched against: the text, and the files that it is told to write."""
+        written = [
+            f" > {shlex.quote(one.path)}"
+            for one in self.redirections
+            if one.mode in ("write", "append") and one.path != "/dev/null"
+        ]
+        return self.text + "".join(written)
+
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Programs that feed each other, and when to start them.
@@ -75,9 +85,10 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def targets(self) -> tuple[str, ...]:
         """The texts that command rules are matched against: one per program.
 
-        A command line that was not read has itself as its only target.
+        Files that it writes by redirection stand in its text. A command line that was not
+        read has itself as its only target.
         """
-        return tuple(one.text for one in self.commands()) if self.is_parsed else (self.text,)
+        return tuple(one.target for one in self.commands()) if self.is_parsed else (self.text,)
 
     def paths(self, mode: Literal["read", "write"]) -> tuple[str, ...]:
         """The files that redirections read, or write and append to; `/dev/null` is no file."""

@@ -29,6 +29,17 @@ class OptionRule(Protocol):
     def number(self) -> bool: ...  # noqa: D102
     @property
     def old_style(self) -> bool: ...  # noqa: D102
+    @property
+    def is_open(self) -> bool: ...  # noqa: D102
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """One option or plain argument: its name, its value if it has one, and where it stood."""
+
+    name: str
+    place: int
+    value: str = ""
 
 
 @dataclass
@@ -36,10 +47,10 @@ class Reading:
     """What was found: options, their values, plain arguments, and what nobody knows."""
 
     options: set[str] = field(default_factory=set)
-    option_values: list[tuple[str, str]] = field(default_factory=list)
-    positionals: list[str] = field(default_factory=list)
-    risky: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    values: list[Found] = field(default_factory=list)
+    positionals: list[Found] = field(default_factory=list)
+    risky: list[Found] = field(default_factory=list)
+    unknown: list[Found] = field(default_factory=list)
 
 
 def read_options(rule: OptionRule, arguments: tuple[str, ...]) -> Reading:
@@ -52,19 +63,22 @@ def read_options(rule: OptionRule, arguments: tuple[str, ...]) -> Reading:
 class _Reader:
     def __init__(self, rule: OptionRule, arguments: tuple[str, ...]) -> None:
         self._rule = rule
-        self._todo = list(arguments)[::-1]
+        self._todo = list(enumerate(arguments))[::-1]
+        self._place = 0
         self.found = Reading()
 
     def read(self) -> None:
-        if self._rule.old_style and self._todo and not self._todo[-1].startswith("-"):
-            self._todo[-1] = "-" + self._todo[-1]  # `tar xf` means `tar -xf`
+        if self._rule.old_style and self._todo and not self._todo[-1][1].startswith("-"):
+            self._bundle()
         while self._todo:
-            token = self._todo.pop()
+            self._place, token = self._todo.pop()
             if token == "--" and not self._is_by_words:
-                self.found.positionals += self._todo[::-1]
+                self.found.positionals += [
+                    Found(name=text, place=place) for place, text in self._todo[::-1]
+                ]
                 self._todo = []
             elif token == "-" or not token.startswith("-"):
-                self.found.positionals.append(token)
+                self.found.positionals.append(Found(name=token, place=self._place))
             elif self._is_by_words:
                 self._word(token)
             elif token.startswith("--"):
@@ -78,56 +92,89 @@ class _Reader:
     def _is_by_words(self) -> bool:
         return bool(self._rule.words)
 
+    def _bundle(self) -> None:
+        """`tar xfI a b`: letters without a dash; those with values take the next words in turn."""
+        self._place, letters = self._todo.pop()
+        for letter in letters:
+            option = f"-{letter}"
+            self.found.options.add(option)
+            if option in self._rule.risky:
+                self._risk(option)
+            elif letter in self._rule.values:
+                self._take_value(option)
+            elif letter not in self._rule.flags:
+                self._not_known(option)
+
     def _word(self, token: str) -> None:
         if token in self._rule.risky:
-            self.found.risky.append(token)
+            self._risk(token)
         elif token in self._rule.word_values:
             self._take_value(token)
         elif token in self._rule.words:
             self.found.options.add(token)
         else:
-            self.found.unknown.append(token)
+            self._not_known(token)
 
     def _long(self, token: str) -> None:
         name, equals, value = token[2:].partition("=")
         option = f"--{name}"
         self.found.options.add(option)
         if option in self._rule.risky:
-            self.found.risky.append(option)
+            self._risk(option, value)
         elif equals and name in self._rule.long_values:
-            self.found.option_values.append((option, value))
+            self.found.values.append(Found(name=option, place=self._place, value=value))
         elif not equals and name in self._rule.long:
             return
         elif not equals and name in self._rule.long_values:
             self._take_value(option)
+        elif risk := self._abbreviated(option):
+            self._risk(risk, value)
         else:
-            self.found.unknown.append(option)
+            self._not_known(option)
+
+    def _abbreviated(self, option: str) -> str:
+        """The risky option that an abbreviation may mean, where not every option is known.
+
+        Where all are known an abbreviation is an option that we do not know.
+        """
+        if not self._rule.is_open:
+            return ""
+        return next((risk for risk in self._rule.risky if risk.startswith(option)), "")
 
     def _short(self, token: str) -> None:
         if token in self._rule.risky:  # a word with one dash, as in `zip -TT`
-            self.found.risky.append(token)
+            self._risk(token)
             return
         for at, letter in enumerate(token[1:], start=1):
             option = f"-{letter}"
             self.found.options.add(option)
             if option in self._rule.risky:
-                self.found.risky.append(option)
+                self._risk(option, token[at + 1 :])
                 return
             if letter in self._rule.values:
                 if token[at + 1 :]:
-                    self.found.option_values.append((option, token[at + 1 :]))
+                    given = Found(name=option, place=self._place, value=token[at + 1 :])
+                    self.found.values.append(given)
                 else:
                     self._take_value(option)
                 return
-            if letter not in self._rule.flags:
-                self.found.unknown.append(option)
+            if letter not in self._rule.flags and not self._rule.is_open:
+                self._not_known(option)
                 return
 
     def _take_value(self, option: str) -> None:
         if self._todo:
-            self.found.option_values.append((option, self._todo.pop()))
+            self._place, value = self._todo.pop()
+            self.found.values.append(Found(name=option, place=self._place, value=value))
         else:
-            self.found.unknown.append(option)
+            self.found.unknown.append(Found(name=option, place=self._place))
+
+    def _risk(self, option: str, value: str = "") -> None:
+        self.found.risky.append(Found(name=option, place=self._place, value=value))
+
+    def _not_known(self, option: str) -> None:
+        if not self._rule.is_open:
+            self.found.unknown.append(Found(name=option, place=self._place))
 
 
-__all__ = ["OptionRule", "Reading", "read_options"]
+__all__ = ["Found", "OptionRule", "Reading", "read_options"]

@@ -62,6 +62,7 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
+@functools.lru_cache(maxsize=1_024)
 def parse_command(text: str) -> ParsedCommand:
     """Read a command line; never raises for what it says.
 

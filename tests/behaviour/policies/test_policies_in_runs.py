@@ -1,0 +1,307 @@
+"""What the operator's policies do to runs: reload, budgets, shadow mode, violations, tenants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast import Agent, AsyncClient, tool
+from holdfast.cli.app import root
+from holdfast.errors import PolicyInvalid, UsageError
+from holdfast.hooks import BusEvent
+from holdfast.hooks.points import SystemSecurityViolation
+from holdfast.journal import SYSTEM_SESSION
+from holdfast.messages import TokenUsage, ToolPart
+from holdfast.policy.budgets import Budget, stricter
+from holdfast.policy.file_events import PolicyDiffered, PolicyRejected
+from holdfast.settings import load_settings
+from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.tools import Tool
+
+EVERYTHING = [{"permission": "*", "pattern": "*", "action": "allow"}]
+
+
+class Place:
+    """A workspace with policies, and clients on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.work = folder / "work"
+        self.policies = folder / "policies"
+        self.candidate = folder / "candidate"
+        self.state = folder / "state"
+        for one in (self.work, self.policies, self.candidate):
+            one.mkdir()
+        (self.work / "a.txt").write_text("hello\n")
+
+    def rule(self, text: str) -> None:
+        (self.policies / "tools.yaml").write_text(text)
+
+    def client(self, *, has_shadow: bool = False, tenant: str = "", **more: object) -> AsyncClient:
+        overrides: dict[str, object] = {
+            "workspace": str(self.work),
+            "storage.state_dir": str(self.state),
+            "policies.dir": str(self.policies),
+            **more,
+        }
+        if has_shadow:
+            overrides["policies.shadow_dir"] = str(self.candidate)
+        settings = load_settings(overrides=overrides).settings
+        return AsyncClient(settings=settings, tenant=tenant)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture
+async def client(place: Place) -> AsyncIterator[AsyncClient]:
+    async with place.client() as opened:
+        yield opened
+
+
+async def run(client: AsyncClient, *calls: object, name: str = "worker", **more: Any) -> Any:
+    model = ScriptedModel(*calls, "done")  # type: ignore[arg-type]
+    agent = Agent(name, permission=EVERYTHING, model=model, **more)
+    return await agent.run("go", client=client)
+
+
+def acting(name: str, act: Callable[[], Any]) -> Tool:
+    @tool(name=name, effect="read")
+    async def made(n: int = 0) -> str:
+        """Do it."""
+        await act()
+        return "done"
+
+    return made
+
+
+def part_of(result: Any, at: int) -> ToolPart:
+    found: ToolPart = result.tools_used[at]
+    return found
+
+
+# --- reload ---------------------------------------------------------------------------
+
+
+async def test_reload_holds_from_the_next_call_of_a_run_on(place: Place) -> None:
+    async with place.client() as client:
+
+        async def forbid() -> None:
+            place.rule("rules: [{permission: read, action: deny}]\n")
+            assert (await client.reload_policies()).is_accepted
+
+        model = ScriptedModel(
+            tool_call("read", file_path="a.txt"),
+            tool_call("forbid"),
+            tool_call("read", file_path="a.txt"),
+            "done",
+        )
+        agent = Agent(
+            "worker", permission=EVERYTHING, model=model, tools=[acting("forbid", forbid)]
+        )
+        assert (await agent.run("go", client=client)).status == "completed"
+        states = [request.messages[-1].tool_calls[0].state for request in model.requests[1:]]
+        assert states == ["completed", "completed", "error"]
+
+
+# --- budgets --------------------------------------------------------------------------
+
+
+async def test_policies_limit_the_tool_calls_of_an_agent(place: Place) -> None:
+    place.rule("agents: {worker: {max_tool_calls: 1}}\n")
+    async with place.client() as client:
+        calls = [tool_call("read", file_path="a.txt"), tool_call("list", path=".")]
+        result = await run(client, *calls)
+        assert (result.status, result.metadata["error"]["code"]) == ("failed", "budget.exceeded")
+        assert result.metadata["error"]["context"]["kind"] == "tool call"
+        assert (await run(client, *calls, name="other")).status == "completed"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["budgets: {max_tokens: 10}\n", "defaults: {max_tokens: 10}\n", "budgets: {max_wall_s: 0}\n"],
+)
+async def test_policies_limit_what_a_run_may_spend(place: Place, text: str) -> None:
+    place.rule(text)
+    async with place.client() as client:
+        result = await run(client)
+        assert (result.status, result.metadata["error"]["code"]) == ("failed", "budget.exceeded")
+
+
+async def test_an_agent_cannot_widen_what_the_operator_gives(place: Place) -> None:
+    place.rule("agents: {worker: {max_tool_calls: 0}}\n")
+    async with place.client() as client:
+        wide = Budget(max_tool_calls=100)
+        result = await run(client, tool_call("read", file_path="a.txt"), budget=wide)
+        assert result.status == "failed"
+
+
+async def test_budget_that_a_reload_changes_holds_in_the_running_run_and_keeps_its_sum(
+    place: Place,
+) -> None:
+    place.rule("budgets: {max_tool_calls: 100}\n")
+    async with place.client() as client:
+
+        async def narrow() -> None:
+            place.rule("budgets: {max_tool_calls: 2}\n")
+            assert (await client.reload_policies()).is_accepted
+
+        result = await run(
+            client,
+            tool_call("narrow"),
+            tool_call("read", file_path="a.txt"),
+            tool_call("list", path="."),
+            tools=[acting("narrow", narrow)],
+        )
+        assert (result.status, result.metadata["error"]["code"]) == ("failed", "budget.exceeded")
+
+
+def test_stricter_takes_the_smaller_of_each_limit() -> None:
+    one = Budget(max_cost_usd=1.0, max_tokens=5, on_unknown_price="ignore")
+    other = Budget(max_tokens=9, max_calls=2, max_wall_s=3.0)
+    assert stricter(one, other) == Budget(
+        max_cost_usd=1.0, max_tokens=5, max_calls=2, max_wall_s=3.0, on_unknown_price="ignore"
+    )
+    refusing = Budget(max_cost_usd=2.0)
+    assert stricter(one, refusing).on_unknown_price == "refuse"
+    assert not stricter(Budget(), Budget()).has_limits
+
+
+# --- tenants --------------------------------------------------------------------------
+
+
+async def test_tenants_of_one_state_directory_have_budgets_of_their_own(place: Place) -> None:
+    limit = {"budget.max_calls": 1}
+    answers = [Reply(text="fine", usage=TokenUsage(input=1))]
+
+    async def status(tenant: str) -> str:
+        async with place.client(tenant=tenant, **limit) as client:
+            agent = Agent("a", model=ScriptedModel(*answers))
+            return str((await agent.run("go", client=client)).status)
+
+    assert await status("north") == "completed"
+    assert await status("north") == "failed"
+    assert await status("south") == "completed"
+    async with place.client(**limit) as client:
+        assert client.tenant == "default"
+
+
+def test_tenant_needs_a_plain_name(place: Place) -> None:
+    with pytest.raises(UsageError):
+        place.client(tenant="../x")
+
+
+# --- shadow mode ----------------------------------------------------------------------
+
+
+async def differences(client: AsyncClient) -> list[PolicyDiffered]:
+    journal = await client.journal()
+    kinds = frozenset({PolicyDiffered.kind})
+    return [e.expect(PolicyDiffered) for e in await journal.read(SYSTEM_SESSION, kinds=kinds)]
+
+
+async def test_candidate_judges_every_call_and_changes_nothing(place: Place) -> None:
+    (place.candidate / "tools.yaml").write_text("rules: [{permission: read, action: deny}]\n")
+    async with place.client(has_shadow=True) as client:
+        read = tool_call("read", file_path="a.txt")
+        result = await run(client, read, tool_call("list", path="."))
+        assert result.status == "completed"
+        store = await client.policies()
+        await store.settle()
+        [found] = await differences(client)
+        assert (found.permission, found.decided, found.candidate) == ("read", "allow", "deny")
+        assert (found.targets, found.agent) == (("a.txt",), "worker")
+        assert found.candidate_version == store.shadow.version  # type: ignore[union-attr]
+        assert found.because == "read * deny"
+
+
+async def test_differences_are_listed_at_the_command_line(place: Place) -> None:
+    (place.candidate / "tools.yaml").write_text("rules: [{permission: read, action: ask}]\n")
+    async with place.client(has_shadow=True) as client:
+        await run(client, tool_call("read", file_path="a.txt"))
+    words = ["--json", "--state-dir", str(place.state), "policies", "shadow"]
+    shown = await asyncio.to_thread(CliRunner().invoke, root, words)
+    assert shown.exit_code == 0, shown.output
+    [row] = json.loads(shown.stdout)["differences"]
+    assert (row["tool"], row["decided"], row["candidate"]) == ("read", "allow", "ask")
+    text = await asyncio.to_thread(CliRunner().invoke, root, words[1:])
+    assert "1 differences are kept" in text.output + text.stderr
+
+
+async def test_wrong_candidate_is_told_before_any_run(place: Place) -> None:
+    (place.candidate / "tools.yaml").write_text("rulez: []\n")
+    async with place.client(has_shadow=True) as client:
+        with pytest.raises(PolicyInvalid):
+            await run(client)
+
+
+async def test_reload_reads_the_candidate_again_and_keeps_the_last_good_one(place: Place) -> None:
+    async with place.client(has_shadow=True) as client:
+        store = await client.policies()
+        assert store.shadow is not None
+        (place.candidate / "tools.yaml").write_text("rules: [{permission: read, action: deny}]\n")
+        await client.reload_policies()
+        good = store.shadow.version
+        (place.candidate / "tools.yaml").write_text("rulez: []\n")
+        assert (await client.reload_policies()).is_accepted
+        assert store.shadow.version == good
+        kinds = frozenset({PolicyRejected.kind})
+        [event] = await (await client.journal()).read(SYSTEM_SESSION, kinds=kinds)
+        assert event.expect(PolicyRejected).kept_version == good
+        store.stop_watching()
+        assert store.shadow is None
+
+
+# --- violations -----------------------------------------------------------------------
+
+
+async def violations(client: AsyncClient, *calls: object, **more: Any) -> list[BusEvent]:
+    heard: list[BusEvent] = []
+    await client.subscribe("policy.violation", heard.append)
+    await run(client, *calls, **more)
+    await client.settle_events()
+    return heard
+
+
+@pytest.mark.parametrize(
+    ("call", "source"),
+    [
+        (tool_call("webfetch", url="https://example.org/x"), "ceiling"),
+        (tool_call("read", file_path="secret.txt"), "ceiling"),
+        (tool_call("bash", command="ls\u202ex"), "agent"),
+    ],
+)
+async def test_refused_call_is_a_violation(place: Place, call: ToolPart, source: str) -> None:
+    (place.policies / "paths.yaml").write_text("blocked_globs: [secret.txt]\n")
+    async with place.client() as client:
+        [event] = await violations(client, call)
+        assert (event.data["source"], event.data["agent"]) == (source, "worker")
+        assert event.data["policy_version"] == (await client.policies()).bundle.version
+
+
+async def test_agents_own_deny_is_a_violation_and_a_persons_no_is_none(client: AsyncClient) -> None:
+    strict = [*EVERYTHING, {"permission": "read", "pattern": "*", "action": "deny"}]
+    heard: list[BusEvent] = []
+    await client.subscribe("policy.violation", heard.append)
+    for rules in (strict, [{"permission": "read", "pattern": "*", "action": "ask"}]):
+        model = ScriptedModel(tool_call("read", file_path="a.txt"), "done")
+        await Agent("w", permission=rules, model=model).run("go", client=client)
+    await client.settle_events()
+    assert [event.data["source"] for event in heard] == ["agent"]
+
+
+async def test_what_a_tool_refuses_is_a_violation_and_hooks_hear_of_it(place: Place) -> None:
+    told: list[SystemSecurityViolation] = []
+    (place.work / "out").symlink_to("/etc")
+    async with place.client() as client:
+        client.hooks.observe(SystemSecurityViolation, told.append)
+        heard = await violations(client, tool_call("read", file_path="out/passwd"))
+        assert [event.data["source"] for event in heard] == ["tool"]
+        assert [hook.tool or hook.permission for hook in told]
