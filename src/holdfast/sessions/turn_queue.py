@@ -159,22 +159,23 @@ class TurnQueue:
         message: Message,
         handler: Handler,
         *,
+        run_id: str,
+        is_new: bool,
         agent: str = "",
         options: JsonObject | None = None,
-        run_id: str = "",
     ) -> Run:
         """Put a turn into the queue and return its run when it rests: `submit` and `run`.
 
         Cheaper than both where nothing waits in the session: one transaction takes the lease,
-        queues the run and starts it.
+        queues the run and starts it. `is_new` promises that nobody has used the `run_id`.
 
         Raises:
             InvalidTransition: the session is not active.
             AlreadyExists: another session has a run with this `run_id`.
         """
-        if not run_id:
+        if is_new:
             queued = facts.RunQueued(
-                run_id=new_id("run"),
+                run_id=check_id(run_id, "run"),
                 owner=self._keeper.owner,
                 message=stored(message),
                 agent=agent,

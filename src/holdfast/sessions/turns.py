@@ -61,6 +61,8 @@ class Turn:
         self.cancelled = asyncio.Event()
         """Set when somebody asked for the run to end; the handler returns `Cancelled` soon."""
         self.cancel_reason = ""
+        self.was_redacted = False
+        """Whether a fact of this turn was stored otherwise than it was given, for a secret."""
         self.is_released = False
         """Whether the session was given back with the last facts."""
         self.ended: Run | None = None
@@ -125,8 +127,7 @@ class Turn:
         For what needs no commit of its own because it can be done again after a crash, such
         as the result of a mere read.
         """
-        journal, origin = self._manager.journal, self._origin_of(agent_path)
-        self._deferred.add([journal.draft(value, origin) for value in payloads])
+        self._deferred.add(self._drafts(payloads, self._origin_of(agent_path)))
 
     async def flush(self) -> None:
         """Store what was deferred, now."""
@@ -143,9 +144,8 @@ class Turn:
     ) -> tuple[Event, ...]:
         events = await self._manager.journal.append(
             self.session_id,
-            payloads,
+            self._drafts(payloads, self._origin_of(agent_path)),
             epoch=self.epoch,
-            origin=self._origin_of(agent_path),
             after=after,
             is_synced=is_synced,
             release=release,
@@ -156,6 +156,16 @@ class Turn:
         if self._looked == before:
             self._looked = last
         return events
+
+    def _drafts(self, payloads: Sequence[Payload | Draft], origin: Origin) -> list[Draft]:
+        drafts = []
+        for given in payloads:
+            draft = given
+            if not isinstance(draft, Draft):
+                draft = self._manager.journal.draft(draft, origin)
+                self.was_redacted = self.was_redacted or draft.value is not given
+            drafts.append(draft)
+        return drafts
 
     def _origin_of(self, agent_path: str) -> Origin:
         if agent_path != self._origin.agent_path:

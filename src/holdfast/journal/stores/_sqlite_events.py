@@ -78,5 +78,5 @@ def read_events(connection: sqlite3.Connection, sql: str, values: list[Any]) -> 
             # A blob that is gone reads as empty; `audit verify` then names the event.
             payload=row[14] or b"",
         )
-        for row in connection.execute(sql, values)
+        for row in connection.execute(sql, values).fetchall()
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.journal.stores import _sqlite_file as file
+from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_errors import translate
 
 T = TypeVar("T")
@@ -19,11 +20,15 @@ SHORT_READ = 256
 
 
 class Reader:
-    """Two connections that only read: one for the loop, one for the thread."""
+    """Two connections that only read: one for the loop, one for the thread.
 
-    def __init__(self, path: Path) -> None:
+    On the loop the writer's own connection is better, whenever it is idle.
+    """
+
+    def __init__(self, path: Path, writer: GroupCommit) -> None:
         """Open the first; the second comes with the first long read."""
         self._path = path
+        self._writer = writer
         self.connection = file.connect(path)
         self._beside: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-read")
@@ -34,7 +39,7 @@ class Reader:
         """Read at most about so many records; without a number, any number."""
         try:
             if records <= SHORT_READ:
-                return read(self.connection)
+                return read(self._writer.idle or self.connection)
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._thread, self._read_beside, read)
         except sqlite3.Error as error:

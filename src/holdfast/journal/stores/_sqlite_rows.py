@@ -150,7 +150,7 @@ class RowTables:
         sql, given = self._select_sql(query)
         return [
             KeyedRow(session_id, key, decode(data))
-            for session_id, key, data in connection.execute(sql, given)
+            for session_id, key, data in connection.execute(sql, given).fetchall()
         ]
 
     def outdated(self, connection: sqlite3.Connection) -> bool:

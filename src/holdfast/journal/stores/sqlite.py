@@ -87,13 +87,13 @@ class SqliteStore:
             StorageReadOnly: the place cannot be written.
         """
         await asyncio.to_thread(self._prepare)
-        self._reader = Reader(self.path)
         self._writer = GroupCommit(
             file.connect(self.path),
             str(self.path),
             always_synced=self._durability == "power",
             on_rollback=self._ends.forget,
         )
+        self._reader = Reader(self.path, self._writer)
 
     async def close(self) -> None:
         """Commit what was accepted, then close all connections."""
