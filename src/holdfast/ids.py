@@ -16,6 +16,7 @@ from holdfast.errors import InvalidId
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_LOW = (1 << 70) - 1
 _VALID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _lock = threading.Lock()
 _last = 0
@@ -29,7 +30,14 @@ def new_id(prefix: str) -> str:
         # Within one millisecond (or when the wall clock steps back) count up instead.
         _last = fresh if fresh >> 80 > _last >> 80 else _last + 1
         value = _last
-    return prefix + "_" + "".join(_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10))
+    high, low = value >> 70, value & _LOW
+    return (
+        f"{prefix}_{_PAIRS[high >> 50]}{_PAIRS[high >> 40 & 1023]}{_PAIRS[high >> 30 & 1023]}"
+        f"{_PAIRS[high >> 20 & 1023]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
+        f"{_PAIRS[low >> 60]}{_PAIRS[low >> 50 & 1023]}{_PAIRS[low >> 40 & 1023]}"
+        f"{_PAIRS[low >> 30 & 1023]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}"
+        f"{_PAIRS[low & 1023]}"
+    )
 
 
 def check_id(value: object, kind: str) -> str:

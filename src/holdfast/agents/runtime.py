@@ -20,6 +20,7 @@ from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.context import ContextBuilder
 from holdfast.errors import NotFound, UsageError
+from holdfast.ids import new_id
 from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.model import Model
 from holdfast.sessions import Outcome, Session, SessionManager, Turn, TurnQueue, compose
@@ -134,21 +135,14 @@ class AgentRuntime:
             scope = msgspec.structs.replace(scope, on_ask="park")
         began = services.clock.monotonic()
         message = compose(session.id, "user", user_message, services.clock.now())
-        run = await services.turns.submit(
-            session.id,
-            message,
-            on_busy=self.on_busy,
-            agent=agent.name,
-            run_id=run_id,
-            # Kept with the run, so that it holds whoever resumes it.
-            options=scope.to_options(),
-        )
+        own_id = run_id or new_id("run")
+        own: list[AgentTurn] = []
 
         async def handler(turn: Turn) -> Outcome:
             # A run that a dead process left behind stands first; it is somebody else's.
-            is_own = turn.run.id == run.id
+            is_own = turn.run.id == own_id
             who = agent if is_own else await self._left_behind(turn, agent)
-            return await AgentTurn(
+            doing = AgentTurn(
                 self._around(services, "/".join(path_of(who, session)), turn),
                 who,
                 turn,
@@ -156,10 +150,24 @@ class AgentRuntime:
                 skills=skills,
                 listener=listener if is_own else hear_nothing,
                 options=(options or {}) if is_own else {},
-            ).execute()
+            )
+            own.extend([doing] if is_own else [])
+            return await doing.execute()
 
-        run = await services.turns.run(run.id, handler)
-        messages = await run_messages(services.sessions, run)
+        run = await services.turns.execute(
+            session.id,
+            message,
+            handler,
+            run_id=own_id,
+            is_new=not run_id,
+            on_busy=self.on_busy,
+            agent=agent.name,
+            # Kept with the run, so that it holds whoever resumes it.
+            options=scope.to_options(),
+        )
+        messages = own[-1].messages_as_stored() if own else None
+        if messages is None:
+            messages = await run_messages(services.sessions, run)
         return summarize(agent, run, messages, services.clock.monotonic() - began)
 
     def _around(self, services: Services, agent_path: str, turn: Turn) -> Services:

@@ -113,9 +113,17 @@ class AgentTurn:
         self._call_ids: set[str] = set()
         self._left_open: frozenset[str] = frozenset()
         self._steps = 0
+        self._was_compacted = False
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._runner: SandboxRunner | None = None
         self._path = services.surroundings.where.agent_path or agent.name
+
+    def messages_as_stored(self) -> list[Message] | None:
+        """Return the messages of this run, or `None` where the journal may have others."""
+        if self._was_compacted or self._turn.was_redacted or self._turn.ended is None:
+            return None
+        run_id = self._turn.run.id
+        return [message for message in self._messages if message.run_id == run_id]
 
     async def execute(self) -> Outcome:
         """Do the next thing until nothing is left to do, or somebody asks to stop.
@@ -187,7 +195,9 @@ class AgentTurn:
         sessions = self._services.sessions
         session = await sessions.get_session(self._turn.session_id)
         self._session = session
-        self._messages = list(await sessions.messages.all(session))
+        # Messages are written only by whoever holds the session, so the count is true.
+        if session.message_count:
+            self._messages = list(await sessions.messages.all(session))
         self._call_ids = {call.call_id for each in self._messages for call in each.tool_calls}
         self._left_open = frozenset(self._call_ids)
         mine = [message for message in self._messages if message.run_id == self._turn.run.id]
@@ -326,6 +336,7 @@ class AgentTurn:
 
     def _take(self, smaller: Conversation) -> None:
         self._session, self._messages = smaller.session, list(smaller.messages)
+        self._was_compacted = True
 
     async def _request(
         self, session: Session, tools: dict[str, Tool], messages: Sequence[Message]

@@ -35,23 +35,23 @@ class ProjectInstructions:
         """Read at most so many bytes of a file."""
         self._max_bytes = max_bytes
         self._levels: dict[str, tuple[Path, ...]] = {}
-        self._read: dict[Path, tuple[tuple[int, int, int], str, str]] = {}
+        self._read: dict[str, tuple[tuple[int, int, int], str, str]] = {}
 
     def find(self, directory: str) -> Path | None:
         """Return the file that holds for a directory; a few looks at the file system."""
         if directory not in self._levels:
             if len(self._levels) >= _KEPT:
                 self._levels.clear()
-            self._levels[directory] = levels(directory)
-        return next(
-            (level / FILE for level in self._levels[directory] if os.path.isfile(level / FILE)),
-            None,
-        )
+            self._levels[directory] = tuple(level / FILE for level in levels(directory))
+        for path in self._levels[directory]:
+            if os.path.isfile(path):
+                return path
+        return None
 
-    def is_fresh(self, path: Path) -> bool:
-        """Say whether what was read last is still what is there."""
-        known = self._read.get(path)
-        return known is not None and known[0] == _stamp(path)
+    def fresh(self, path: Path) -> tuple[str, str] | None:
+        """Return what was read last, if it is still what is there; see `read`."""
+        known = self._read.get(str(path))
+        return known[1:] if known is not None and known[0] == _stamp(path) else None
 
     def read(self, directory: str, path: Path) -> tuple[str, str]:
         """Return the text and a note about what is missing from it.
@@ -60,17 +60,16 @@ class ProjectInstructions:
         file that cannot be read gives an empty text and the reason. Blocks for a moment.
         """
         stamp = _stamp(path)
-        known = self._read.get(path)
+        known = self._read.get(str(path))
         if known is not None and known[0] == stamp:
             return known[1], known[2]
-        text, note = self._load(self._levels.get(directory) or levels(directory), path)
+        text, note = self._load(levels(directory)[-1], path)
         if len(self._read) >= _KEPT:
             self._read.clear()
-        self._read[path] = (stamp, text, note)
+        self._read[str(path)] = (stamp, text, note)
         return text, note
 
-    def _load(self, places: tuple[Path, ...], path: Path) -> tuple[str, str]:
-        root = places[-1]
+    def _load(self, root: Path, path: Path) -> tuple[str, str]:
         try:
             with Workspace(root).open(str(path.relative_to(root))) as stream:
                 data = stream.read(self._max_bytes + 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import functools
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,15 +101,8 @@ class EnvironmentStep:
 
     async def apply(self, draft: ContextDraft) -> None:
         """Add directory, platform and the day on which the session began."""
-        began = datetime.datetime.fromtimestamp(draft.session.time_created, datetime.UTC)
-        draft.add(
-            self.name,
-            "<environment>\n"
-            f"Working directory: {harmless(draft.session.directory)}\n"
-            f"Platform: {platform.system().lower()}\n"
-            f"Session began: {began:%Y-%m-%d} (UTC)\n"
-            "</environment>",
-        )
+        session = draft.session
+        draft.add(self.name, _environment(session.directory, session.time_created))
 
 
 class InstructionsStep:
@@ -126,14 +120,11 @@ class InstructionsStep:
         path = self._instructions.find(directory)
         if path is None:
             return
-        if self._instructions.is_fresh(path):
-            text, note = self._instructions.read(directory, path)
-        else:
-            text, note = await asyncio.to_thread(self._instructions.read, directory, path)
-        if text:
-            tag = "project-instructions"
-            text = f'<{tag} file="{path.name}">\n{inside(tag, text)}\n</{tag}>'
-        draft.add(self.name, text, note=note)
+        known = self._instructions.fresh(path)
+        if known is None:
+            known = await asyncio.to_thread(self._instructions.read, directory, path)
+        text, note = known
+        draft.add(self.name, _tagged(path.name, text) if text else "", note=note)
 
 
 class SkillsStep:
@@ -224,6 +215,24 @@ def default_steps() -> tuple[ContextStep, ...]:
         ToolsStep(),
         HistoryStep(),
         MemoriesStep(),
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _tagged(name: str, text: str) -> str:
+    tag = "project-instructions"
+    return f'<{tag} file="{name}">\n{inside(tag, text)}\n</{tag}>'
+
+
+@functools.lru_cache(maxsize=256)
+def _environment(directory: str, time_created: float) -> str:
+    began = datetime.datetime.fromtimestamp(time_created, datetime.UTC)
+    return (
+        "<environment>\n"
+        f"Working directory: {harmless(directory)}\n"
+        f"Platform: {platform.system().lower()}\n"
+        f"Session began: {began:%Y-%m-%d} (UTC)\n"
+        "</environment>"
     )
 
 

@@ -19,7 +19,7 @@ from holdfast.journal.envelope import (
 from holdfast.journal.events import EventsRedacted
 from holdfast.journal.payloads import Payload, decode_payload, encode_payload, encode_redacted
 from holdfast.journal.projection import KeyedRow, Projection, RowQuery
-from holdfast.journal.store import AppendRequest, Head, Store
+from holdfast.journal.store import AppendRequest, Head, LeaseWish, Store
 from holdfast.redaction import Redactor
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -65,7 +65,7 @@ class Journal:
     async def append(
         self,
         session_id: str,
-        payloads: Sequence[Payload],
+        payloads: Sequence[Payload | Draft],
         *,
         epoch: int | None = None,
         after: int | None = None,
@@ -83,6 +83,7 @@ class Journal:
         Without an `epoch` only open kinds are taken: facts that anyone may add, such as a
         turn put into the queue. `release` gives the lease back with the last fact. `is_synced`
         puts the facts on the disk before this returns, as kinds that declare it always do.
+        A fact may be a draft already (`draft`), with an origin and a time of its own.
 
         Raises:
             LeaseLost: another process owns the session now; stop writing.
@@ -95,7 +96,7 @@ class Journal:
             _require_open(payloads)
             if release:
                 raise UsageError(detail="Only the holder of a lease can give it back.")
-        drafts = tuple([self.draft(value, origin) for value in payloads])
+        drafts = self._drafts(payloads, origin)
         return await self.store.append(
             AppendRequest(
                 session_id=session_id,
@@ -104,8 +105,45 @@ class Journal:
                 after=after,
                 must_be_new=must_be_new,
                 release=release,
-                is_synced=is_synced or any([value.is_synced for value in payloads]),
+                is_synced=is_synced or _are_synced(drafts),
             )
+        )
+
+    async def begin(
+        self,
+        session_id: str,
+        payloads: Sequence[Payload | Draft],
+        *,
+        owner: str,
+        ttl_s: float,
+        after: int,
+        origin: Origin = NO_ORIGIN,
+    ) -> tuple[Event, ...]:
+        """Take a session's lease for an owner and add facts under it, in one transaction.
+
+        The events carry the epoch of the new lease.
+
+        Raises:
+            SessionBusy: somebody holds the lease; nothing was stored.
+            StaleWriter: someone appended since `after`; nothing was stored.
+            NotFound: there is no such session.
+            UsageError: a payload cannot be stored.
+        """
+        drafts = self._drafts(payloads, origin)
+        return await self.store.append(
+            AppendRequest(
+                session_id=session_id,
+                drafts=drafts,
+                epoch=None,
+                after=after,
+                acquire=LeaseWish(owner=owner, ttl_s=ttl_s),
+                is_synced=_are_synced(drafts),
+            )
+        )
+
+    def _drafts(self, payloads: Sequence[Payload | Draft], origin: Origin) -> tuple[Draft, ...]:
+        return tuple(
+            [value if isinstance(value, Draft) else self.draft(value, origin) for value in payloads]
         )
 
     def draft(self, value: Payload, origin: Origin = NO_ORIGIN) -> Draft:
@@ -226,10 +264,15 @@ class Journal:
         return await self.store.rebuild(progress)
 
 
-def _require_open(payloads: Sequence[Payload]) -> None:
-    for value in payloads:
+def _require_open(payloads: Sequence[Payload | Draft]) -> None:
+    for fact in payloads:
+        value = fact.value if isinstance(fact, Draft) else fact
         if not value.is_open:
             raise UsageError(detail=f"{value.kind} can only be appended under a lease.")
+
+
+def _are_synced(drafts: Sequence[Draft]) -> bool:
+    return any([draft.value.is_synced for draft in drafts])
 
 
 def _matches(event: Event, patterns: Sequence[str]) -> bool:

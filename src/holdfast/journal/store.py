@@ -21,13 +21,21 @@ BLOB_THRESHOLD = 32 * 1024
 """Payloads above this many bytes are kept once per content, outside the event row."""
 
 
+class LeaseWish(msgspec.Struct, frozen=True, kw_only=True):
+    """Who wants a session's lease, and for how long."""
+
+    owner: str
+    ttl_s: float
+
+
 class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A batch for one session, stored whole or not at all.
 
     `epoch` is the lease under which it is written; `None` means: whatever the current one
     is (only for kinds that anyone may append). `after`, when given, must be the last
     `session_seq`. `must_be_new` refuses a session that already has events. `release` gives
-    the lease back in the same transaction.
+    the lease back in the same transaction. `acquire` takes the lease first, with the next
+    epoch, under which the batch is then written.
     """
 
     session_id: str
@@ -37,6 +45,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     must_be_new: bool = False
     release: bool = False
     is_synced: bool = False
+    acquire: LeaseWish | None = None
 
 
 def check_restored(events: Sequence[Event]) -> str:
@@ -83,6 +92,7 @@ class Store(Protocol):
             LeaseLost: `epoch` is not the session's current one.
             StaleWriter: the session does not end at `after`.
             AlreadyExists: the session must be new, but is not.
+            SessionBusy: the lease is to be acquired, but somebody holds it.
             StorageError: the database refused; nothing was stored.
         """
         ...

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from holdfast.errors import HoldfastError
-from holdfast.journal.payloads import Payload
+from holdfast.journal.envelope import Draft
 
 _MOMENT_S = 0.02
 
-Store: TypeAlias = Callable[[Sequence[Payload], str], Awaitable[object]]
-"""Stores payloads of one agent path, together or not at all."""
+Store: TypeAlias = Callable[[Sequence[Draft]], Awaitable[object]]
+"""Stores facts, together or not at all."""
 
 
 class DeferredFacts:
@@ -24,31 +24,30 @@ class DeferredFacts:
     def __init__(self, store: Store) -> None:
         """Write with this function."""
         self._store = store
-        self._waiting: list[tuple[str, Payload]] = []
+        self._waiting: list[Draft] = []
         self._timer: asyncio.TimerHandle | None = None
         self._storing: asyncio.Task[None] | None = None
 
-    def add(self, agent_path: str, payloads: Sequence[Payload]) -> None:
+    def add(self, facts: Sequence[Draft]) -> None:
         """Take facts; they are stored a moment later at the latest."""
-        self._waiting += [(agent_path, payload) for payload in payloads]
+        self._waiting += facts
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_MOMENT_S, self._store_soon)
 
-    async def take(self, agent_path: str) -> list[Payload]:
+    async def take(self) -> list[Draft]:
         """Hand over what waits, to be stored before the taker's own facts.
 
-        What belongs to another agent path, or is being stored right now, is stored first.
+        What is being stored right now is stored first, and with it what came meanwhile.
         """
-        waiting = self._waiting
-        if self._storing is not None or any([path != agent_path for path, _ in waiting]):
+        if self._storing is not None:
             await self.flush()
         taken, self._waiting = self._waiting, []
-        return [payload for _, payload in taken]
+        return taken
 
-    def put_back(self, agent_path: str, payloads: Sequence[Payload]) -> None:
+    def put_back(self, facts: Sequence[Draft]) -> None:
         """Take back what could not be stored; the next one tries again."""
-        self._waiting[:0] = [(agent_path, payload) for payload in payloads]
+        self._waiting[:0] = facts
 
     async def flush(self) -> None:
         """Store what waits now; raises what the store raises."""
@@ -60,17 +59,11 @@ class DeferredFacts:
     async def _store_waiting(self) -> None:
         try:
             while self._waiting:
-                path = self._waiting[0][0]
-                count = next(
-                    (n for n, (other, _) in enumerate(self._waiting) if other != path),
-                    len(self._waiting),
-                )
-                payloads = [payload for _, payload in self._waiting[:count]]
-                del self._waiting[:count]
+                taken, self._waiting = self._waiting, []
                 try:
-                    await self._store(payloads, path)
+                    await self._store(taken)
                 except BaseException:
-                    self.put_back(path, payloads)
+                    self.put_back(taken)
                     raise
         finally:
             self._storing = None

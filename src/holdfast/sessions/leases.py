@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 
 import msgspec
@@ -22,6 +23,7 @@ from holdfast.journal.payloads import Payload
 
 DEFAULT_TTL_S = 30.0
 _LOOK_FOR_LEASE_S = 0.25
+_NO_EPOCH = -1
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,10 +57,43 @@ class LeaseKeeper:
         head = await self._journal.store.acquire(session_id, self.owner, self._ttl_s)
         if head is None:
             return None
+        return self._hold(session_id, head.epoch, head.session_seq)
+
+    async def begin(
+        self, session_id: str, payloads: Sequence[Payload], *, after: int, origin: Origin
+    ) -> tuple[Lease, tuple[Event, ...]]:
+        """Take the lease and append the first facts under it, in one transaction.
+
+        A caller that is cancelled calls `forgo`.
+
+        Raises:
+            SessionBusy: somebody holds the lease.
+            StaleWriter: the session does not end at event `after`.
+        """
+        events = await self._journal.begin(
+            session_id,
+            payloads,
+            owner=self.owner,
+            ttl_s=self._ttl_s,
+            after=after,
+            origin=origin,
+        )
+        return self._hold(session_id, events[-1].epoch, events[-1].session_seq), events
+
+    async def forgo(self, session_id: str) -> None:
+        """Give back a lease that was taken for nobody, because the taker was cancelled."""
+        store = self._journal.store
+        # Writes are stored in order: after this one, what was under way is stored or not.
+        await store.release(session_id, _NO_EPOCH)
+        for head in await store.heads(session_id):
+            if head.owner == self.owner and session_id not in self._held:
+                await store.release(session_id, head.epoch)
+
+    def _hold(self, session_id: str, epoch: int, session_seq: int) -> Lease:
         with self._guard:
-            self._held[session_id] = head.epoch
+            self._held[session_id] = epoch
         self.show_presence()
-        return Lease(session_id=session_id, epoch=head.epoch, session_seq=head.session_seq)
+        return Lease(session_id=session_id, epoch=epoch, session_seq=session_seq)
 
     async def wait_for(self, session_id: str, timeout_s: float) -> Lease:
         """Take the lease as soon as it is free.

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.journal.envelope import Event, Origin
+from holdfast.journal.envelope import Draft, Event, Origin
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message
@@ -61,9 +61,20 @@ class Turn:
         self.cancelled = asyncio.Event()
         """Set when somebody asked for the run to end; the handler returns `Cancelled` soon."""
         self.cancel_reason = ""
+        self.was_redacted = False
+        """Whether a fact of this turn was stored otherwise than it was given, for a secret."""
+        self.is_released = False
+        """Whether the session was given back with the last facts."""
+        self.ended: Run | None = None
+        """The run as it ended, if nobody else has said anything about it meanwhile."""
         self._manager = manager
-        self._lease = lease
+        self.lease = lease
         self._deferred = DeferredFacts(self._store)
+        # Up to where all events since the turn began are its own, and up to where it has
+        # looked for steering; a run that has not begun before cannot have been steered.
+        self._own = lease.session_seq
+        self._looked = 0 if self.is_resumed else lease.session_seq
+        self._origin = Origin(run_id=run.id)
 
     @property
     def session_id(self) -> str:
@@ -73,7 +84,7 @@ class Turn:
     @property
     def epoch(self) -> int:
         """The epoch under which this turn writes."""
-        return self._lease.epoch
+        return self.lease.epoch
 
     async def is_lost(self) -> bool:
         """Say whether another process has taken over."""
@@ -86,22 +97,27 @@ class Turn:
         agent_path: str = "",
         after: int | None = None,
         is_synced: bool = False,
+        release: bool = False,
     ) -> tuple[Event, ...]:
         """Append facts of this run, behind those that were deferred.
 
-        They are stored together or not at all.
+        They are stored together or not at all. `release` gives the session back with them.
 
         Raises:
             LeaseLost: another process has taken over; stop at once.
             StaleWriter: the session does not end at event `after`, where that is given.
         """
-        waiting = await self._deferred.take(agent_path)
+        waiting = await self._deferred.take()
         try:
             events = await self._store(
-                (*waiting, *payloads), agent_path, after=after, is_synced=is_synced
+                (*waiting, *payloads),
+                agent_path=agent_path,
+                after=after,
+                is_synced=is_synced,
+                release=release,
             )
         except BaseException:
-            self._deferred.put_back(agent_path, waiting)
+            self._deferred.put_back(waiting)
             raise
         return events[len(waiting) :]
 
@@ -111,7 +127,7 @@ class Turn:
         For what needs no commit of its own because it can be done again after a crash, such
         as the result of a mere read.
         """
-        self._deferred.add(agent_path, payloads)
+        self._deferred.add(self._drafts(payloads, self._origin_of(agent_path)))
 
     async def flush(self) -> None:
         """Store what was deferred, now."""
@@ -119,20 +135,46 @@ class Turn:
 
     async def _store(
         self,
-        payloads: Sequence[Payload],
-        agent_path: str,
+        payloads: Sequence[Payload | Draft],
         *,
+        agent_path: str = "",
         after: int | None = None,
         is_synced: bool = False,
+        release: bool = False,
     ) -> tuple[Event, ...]:
-        return await self._manager.journal.append(
+        events = await self._manager.journal.append(
             self.session_id,
-            payloads,
+            self._drafts(payloads, self._origin_of(agent_path)),
             epoch=self.epoch,
-            origin=Origin(run_id=self.run.id, agent_path=agent_path),
             after=after,
             is_synced=is_synced,
+            release=release,
         )
+        before, last = events[0].session_seq - 1, events[-1].session_seq
+        if self._own == before:
+            self._own = last
+        if self._looked == before:
+            self._looked = last
+        return events
+
+    def _drafts(self, payloads: Sequence[Payload | Draft], origin: Origin) -> list[Draft]:
+        drafts = []
+        for given in payloads:
+            draft = given
+            if not isinstance(draft, Draft):
+                draft = self._manager.journal.draft(draft, origin)
+                self.was_redacted = self.was_redacted or draft.value is not given
+            drafts.append(draft)
+        return drafts
+
+    def _origin_of(self, agent_path: str) -> Origin:
+        if agent_path != self._origin.agent_path:
+            self._origin = Origin(run_id=self.run.id, agent_path=agent_path)
+        return self._origin
+
+    def has_written_up_to(self, number: int) -> bool:
+        """Say whether every event since the turn began, up to this one, is its own."""
+        return self._own == number
 
     async def add_message(self, message: Message, *, agent_path: str = "") -> None:
         """Add a message of this run to the conversation."""
@@ -144,11 +186,15 @@ class Turn:
 
         They join the conversation in the same transaction that takes them from the inbox.
         """
+        number = await self._manager.last_number(self.session_id)
+        if number == self._looked:
+            return ()
         taken = [
             facts.MessageCreated(message=sent.message, signal_id=sent.signal_id)
             for sent in await self.steering()
             if sent.message is not None
         ]
+        self._looked = number
         if taken:
             await self.append(*taken)
         return tuple(

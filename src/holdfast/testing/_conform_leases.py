@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from holdfast.errors import LeaseLost, NotFound
+import msgspec
+
+from holdfast.errors import LeaseLost, NotFound, SessionBusy, StaleWriter
+from holdfast.journal.store import AppendRequest, LeaseWish
 from holdfast.testing._conform_setting import StoreSetting
-from holdfast.testing._store_samples import Note, Step, begin, refusal
+from holdfast.testing._store_samples import Note, Step, begin, drafts, refusal
 
 
 class LeaseConformance(StoreSetting):
@@ -30,6 +33,28 @@ class LeaseConformance(StoreSetting):
             at.clock.advance(0.1)
             taken = await at.store.acquire("s1", "you", 10)
             assert taken is not None and (taken.epoch, taken.owner) == (2, "you")
+
+    async def test_a_lease_is_taken_together_with_the_first_facts(self, tmp_path: Path) -> None:
+        """In one transaction, or not at all."""
+        async with self.opened(tmp_path) as at:
+            await begin(at.store, at.clock, "s1", 3)
+            wish = LeaseWish(owner="me", ttl_s=10)
+            both = drafts(at.store, at.clock, [Note(text="a"), Note(text="b")])
+            first = AppendRequest(session_id="s1", drafts=both, epoch=None, after=3, acquire=wish)
+            with refusal(StaleWriter):
+                await at.store.append(msgspec.structs.replace(first, after=2))
+            with refusal(NotFound):
+                await at.store.append(msgspec.structs.replace(first, session_id="missing"))
+            [head] = await at.store.heads("s1")
+            assert (head.epoch, head.owner, head.session_seq) == (0, "", 3)
+            events = await at.store.append(first)
+            assert [(event.epoch, event.session_seq) for event in events] == [(1, 4), (1, 5)]
+            [head] = await at.store.heads("s1")
+            assert (head.epoch, head.owner, head.session_seq) == (1, "me", 5)
+            assert head.lease_expires == at.clock.now() + 10
+            with refusal(SessionBusy):
+                await at.store.append(msgspec.structs.replace(first, after=5))
+            assert (await at.store.heads("s1")) == [head]
 
     async def test_of_many_who_want_it_one_gets_it(self, tmp_path: Path) -> None:
         """Twenty callers at once, one lease."""

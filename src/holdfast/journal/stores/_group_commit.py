@@ -54,11 +54,20 @@ class GroupCommit:
         self._must_sync = False
         self._is_scheduled = False
         self._is_closed = False
+        self._is_away = False
         self._mode = ("", 0)
         self._writing_alone: asyncio.Task[Any] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")
         self._idle = asyncio.Event()
         self._idle.set()
+
+    @property
+    def idle(self) -> sqlite3.Connection | None:
+        """The connection, for a short read on the loop; `None` while a thread writes with it.
+
+        Its pages are still at hand, which those of another connection are not after a write.
+        """
+        return None if self._is_away or self._is_closed else self._connection
 
     def insert_at_once(self, sql: str, values: tuple[Any, ...]) -> int | None:
         """Run a single INSERT right now, without a transaction around it; returns the rowid.
@@ -135,6 +144,7 @@ class GroupCommit:
         if not jobs:
             self._next(loop)
             return
+        self._is_away = True
         mode = "FULL" if must_sync else "NORMAL"
         writes = tuple(write for write, _ in jobs)
         done = loop.run_in_executor(
@@ -148,6 +158,7 @@ class GroupCommit:
         jobs: list[_Job],
         future: asyncio.Future[list[_Outcome] | None],
     ) -> None:
+        self._is_away = False
         outcomes = future.result()
         if outcomes is None:
             locked = translate(_busy_error(), self._path)

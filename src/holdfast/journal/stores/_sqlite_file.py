@@ -27,7 +27,7 @@ APPLICATION_ID = 0x484F4C44
 PATIENCE_S = 10.0
 """How long a thread waits for another writer before it says that the database is locked."""
 
-_PAGE_SIZE = 4096
+_PAGE_SIZE = 1024
 _preparing = threading.Lock()
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from holdfast.errors import NotFound
 from holdfast.journal.envelope import GENESIS
 from holdfast.journal.store import Head
+from holdfast.journal.stores._sqlite_rows import KnownRows
 
 HEADS = """
 SELECT s.stream, s.session_id, s.epoch, s.owner, s.lease_expires,
@@ -71,6 +72,8 @@ class KnownEnds:
     def __init__(self) -> None:
         """Remember nothing yet."""
         self.seq = -1
+        self.rows = KnownRows()
+        """Rows that follow from these chains, true as long as the ends are."""
         self._ends: dict[str, End] = {}
 
     def get(self, session_id: str) -> End | None:
@@ -86,7 +89,7 @@ class KnownEnds:
                 return known if epoch == known.epoch else known._replace(epoch=epoch)
         seq = last_seq(connection)
         if seq != self.seq or len(self._ends) > self._MOST:
-            self._ends.clear()
+            self._clear()
             self.seq = seq
         found = connection.execute(ONE_HEAD, (session_id,)).fetchone()
         if found is None:
@@ -98,11 +101,15 @@ class KnownEnds:
         """Remember what was written last; `seq` is the highest number now."""
         if seq - written != self.seq:
             # Somebody else wrote in between; other chains may have moved.
-            self._ends.clear()
+            self._clear()
         self._ends[session_id] = end
         self.seq = seq
 
     def forget(self) -> None:
         """Forget everything: what was written last did not become durable."""
-        self._ends.clear()
+        self._clear()
         self.seq = -1
+
+    def _clear(self) -> None:
+        self._ends.clear()
+        self.rows.rows.clear()

@@ -26,6 +26,24 @@ from holdfast.journal.projection import (
 _encode = msgspec.json.Encoder().encode
 
 
+class KnownRows:
+    """Rows that were written last, as long as nobody else has written; bounded."""
+
+    _MOST = 1_000
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self.rows: dict[tuple[str, int, str], Any] = {}
+
+    def put(self, place: tuple[str, int, str], row: Any) -> None:  # noqa: ANN401
+        """Remember a row, `None` for one that is gone; the oldest make room."""
+        rows = self.rows
+        rows.pop(place, None)
+        rows[place] = row
+        if len(rows) > self._MOST:
+            del rows[next(iter(rows))]
+
+
 class RowTables:
     """Reads and writes the rows of a fixed set of projections."""
 
@@ -39,7 +57,13 @@ class RowTables:
             name: f"SELECT data FROM {table} WHERE stream = ? AND key = ?"
             for name, table in self._tables.items()
         }
-        self._replace = {p.name: self._replace_sql(p) for p in projections}
+        self._insert = {p.name: self._insert_sql(p) for p in projections}
+        self._update: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._one = {
+            name: f"SELECT data FROM {table} WHERE stream = "
+            "(SELECT stream FROM streams WHERE session_id = ?) AND key = ?"
+            for name, table in self._tables.items()
+        }
         self._delete = {
             name: f"DELETE FROM {table} WHERE stream = ? AND key = ?"
             for name, table in self._tables.items()
@@ -54,27 +78,62 @@ class RowTables:
         connection: sqlite3.Connection,
         stream: int,
         events: Iterable[tuple[Event, Payload]],
+        known: KnownRows,
     ) -> None:
-        """Bring all rows of one session up to date with new events."""
-        touched: dict[tuple[str, str], tuple[AnyProjection, Any]] = {}
+        """Bring all rows of one session up to date with new events.
+
+        `known` are rows as they are in the database now; those that are touched join them.
+        """
+        touched: dict[tuple[str, int, str], tuple[AnyProjection, Any, Any]] = {}
         for event, payload in events:
             for projection in self._by_kind.get(event.kind, ()):
                 key = projection.key(event, payload)
                 if not key:
                     continue
-                name = projection.name
-                if (name, key) in touched:
-                    old = touched[name, key][1]
+                place = (projection.name, stream, key)
+                before = touched.get(place)
+                if before is not None:
+                    old, row = before[1], before[2]
                 else:
-                    found = connection.execute(self._select[name], (stream, key)).fetchone()
-                    old = self._decoders[name].decode(found[0]) if found else None
-                touched[name, key] = (projection, projection.apply(old, event, payload))
-        for (name, key), (projection, row) in touched.items():
-            if row is None:
-                connection.execute(self._delete[name], (stream, key))
-            else:
-                values = [getattr(row, column) for column in projection.columns]
-                connection.execute(self._replace[name], (stream, key, _encode(row), *values))
+                    old = row = self._stored(connection, place, known)
+                touched[place] = (projection, old, projection.apply(row, event, payload))
+        for place, (projection, old, row) in touched.items():
+            if row is not old:
+                self._write(connection, projection, place, old, row)
+            known.put(place, row)
+
+    def _stored(
+        self, connection: sqlite3.Connection, place: tuple[str, int, str], known: KnownRows
+    ) -> Any:  # noqa: ANN401 - a row of any projection
+        if place in known.rows:
+            return known.rows[place]
+        name, stream, key = place
+        found = connection.execute(self._select[name], (stream, key)).fetchone()
+        return self._decoders[name].decode(found[0]) if found else None
+
+    def _write(
+        self,
+        connection: sqlite3.Connection,
+        projection: AnyProjection,
+        place: tuple[str, int, str],
+        old: Any,  # noqa: ANN401 - a row of any projection
+        row: Any,  # noqa: ANN401
+    ) -> None:
+        """Store what became of a row; an index whose columns stay the same is not touched."""
+        name, stream, key = place
+        columns = projection.columns
+        if row is None:
+            connection.execute(self._delete[name], (stream, key))
+        elif old is None:
+            values = [getattr(row, column) for column in columns]
+            connection.execute(self._insert[name], (stream, key, _encode(row), *values))
+        else:
+            changed = tuple([c for c in columns if getattr(row, c) != getattr(old, c)])
+            sql = self._update.get((name, changed))
+            if sql is None:
+                sql = self._update[name, changed] = self._update_sql(name, changed)
+            values = [getattr(row, column) for column in changed]
+            connection.execute(sql, (_encode(row), *values, stream, key))
 
     def forget(self, connection: sqlite3.Connection, stream: int) -> None:
         """Remove all rows of a session."""
@@ -83,11 +142,15 @@ class RowTables:
 
     def select(self, connection: sqlite3.Connection, query: RowQuery[Any]) -> list[KeyedRow[Any]]:
         """Run a checked query."""
-        sql, values = self._select_sql(query)
         decode = self._decoders[query.projection.name].decode
+        if query.session_id and query.key and not query.where and query.after is None:
+            values = (query.session_id, query.key)
+            found = connection.execute(self._one[query.projection.name], values).fetchone()
+            return [KeyedRow(*values, decode(found[0]))] if found else []
+        sql, given = self._select_sql(query)
         return [
             KeyedRow(session_id, key, decode(data))
-            for session_id, key, data in connection.execute(sql, values)
+            for session_id, key, data in connection.execute(sql, given).fetchall()
         ]
 
     def outdated(self, connection: sqlite3.Connection) -> bool:
@@ -134,9 +197,13 @@ class RowTables:
             statements.append(f"CREATE INDEX {table}_i{number} ON {table} ({listed})")
         return statements
 
-    def _replace_sql(self, projection: AnyProjection) -> str:
+    def _insert_sql(self, projection: AnyProjection) -> str:
         marks = ", ?" * len(projection.columns)
-        return f"REPLACE INTO {self._tables[projection.name]} VALUES (?, ?, ?{marks})"
+        return f"INSERT INTO {self._tables[projection.name]} VALUES (?, ?, ?{marks})"
+
+    def _update_sql(self, name: str, changed: tuple[str, ...]) -> str:
+        columns = "".join(f", c_{column} = ?" for column in changed)
+        return f"UPDATE {self._tables[name]} SET data = ?{columns} WHERE stream = ? AND key = ?"
 
     def _select_sql(self, query: RowQuery[Any]) -> tuple[str, list[Any]]:
         table = self._tables[query.projection.name]

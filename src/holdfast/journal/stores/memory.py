@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import AlreadyExists, LeaseLost, NotFound, StaleWriter
+from holdfast.errors import AlreadyExists, LeaseLost, NotFound, SessionBusy, StaleWriter
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, link, seal
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import (
@@ -20,7 +20,7 @@ from holdfast.journal.projection import (
     by_kind,
     check_query,
 )
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, check_restored
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish, check_restored
 from holdfast.journal.stores._wakeups import Wakeups
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -47,6 +47,10 @@ class _Stream:
             lease_expires=self.lease_expires,
         )
 
+    def take(self, wish: LeaseWish, now: float) -> None:
+        self.epoch += 1
+        self.owner, self.lease_expires = wish.owner, now + wish.ttl_s
+
 
 class MemoryStore:
     """Keeps everything in this process; gone when the process ends."""
@@ -72,6 +76,8 @@ class MemoryStore:
         """Store a batch and its rows; see `Store.append`."""
         stream = self._writable(request)
         head = stream.head(request.session_id)
+        if request.acquire is not None:
+            head = msgspec.structs.replace(head, epoch=head.epoch + 1)
         sealed: list[tuple[Event, Payload]] = []
         previous, number = head.hash, head.session_seq
         for draft in request.drafts:
@@ -91,6 +97,8 @@ class MemoryStore:
         self._streams.setdefault(request.session_id, stream)
         stream.events += [event for event, _ in sealed]
         self._seq += len(sealed)
+        if request.acquire is not None:
+            stream.take(request.acquire, self._clock.now())
         if request.release:
             stream.owner, stream.lease_expires = "", 0.0
         self._wakeups.notify()
@@ -179,8 +187,7 @@ class MemoryStore:
         now = self._clock.now()
         if stream.lease_expires > now:
             return None
-        stream.epoch += 1
-        stream.owner, stream.lease_expires = owner, now + ttl_s
+        stream.take(LeaseWish(owner=owner, ttl_s=ttl_s), now)
         return stream.head(session_id)
 
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
@@ -281,6 +288,8 @@ class MemoryStore:
         last = len(stream.events)
         if request.after is not None and request.after != last:
             raise StaleWriter(session_id=session_id, current=last, expected=request.after)
+        if request.acquire is not None and stream.lease_expires > self._clock.now():
+            raise SessionBusy(session_id=session_id)
         return stream
 
     def _decoded(self, events: Sequence[Event]) -> list[tuple[Event, Payload]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,15 +15,24 @@ from holdfast.errors import (
     AlreadyExists,
     LeaseLost,
     NotFound,
+    SessionBusy,
     StaleWriter,
     StorageError,
 )
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, link, seal
 from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check_query
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, check_restored
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish, check_restored
 from holdfast.journal.stores import _sqlite_file as file
 from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_errors import translate
+from holdfast.journal.stores._sqlite_events import (
+    EVENTS,
+    INLINE,
+    INSERT_FENCED,
+    REDACTED,
+    insert,
+    read_events,
+)
 from holdfast.journal.stores._sqlite_heads import (
     HEADS,
     ONE_HEAD,
@@ -35,31 +43,14 @@ from holdfast.journal.stores._sqlite_heads import (
     locate,
     read_head,
 )
-from holdfast.journal.stores._sqlite_rows import RowTables
+from holdfast.journal.stores._sqlite_reader import Reader
+from holdfast.journal.stores._sqlite_rows import KnownRows, RowTables
 from holdfast.journal.stores._wakeups import Wakeups
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=msgspec.Struct)
 
-_INLINE, _BLOB, _REDACTED = 0, 1, 2
-_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERT_FENCED = (
-    "INSERT INTO events VALUES (NULL, (SELECT stream FROM streams WHERE stream = ? AND epoch = ?), "
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-_EVENTS = """
-SELECT e.seq, s.session_id, CAST(e.session_seq AS INT), CAST(e.kind AS TEXT),
-       CAST(e.version AS INT), CAST(e.time AS REAL), CAST(e.run_id AS TEXT),
-       CAST(e.agent_path AS TEXT), CAST(e.correlation_id AS TEXT), CAST(e.causation_id AS TEXT),
-       CAST(e.epoch AS INT), CAST(e.digest AS BLOB), CAST(e.hash AS BLOB), e.placement,
-       CAST(coalesce(e.payload, (SELECT data FROM blobs b WHERE b.digest = e.digest)) AS BLOB)
-FROM events e JOIN streams s USING (stream)
-"""
-# A column of another type than ours can only come from tampering; the casts keep it readable,
-# so that `audit verify` can name the event.
 _LARGEST_INT = 2**63 - 1
-_SHORT_READ = 256
-"""Reads of at most this many records are quicker than a hop to a thread."""
 
 
 class SqliteStore:
@@ -84,8 +75,7 @@ class SqliteStore:
         self._clock = clock
         self._wakeups = Wakeups()
         self._writer: GroupCommit | None = None
-        self._reader: sqlite3.Connection | None = None
-        self._readers: ThreadPoolExecutor | None = None
+        self._reader: Reader | None = None
         self._ends = KnownEnds()
 
     async def open(self) -> None:
@@ -97,24 +87,22 @@ class SqliteStore:
             StorageReadOnly: the place cannot be written.
         """
         await asyncio.to_thread(self._prepare)
-        self._readers = ThreadPoolExecutor(1, thread_name_prefix="holdfast-read")
-        self._reader = file.connect(self.path)
         self._writer = GroupCommit(
             file.connect(self.path),
             str(self.path),
             always_synced=self._durability == "power",
             on_rollback=self._ends.forget,
         )
+        self._reader = Reader(self.path, self._writer)
 
     async def close(self) -> None:
         """Commit what was accepted, then close all connections."""
         if self._writer is not None:
             await self._writer.close()
             self._writer = None
-        if self._readers is not None and self._reader is not None:
+        if self._reader is not None:
             reader, self._reader = self._reader, None
-            await asyncio.to_thread(self._readers.shutdown)
-            reader.close()
+            await reader.close()
 
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows in one transaction; see `Store.append`."""
@@ -139,7 +127,7 @@ class SqliteStore:
         seqs: Sequence[int] | None = None,
     ) -> list[Event]:
         """Return events of one session in order; see `Store.read`."""
-        sql = _EVENTS + "WHERE e.stream = (SELECT stream FROM streams WHERE session_id = ?)"
+        sql = EVENTS + "WHERE e.stream = (SELECT stream FROM streams WHERE session_id = ?)"
         values: list[Any] = [session_id]
         if seqs is None:
             sql += " AND e.session_seq > ?"
@@ -151,46 +139,49 @@ class SqliteStore:
             sql += f" AND e.kind IN ({', '.join('?' * len(kinds))})"
             values += sorted(kinds)
         sql += " ORDER BY e.session_seq LIMIT ?"
-        return await self._read(lambda c: _events(c, sql, [*values, max(limit, 0)]), limit)
+        values.append(max(limit, 0))
+        end = self._ends.get(session_id)
+        if end is not None and seqs is None:
+            # As far as is known here; what others have added since makes it longer.
+            limit = min(limit, end.session_seq - after)
+        return await self._opened().read(lambda c: read_events(c, sql, values), limit)
 
     async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
         """Return events of all sessions in the order of `seq`.
 
         Numbers are given inside the one write transaction, so no lower one can appear later.
         """
-        sql = _EVENTS + "WHERE e.seq > ? ORDER BY e.seq LIMIT ?"
+        sql = EVENTS + "WHERE e.seq > ? ORDER BY e.seq LIMIT ?"
         values = [min(after, _LARGEST_INT), max(limit, 0)]
-        return await self._read(lambda c: _events(c, sql, values), limit)
+        if self._ends.seq >= 0:
+            limit = min(limit, self._ends.seq - after)
+        return await self._opened().read(lambda c: read_events(c, sql, values), limit)
 
     async def last_seq(self) -> int:
         """Return the highest `seq`, 0 when there is none."""
-        return await self._read(last_seq, 1)
+        return await self._opened().read(last_seq, 1)
 
     async def heads(self, session_id: str | None = None) -> list[Head]:
         """Return the ends of all chains, or of one."""
         if session_id is None:
-            return await self._read(lambda c: [read_head(row) for row in c.execute(HEADS)])
-        return await self._read(
+            return await self._opened().read(lambda c: [read_head(row) for row in c.execute(HEADS)])
+        return await self._opened().read(
             lambda c: [read_head(row) for row in c.execute(ONE_HEAD, (session_id,))], 1
         )
 
     async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
         """Return the rows of a projection that a query describes."""
         check_query(query)
-        return await self._read(lambda c: self._tables.select(c, query), query.limit)
+        return await self._opened().read(lambda c: self._tables.select(c, query), query.limit)
 
     async def acquire(self, session_id: str, owner: str, ttl_s: float) -> Head | None:
         """Take the session's lease with the next epoch, or return `None` when it is held."""
 
         def write(connection: sqlite3.Connection) -> Head | None:
-            now = self._clock.now()
             find_head(connection, session_id)
-            taken = connection.execute(
-                "UPDATE streams SET epoch = epoch + 1, owner = ?, lease_expires = ? "
-                "WHERE session_id = ? AND lease_expires <= ?",
-                (owner, now + ttl_s, session_id, now),
-            )
-            return find_head(connection, session_id) if taken.rowcount else None
+            wish = LeaseWish(owner=owner, ttl_s=ttl_s)
+            is_taken = self._take_lease(connection, session_id, wish)
+            return find_head(connection, session_id) if is_taken else None
 
         return await self._write(write)
 
@@ -214,7 +205,7 @@ class SqliteStore:
     async def is_alive(self, owner: str) -> bool:
         """Say whether an owner has renewed itself in time."""
         sql = "SELECT 1 FROM owners WHERE owner = ? AND expires > ?"
-        return await self._read(
+        return await self._opened().read(
             lambda c: c.execute(sql, (owner, self._clock.now())).fetchone() is not None, 1
         )
 
@@ -232,8 +223,9 @@ class SqliteStore:
             stream, _ = locate(connection, session_id)
             connection.executemany(
                 "UPDATE events SET payload = ?, placement = ? WHERE stream = ? AND session_seq = ?",
-                [(data, _REDACTED, stream, number) for number, data in reduced.items()],
+                [(data, REDACTED, stream, number) for number, data in reduced.items()],
             )
+            self._ends.forget()
             self._tables.forget(connection, stream)
             self._fold_all(connection, "WHERE e.stream = ? AND", [stream])
 
@@ -265,7 +257,9 @@ class SqliteStore:
             with file.exclusive(self.path) as connection:
                 return self._rebuild(connection, progress)
 
-        return await asyncio.to_thread(work)
+        done = await asyncio.to_thread(work)
+        self._ends.forget()
+        return done
 
     async def collect(self) -> dict[str, int]:
         """Remove blobs that no event refers to, and give space back to the disk."""
@@ -290,7 +284,7 @@ class SqliteStore:
 
         def has_more() -> bool:
             try:
-                return last_seq(self._connection()) > after
+                return last_seq(self._opened().connection) > after
             except sqlite3.Error as error:
                 raise translate(error, str(self.path)) from error
 
@@ -306,7 +300,7 @@ class SqliteStore:
             ).fetchone()
             return {"sessions": sessions, "events": events, "blobs": blobs}
 
-        return {**await self._read(count), "bytes": file.size(self.path)}
+        return {**await self._opened().read(count), "bytes": file.size(self.path)}
 
     # --- inside a transaction ---------------------------------------------------------
 
@@ -324,6 +318,7 @@ class SqliteStore:
             or request.release
             or request.is_synced
             or request.must_be_new
+            or request.acquire is not None
             or len(draft.payload) > BLOB_THRESHOLD
             or self._tables.folds(draft.kind)
         ):
@@ -336,7 +331,7 @@ class SqliteStore:
         session_id, number, epoch = request.session_id, end.session_seq + 1, end.epoch
         hash, origin = link(draft, session_id, number, epoch, end.hash), draft.origin
         seq = self._writer.insert_at_once(
-            _INSERT_FENCED,
+            INSERT_FENCED,
             (
                 end.stream,
                 epoch,
@@ -351,7 +346,7 @@ class SqliteStore:
                 epoch,
                 bytes.fromhex(draft.payload_digest),
                 bytes.fromhex(hash),
-                _INLINE,
+                INLINE,
                 draft.payload,
             ),
         )
@@ -382,6 +377,10 @@ class SqliteStore:
             raise StaleWriter(
                 session_id=session_id, current=end.session_seq, expected=request.after
             )
+        if request.acquire is not None:
+            if not self._take_lease(connection, session_id, request.acquire):
+                raise SessionBusy(session_id=session_id)
+            end = end._replace(epoch=end.epoch + 1)
         sealed = []
         previous, number, seq = end.hash, end.session_seq, self._ends.seq
         for draft in request.drafts:
@@ -395,14 +394,24 @@ class SqliteStore:
                 epoch=end.epoch,
                 hash=previous,
             )
-            _insert(connection, end.stream, event)
+            insert(connection, end.stream, event)
             sealed.append((event, draft.value))
-        self._tables.fold(connection, end.stream, sealed)
+        self._tables.fold(connection, end.stream, sealed, self._ends.rows)
         if request.release:
             _release(connection, session_id, end.epoch)
         moved = End(end.stream, end.epoch, number, previous)
         self._ends.move(session_id, moved, seq=seq, written=len(sealed))
         return tuple(event for event, _ in sealed)
+
+    def _take_lease(self, connection: sqlite3.Connection, session_id: str, wish: LeaseWish) -> bool:
+        """Give the lease to an owner, with the next epoch, unless somebody holds it."""
+        now = self._clock.now()
+        taken = connection.execute(
+            "UPDATE streams SET epoch = epoch + 1, owner = ?, lease_expires = ? "
+            "WHERE session_id = ? AND lease_expires <= ?",
+            (wish.owner, now + wish.ttl_s, session_id, now),
+        )
+        return bool(taken.rowcount)
 
     def _create_stream(self, connection: sqlite3.Connection, request: AppendRequest) -> End:
         session_id = request.session_id
@@ -426,9 +435,10 @@ class SqliteStore:
             for number, event in enumerate(events, 1)
         ]
         for event in sealed:
-            _insert(connection, stream, event)
+            insert(connection, stream, event)
         folded = [event for event in sealed if self._tables.folds(event.kind)]
-        self._tables.fold(connection, stream, [(event, event.decode()) for event in folded])
+        folding = [(event, event.decode()) for event in folded]
+        self._tables.fold(connection, stream, folding, KnownRows())
 
     def _rebuild(self, connection: sqlite3.Connection, progress: Callable[[int, int], None]) -> int:
         self._tables.recreate(connection)
@@ -443,14 +453,14 @@ class SqliteStore:
         progress: Callable[[int], None] = lambda done: None,
     ) -> int:
         """Fold events that are already stored, in the order of `seq`."""
-        done, seq = 0, 0
+        done, seq, rows = 0, 0, KnownRows()
         streams = dict(connection.execute("SELECT session_id, stream FROM streams"))
-        sql = f"{_EVENTS} {where} e.seq > ? ORDER BY e.seq LIMIT 1000"
-        while chunk := _events(connection, sql, [*values, seq]):
+        sql = f"{EVENTS} {where} e.seq > ? ORDER BY e.seq LIMIT 1000"
+        while chunk := read_events(connection, sql, [*values, seq]):
             for event in chunk:
                 if self._tables.folds(event.kind):
                     stream = streams[event.session_id]
-                    self._tables.fold(connection, stream, [(event, event.decode())])
+                    self._tables.fold(connection, stream, [(event, event.decode())], rows)
             done, seq = done + len(chunk), chunk[-1].seq
             progress(done)
         return done
@@ -467,7 +477,7 @@ class SqliteStore:
             if self._tables.outdated(connection):
                 self._rebuild(connection, lambda done, total: None)
 
-    def _connection(self) -> sqlite3.Connection:
+    def _opened(self) -> Reader:
         if self._reader is None:
             raise StorageError(path=str(self.path), detail="the store is not open")
         return self._reader
@@ -476,78 +486,6 @@ class SqliteStore:
         if self._writer is None:
             raise StorageError(path=str(self.path), detail="the store is not open")
         return await self._writer.run(write, is_synced=is_synced)
-
-    async def _read(
-        self, read: Callable[[sqlite3.Connection], T], records: int = _SHORT_READ + 1
-    ) -> T:
-        try:
-            if records <= _SHORT_READ:
-                return read(self._connection())
-            self._connection()
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._readers, self._long_read, read)
-        except sqlite3.Error as error:
-            raise translate(error, str(self.path)) from error
-
-    def _long_read(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        with file.reading(self.path) as connection:
-            return read(connection)
-
-
-def _insert(connection: sqlite3.Connection, stream: int, event: Event) -> None:
-    placement, payload = _INLINE, event.payload
-    if event.is_redacted:
-        placement = _REDACTED
-    elif len(payload) > BLOB_THRESHOLD:
-        placement = _BLOB
-        connection.execute(
-            "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            (bytes.fromhex(event.payload_digest), payload),
-        )
-    connection.execute(
-        _INSERT,
-        (
-            event.seq,
-            stream,
-            event.session_seq,
-            event.kind,
-            event.version,
-            event.time,
-            event.run_id,
-            event.agent_path,
-            event.correlation_id,
-            event.causation_id,
-            event.epoch,
-            bytes.fromhex(event.payload_digest),
-            bytes.fromhex(event.hash),
-            placement,
-            None if placement == _BLOB else payload,
-        ),
-    )
-
-
-def _events(connection: sqlite3.Connection, sql: str, values: list[Any]) -> list[Event]:
-    return [
-        Event(
-            seq=row[0],
-            session_id=row[1],
-            session_seq=row[2],
-            kind=row[3],
-            version=row[4],
-            time=row[5],
-            run_id=row[6],
-            agent_path=row[7],
-            correlation_id=row[8],
-            causation_id=row[9],
-            epoch=row[10],
-            payload_digest=row[11].hex(),
-            hash=row[12].hex(),
-            is_redacted=row[13] == _REDACTED,
-            # A blob that is gone reads as empty; `audit verify` then names the event.
-            payload=row[14] or b"",
-        )
-        for row in connection.execute(sql, values)
-    ]
 
 
 def _release(connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
