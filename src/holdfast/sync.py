@@ -251,6 +251,10 @@ class Client:
     cancel_run = _forward(AsyncClient.cancel_run)
     get_run = _forward(AsyncClient.get_run)
 
+    cancel_children = _forward(AsyncClient.cancel_children)
+    family_events = _forward(AsyncClient.family_events)
+    watch_family = _forward_iterator(AsyncClient.watch_family)
+
     call_tool = _forward(AsyncClient.call_tool)
     get_execution_history = _forward(AsyncClient.get_execution_history)
     load_tool_output = _forward(AsyncClient.load_tool_output)

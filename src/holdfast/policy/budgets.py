@@ -55,6 +55,18 @@ class Budget(
 NO_BUDGET = Budget()
 
 
+class Share(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A scope whose budget somebody below it spends from too.
+
+    Without a `run_id` it is the whole session's; what was spent in it follows from the ids.
+    """
+
+    scope: str
+    session_id: str
+    run_id: str = ""
+    budget: Budget = NO_BUDGET
+
+
 class Amount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is or may be spent; money in whole millionths of a millionth of a dollar."""
 
@@ -179,6 +191,11 @@ class BudgetLedger:
                 node.budget = budget
                 node.users += 1
 
+    def is_open(self, scope: str) -> bool:
+        """Say whether somebody uses a scope now, so that its sums are known here."""
+        with self._lock:
+            return scope in self._nodes
+
     def close(self, scope: str) -> None:
         """Give a scope back; what was reserved for it alone is released with it."""
         with self._lock:
@@ -267,6 +284,7 @@ __all__ = [
     "BudgetLedger",
     "Left",
     "Reservation",
+    "Share",
     "check",
     "narrower",
     "remaining",
