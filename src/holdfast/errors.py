@@ -25,6 +25,7 @@ One branch per reader::
         SessionBusy            another turn holds the session
         ArgumentsWithheld      what a call was asked with held a secret, which was not kept
         HookRefused            a hook cancelled what was about to happen
+        DelegationRefused      too many agents, or too deep, to start another one
         EventRejected          a subscriber's queue is full and refuses more
         BundleRefused          an installed tool is not what was installed, or never could be
       Failed                 the world said no
@@ -45,6 +46,7 @@ One branch per reader::
         ToolError              a tool failed; its children say how
           ToolInputInvalid       the arguments do not fit the schema
           ToolTimeout            the tool did not end in time
+        AgentTimeout           an agent that another one started did not end in time
         SandboxFailed          a process could not be confined or started
         NetworkFailed          a host could not be reached, or did not answer well
         FileError              a file of the workspace cannot be used; its children say why
@@ -329,6 +331,17 @@ class SessionBusy(Refused):
     next_step = "Wait for it, or send the turn with on_busy='queue'."
 
 
+class DelegationRefused(Refused):
+    """Another agent would be too many, or too deep."""
+
+    code = "delegation.refused"
+    message = "The agent {agent} was not started: {kind} is limited to {limit}."
+    next_step = (
+        "Do the work with the agents that are there, or raise `orchestration.{setting}` in "
+        "the settings."
+    )
+
+
 class HookRefused(Refused):
     """A hook cancelled what was about to happen; nothing has happened."""
 
@@ -485,6 +498,14 @@ class ToolTimeout(ToolError):
 
     code = "tool.timeout"
     message = "Tool {tool} did not end within {limit_s} s and was stopped."
+
+
+class AgentTimeout(Failed):
+    """An agent that another one started did not end in time; it was cancelled."""
+
+    code = "agent.timeout"
+    message = "The agent {agent} did not end within {limit_s} s and was cancelled."
+    next_step = "Give it a smaller task, or more time (`orchestration.time_s`)."
 
 
 class SandboxFailed(Failed):

@@ -278,6 +278,10 @@ class Client:
     steer = _forward(AsyncClient.steer)
     get_run = _forward(AsyncClient.get_run)
 
+    cancel_children = _forward(AsyncClient.cancel_children)
+    family_events = _forward(AsyncClient.family_events)
+    watch_family = _forward_iterator(AsyncClient.watch_family)
+
     call_tool = _forward(AsyncClient.call_tool)
     get_execution_history = _forward(AsyncClient.get_execution_history)
     load_tool_output = _forward(AsyncClient.load_tool_output)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 import msgspec
+import pydantic
 
+from holdfast.agents.as_tool import ToTask, tool_of
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.policy.budgets import NO_BUDGET, Budget
@@ -15,10 +18,17 @@ from holdfast.sessions import PermissionRule
 from holdfast.tools import Tool
 from holdfast.tools.gate import Approver
 
+if TYPE_CHECKING:
+    from holdfast.agents.result import AgentResult
+
 Mode: TypeAlias = Literal["primary", "subagent", "all"]
 Sandbox: TypeAlias = Literal["read-only", "workspace-write"]
 """What an agent's commands may do: look at the workspace, or change it too."""
 Rule: TypeAlias = PermissionRule | Mapping[str, str]
+Before: TypeAlias = Callable[[str], Any]
+"""Takes the message of a run and returns the one to use; plain or `async`."""
+After: TypeAlias = "Callable[[AgentResult], Any]"
+"""Takes the result of a run and returns the one to give back; plain or `async`."""
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,6 +110,8 @@ class Agent:
         self.budget = budget or NO_BUDGET
         self.output = output
         self.approve = approve
+        self._before: tuple[Before, ...] = ()
+        self._after: tuple[After, ...] = ()
         for fault in self._faults():
             raise UsageError(detail=f"Agent {name!r} {fault}.")
 
@@ -116,9 +128,69 @@ class Agent:
         plain = tool.replace("_", "").casefold()
         return any(rule.permission.replace("_", "").casefold() == plain for rule in self.rules)
 
+    # --- composition ------------------------------------------------------------------
+
+    def as_tool(
+        self,
+        *,
+        name: str = "",
+        description: str = "",
+        input: type[pydantic.BaseModel] | None = None,
+        to_task: ToTask | None = None,
+    ) -> Tool:
+        """Return a tool for other agents whose calls run this one, below the caller.
+
+        Its argument is the `task`, or with an `input` model that model's fields; `to_task`
+        makes the task of them, which is their JSON otherwise. Each call has a session of its
+        own; after a crash a finished one is not repeated.
+        """
+        return tool_of(self, name=name, description=description, input=input, to_task=to_task)
+
+    def wrapped(
+        self,
+        *,
+        before: Before | None = None,
+        after: After | None = None,
+        **changes: Any,  # noqa: ANN401 - the fields of an agent
+    ) -> Self:
+        """Return an agent around this one: other fields, and functions before and after it.
+
+        `before` gets the message and returns the one to use, `after` gets the result and
+        returns the one to give back. `changes` replace fields, such as `name`, `model`,
+        `prompt` or `tools`. Wrappers can be wrapped: the outermost `before` comes first and
+        its `after` last.
+
+        Raises:
+            UsageError: a field cannot be meant.
+        """
+        fields = {name: getattr(self, name) for name in AgentRecord.__struct_fields__}
+        code = {name: getattr(self, name) for name in ("model", "tools", "output", "approve")}
+        unknown = sorted(set(changes) - set(fields) - set(code))
+        if unknown:
+            raise UsageError(detail=f"An agent has no {', '.join(unknown)}.")
+        made = type(self)(**{**fields, **code, "native": False, **changes})
+        made._before = (*((before,) if before is not None else ()), *self._before)
+        made._after = (*self._after, *((after,) if after is not None else ()))
+        return made
+
+    async def prepare(self, message: str) -> str:
+        """Return a run's message as the wrappers want it."""
+        for function in self._before:
+            message = await _awaited(function(message))
+        return message
+
+    async def finish(self, result: AgentResult) -> AgentResult:
+        """Return a run's result as the wrappers leave it."""
+        for function in self._after:
+            result = await _awaited(function(result))
+        return result
+
     def to_record(self) -> AgentRecord:
-        """Return what can be kept; tools, output type and approver are code and stay here."""
-        return AgentRecord(**{name: getattr(self, name) for name in AgentRecord.__struct_fields__})
+        """Return what can be kept; tools, output type, approver and model objects stay here."""
+        kept = {name: getattr(self, name) for name in AgentRecord.__struct_fields__}
+        if not isinstance(self.model, str):
+            kept["model"] = ""
+        return AgentRecord(**kept)
 
     @classmethod
     def from_record(cls, record: AgentRecord) -> Agent:
@@ -146,6 +218,10 @@ class Agent:
             if not isinstance(tool, Tool)
         ]
         return faults
+
+
+async def _awaited(value: Any) -> Any:  # noqa: ANN401 - whatever a wrapper returns
+    return await value if inspect.isawaitable(value) else value
 
 
 def _rule(rule: Rule, agent: str) -> PermissionRule:

@@ -7,12 +7,14 @@ from typing import Protocol
 
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult
+from holdfast.agents.scope import Starter
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import Budget
 from holdfast.providers.model import Model
 from holdfast.sessions.events import OnBusy
+from holdfast.tools.gate import Approver
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +23,8 @@ class Launch:
 
     An empty `agent` means the session's own, an empty `session_id` a new session. The same
     `run_id` again returns the finished result, or resumes what was interrupted. `tool_ids`
-    and `skill_names` leave nothing else to the run; `None` leaves everything.
+    and `skill_names` leave nothing else to the run; `None` leaves everything. `starter` is
+    the run that asks, and `approver` answers in its name where the agent has none of its own.
     """
 
     message: str
@@ -36,6 +39,8 @@ class Launch:
     """What it does while another turn is under way; `None` as the settings say."""
     tool_ids: tuple[str, ...] | None = None
     skill_names: tuple[str, ...] | None = None
+    starter: Starter | None = None
+    approver: Approver | None = None
 
 
 class Launcher(Protocol):

@@ -134,7 +134,8 @@ class AgentRuntime:
         if services.terms.on_ask == "park":
             scope = msgspec.structs.replace(scope, on_ask="park")
         began = services.clock.monotonic()
-        message = compose(session.id, "user", user_message, services.clock.now())
+        text = await agent.prepare(user_message)
+        message = compose(session.id, "user", text, services.clock.now())
         own_id = run_id or new_id("run")
         own: list[AgentTurn] = []
 
@@ -168,7 +169,8 @@ class AgentRuntime:
         messages = own[-1].messages_as_stored() if own else None
         if messages is None:
             messages = await run_messages(services.sessions, run)
-        return summarize(agent, run, messages, services.clock.monotonic() - began)
+        took = services.clock.monotonic() - began
+        return await agent.finish(summarize(agent, run, messages, took))
 
     def _around(self, services: Services, agent_path: str, turn: Turn) -> Services:
         """Put the surroundings around what a turn works with."""

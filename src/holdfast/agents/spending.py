@@ -1,7 +1,9 @@
 """What a turn spends: the worst case is reserved before each call, the truth kept after it.
 
 Four scopes stand above each other: the tenant (shared by all processes), the session, the
-run, and the agent in it. Where nothing is limited, nothing is counted.
+run, and the agent in it. Those of a run that another one started stand below the starter's,
+so that all children together never spend more than their parent may. Where nothing is
+limited, nothing is counted.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.agents.children import runs_below, runs_below_session
 from holdfast.clock import Clock
 from holdfast.errors import BudgetExceeded, UsageError
-from holdfast.journal import Event, Journal
+from holdfast.journal import Condition, Event, Journal, RowQuery
 from holdfast.messages import Message, TokenUsage
 from holdfast.policy.budgets import (
     NO_BUDGET,
@@ -25,6 +28,7 @@ from holdfast.policy.budgets import (
     BudgetLedger,
     Left,
     Reservation,
+    Share,
     narrower,
     stricter,
 )
@@ -32,6 +36,7 @@ from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Model, ModelRequest
 from holdfast.sessions import Session, Turn
 from holdfast.sessions.events import MessageCreated, RunParked, RunResumed, RunStarted
+from holdfast.sessions.projections import RUNS, SESSIONS
 
 Charge: TypeAlias = Callable[[Message], Message]
 """Writes what an answer cost into it."""
@@ -76,9 +81,16 @@ class Spending:
     """The budget of one turn."""
 
     def __init__(
-        self, budgets: Budgets, agent: Budget, session: Budget, turn: Turn, clock: Clock
+        self,
+        budgets: Budgets,
+        agent: Budget,
+        session: Budget,
+        turn: Turn,
+        clock: Clock,
+        above: tuple[Share, ...] = (),
     ) -> None:
-        """Made by `open_spending`."""
+        """Made by the turn; `above` are the budgets of whoever started the run."""
+        self._above = above
         self._ledger = budgets.ledger
         tenant = budgets.tenant
         self._tenant = tenant if tenant is not None and tenant.budget.has_limits else None
@@ -94,7 +106,20 @@ class Spending:
     @property
     def is_limited(self) -> bool:
         """Say whether anything is limited at any level."""
-        return any(budget.has_limits for budget in self.limits)
+        return bool(self._above) or any(budget.has_limits for budget in self.limits)
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The scopes that a run which this one starts spends from too, outermost first."""
+        run = self._turn.run
+        _, of_session, of_run, of_agent = self.limits
+        session_id, run_id = run.session_id, run.id
+        return (
+            *self._above,
+            Share(scope=f"session {session_id}", session_id=session_id, budget=of_session),
+            Share(scope=f"run {run_id}", session_id=session_id, run_id=run_id, budget=of_run),
+            Share(scope=self._scope, session_id=session_id, run_id=run_id, budget=of_agent),
+        )
 
     def _limits_now(self) -> tuple[Budget, ...]:
         """The limits of all four scopes; the operator's hold beside those of run and agent."""
@@ -115,8 +140,10 @@ class Spending:
         """Take up what the journal says was spent; `pending` calls have not run yet."""
         run = self._turn.run
         spent = NOTHING
+        top = await self._open_above(journal)
         if self._turn.is_resumed:
             spent, self._worked_s = await _spent_before(journal, self._turn, pending)
+            spent += await _spent_below(journal, run.id)
             if self._tenant is not None:
                 await self._tenant.release_run(run.id)
         in_session = Amount(
@@ -126,19 +153,33 @@ class Spending:
             tool_calls=max(0, session.tool_calls - pending),
         )
         _, of_session, of_run, of_agent = self.limits
+        if of_session.has_limits and not self._ledger.is_open(f"session {session.id}"):
+            in_session += await _spent_below_session(journal, session.id)
         chain = (
-            (f"session {session.id}", of_session, "", in_session),
+            (f"session {session.id}", of_session, top, in_session),
             (f"run {run.id}", of_run, f"session {session.id}", spent),
             (self._scope, of_agent, f"run {run.id}", spent),
         )
         for scope, budget, parent, amount in chain:
             self._ledger.open(scope, budget, parent=parent, spent=amount)
 
+    async def _open_above(self, journal: Journal) -> str:
+        """Use the starter's scopes too, as they are here or as the journal knows them."""
+        parent = ""
+        for share in self._above:
+            known = self._ledger.is_open(share.scope)
+            spent = NOTHING if known else await _spent_in(journal, share)
+            self._ledger.open(share.scope, share.budget, parent=parent, spent=spent)
+            parent = share.scope
+        return parent
+
     def close(self) -> None:
         """Give the scopes back; reservations that are still open are released."""
         run = self._turn.run
         for scope in (self._scope, f"run {run.id}", f"session {run.session_id}"):
             self._ledger.close(scope)
+        for share in reversed(self._above):
+            self._ledger.close(share.scope)
 
     # --- model calls ------------------------------------------------------------------
 
@@ -180,6 +221,10 @@ class Spending:
         """How long the run may go on working; `None` without limit."""
         limit = self._time_limit()
         return None if limit is None else max(0.0, limit - self._worked())
+
+    def time_left(self) -> float | None:
+        """Return `seconds_left`, for whoever asks later."""
+        return self.seconds_left
 
     def out_of_time(self) -> BudgetExceeded:
         """The error of a run that has worked too long."""
@@ -224,7 +269,8 @@ class Spending:
         Raises:
             BudgetExceeded: it is not known, and a limit in dollars does not accept that.
         """
-        limited = [budget for budget in self.limits if budget.max_cost_usd is not None]
+        levels = (*self.limits, *[share.budget for share in self._above])
+        limited = [budget for budget in levels if budget.max_cost_usd is not None]
 
         def price(tokens_in: int, tokens_out: int) -> int:
             usage = TokenUsage(input=tokens_in, output=tokens_out)
@@ -308,12 +354,64 @@ def _affordable(
 
 async def _spent_before(journal: Journal, turn: Turn, pending: int) -> tuple[Amount, float]:
     """Return what a run spent before it was interrupted, and how long it worked."""
+    events = await _events_of(journal, turn.session_id, turn.run.id, turn.run.queued_at)
+    spent = _spent_by(events) + Amount(tool_calls=-pending)
+    return msgspec.structs.replace(spent, tool_calls=max(0, spent.tool_calls)), _worked(events)
+
+
+async def _events_of(journal: Journal, session_id: str, run_id: str, after: int) -> list[Event]:
     events: list[Event] = []
-    after = turn.run.queued_at
-    while page := await journal.read(turn.session_id, after=after, limit=_PAGE, kinds=_KINDS):
-        events += [event for event in page if event.run_id == turn.run.id]
+    while page := await journal.read(session_id, after=after, limit=_PAGE, kinds=_KINDS):
+        events += [event for event in page if event.run_id == run_id]
         after = page[-1].session_seq
-    spent = Amount(tool_calls=-pending)
+    return events
+
+
+async def _spent_below(journal: Journal, run_id: str) -> Amount:
+    """Return what all runs spent that a run started, directly or through others."""
+    spent = NOTHING
+    for child in await runs_below(journal, run_id):
+        events = await _events_of(journal, child.session_id, child.id, child.queued_at)
+        spent += _spent_by(events)
+    return spent
+
+
+async def _spent_below_session(journal: Journal, session_id: str) -> Amount:
+    """Return what was spent in all sessions that were started from one."""
+    below = {row.session_id for row in await runs_below_session(journal, session_id)}
+    spent = NOTHING
+    for one in below - {session_id}:
+        spent += await _spent_in_session(journal, one)
+    return spent
+
+
+async def _spent_in_session(journal: Journal, session_id: str) -> Amount:
+    session = await journal.row(SESSIONS, session_id, session_id)
+    if session is None:
+        return NOTHING
+    return Amount(
+        cost_pico_usd=round(session.total_cost * PICO),
+        tokens=session.total_tokens,
+        calls=session.model_calls,
+        tool_calls=session.tool_calls,
+    )
+
+
+async def _spent_in(journal: Journal, share: Share) -> Amount:
+    """Return what the journal says was spent in a scope, and below it."""
+    if not share.run_id:
+        own = await _spent_in_session(journal, share.session_id)
+        return own + await _spent_below_session(journal, share.session_id)
+    query = RowQuery(projection=RUNS, where=(Condition("id", "=", share.run_id),), limit=1)
+    spent = await _spent_below(journal, share.run_id)
+    for found in await journal.rows(query):
+        run = found.row
+        spent += _spent_by(await _events_of(journal, run.session_id, run.id, run.queued_at))
+    return spent
+
+
+def _spent_by(events: Sequence[Event]) -> Amount:
+    spent = NOTHING
     for event in events:
         fact = event.decode()
         if isinstance(fact, MessageCreated) and fact.message.role == "assistant":
@@ -324,7 +422,7 @@ async def _spent_before(journal: Journal, turn: Turn, pending: int) -> tuple[Amo
                 calls=1,
                 tool_calls=len(message.tool_calls),
             )
-    return msgspec.structs.replace(spent, tool_calls=max(0, spent.tool_calls)), _worked(events)
+    return spent
 
 
 def _worked(events: Sequence[Event]) -> float:

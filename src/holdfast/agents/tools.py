@@ -59,10 +59,12 @@ def plan_tools(sessions: SessionManager) -> tuple[Tool, Tool]:
 def visible_tools(agent: Agent, registry: ToolRegistry, gate: Gate) -> dict[str, Tool]:
     """Return the tools that a model sees for an agent, by name.
 
-    What could never be allowed is hidden; optional tools are shown to agents that name them.
+    What could never be allowed is hidden; optional tools are shown to agents that name them,
+    and what a run would have no use for is offered to nobody.
     """
     return {
         found.name: found
         for found in ToolPermissionFilter(gate).filter_tools(registry)
-        if "optional" not in found.tags or agent.names(found.name)
+        if "unoffered" not in found.tags
+        and ("optional" not in found.tags or agent.names(found.name))
     }

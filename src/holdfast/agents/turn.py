@@ -18,8 +18,16 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.agents.confinement import Confinement
+from holdfast.agents.consent_above import unwrapped
 from holdfast.agents.definition import Agent
-from holdfast.agents.lineage import path_of, rights_of, sandbox_of
+from holdfast.agents.handoff import answer_handed_over
+from holdfast.agents.lineage import (
+    lineage_of,
+    path_of,
+    rights_of,
+    sandbox_of,
+    with_living_rules,
+)
 from holdfast.agents.output import OutputType
 from holdfast.agents.reserving import ReservingModel
 from holdfast.agents.scope import RunScope
@@ -54,6 +62,7 @@ from holdfast.skills import Skill
 from holdfast.tools import SandboxRunner, Tool, ToolContext, ToolRegistry
 from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.gate import Approver
+from holdfast.tools.heritage import Heritage, without_end
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
 from holdfast.tools.result import Parked as ParkedCall
@@ -179,6 +188,8 @@ class AgentTurn:
                     return Parked(reason=parked.reason)
                 if manager.exhausted is not None:
                     return Failed(error=manager.exhausted.to_dict())
+            elif (given := answer_handed_over(last)) is not None:
+                await self._add(given)
             elif self._is_answer(last):
                 if await self._fits(last):
                     return Completed(result={"message_id": last.id})
@@ -194,6 +205,7 @@ class AgentTurn:
         """Read the conversation, and add the message of this run if it is not there yet."""
         sessions = self._services.sessions
         session = await sessions.get_session(self._turn.session_id)
+        session = await with_living_rules(sessions, session)
         self._session = session
         # Messages are written only by whoever holds the session, so the count is true.
         if session.message_count:
@@ -215,12 +227,14 @@ class AgentTurn:
         budgets = replace(services.budgets, operator=lambda: confinement.limits(name))
         if self._scope.budget.has_limits:
             budgets = replace(budgets, run=self._scope.budget)
+        above = lineage_of(session)
         spending = Spending(
             budgets,
             self._agent.budget,
             session_budget(session),
             self._turn,
             services.clock,
+            above.shares if above is not None else (),
         )
         # A reload may bring limits to a run that has none yet.
         if not spending.is_limited and not confinement.has_policies:
@@ -255,6 +269,7 @@ class AgentTurn:
             agent_path=path,
             rights=rights,
             is_read_only=sandbox == "read-only",
+            heritage=self._heritage(spending, terms),
             artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
         )
         context = services.surroundings.equip(context)
@@ -274,6 +289,16 @@ class AgentTurn:
             manager.remember(self._calls_before())
         manager.hooks = services.surroundings.around_tools(registry)
         return manager, visible_tools(agent, registry, gate)
+
+    def _heritage(self, spending: Spending | None, terms: ApprovalTerms) -> Heritage:
+        """What runs that a call starts share with this one."""
+        return Heritage(
+            shares=spending.shares if spending is not None else (),
+            seconds_left=spending.time_left if spending is not None else without_end,
+            on_ask=terms.on_ask,
+            approver=unwrapped(self._services.approver),
+            skill_names=self._scope.skill_names,
+        )
 
     def _calls_before(self) -> list[ToolPart]:
         """The calls of this run that have a result."""

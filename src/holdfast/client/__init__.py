@@ -1,14 +1,15 @@
 """The front door of an application: `AsyncClient`, thin.
 
 One file per subject; each room that the client opens adds a class of methods here. What
-waits for a person (`QuestionMethods`) builds on approvals, and these on agents.
+waits for a person (`QuestionMethods`) builds on approvals, and these on agents; agents that
+work for each other (`OrchestrationMethods`) need both.
 """
 
 from __future__ import annotations
 
 from holdfast.client.layout import LayoutMethods
 from holdfast.client.messages import MessageMethods
-from holdfast.client.questions import QuestionMethods
+from holdfast.client.orchestration import OrchestrationMethods
 from holdfast.client.sessions import SessionMethods
 from holdfast.client.upkeep import UpkeepMethods
 from holdfast.client.usage import UsageMethods
@@ -16,7 +17,7 @@ from holdfast.client.usage import UsageMethods
 
 class AsyncClient(
     LayoutMethods,
-    QuestionMethods,
+    OrchestrationMethods,
     SessionMethods,
     MessageMethods,
     UpkeepMethods,

@@ -7,9 +7,11 @@ from collections.abc import AsyncGenerator
 from typing import TypeAlias
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
+from holdfast.agents.confinement import Confinement
+from holdfast.agents.consent_above import ConsentForTheLine
 from holdfast.agents.files import AgentFiles
 from holdfast.agents.launch import Launch
-from holdfast.agents.lineage import path_of, rights_of
+from holdfast.agents.lineage import lineage_of, path_of, rights_of
 from holdfast.agents.scope import RunScope
 from holdfast.agents.spending import Budgets
 from holdfast.agents.tools import compact, plan_tools, visible_tools
@@ -21,6 +23,7 @@ from holdfast.context import AgentContext
 from holdfast.hooks import Where
 from holdfast.ids import new_id
 from holdfast.messages import ToolPart
+from holdfast.orchestration.delegation import task
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
@@ -186,21 +189,23 @@ class AgentMethods(ContextMethods, ScriptMethods):
         )
         agent = await self._agent_for(launch.agent, session)
         ready = await self.ready_model(launch.model or agent.model)
+        confinement = await self._confinement()
         runtime = AgentRuntime(
             sessions,
             self._turns,
             model=ready.model,
             charge=ready.charge,
             context_builder=self.context_builder,
-            approver=agent.approve or self.approver,
+            approver=self._approver_for(agent.approve or launch.approver, session),
             terms=self.approval_terms(launch.on_ask),
             budgets=self._budgets(),
-            confinement=await self._confinement(),
+            confinement=confinement,
         )
         runtime.surroundings = self._surroundings()
         runtime.on_busy = launch.on_busy or self.settings.sessions.on_busy
         runtime.find_agent = self.get_agent
         skills = await self._skills_for(session)
+        tools = await self._tools_for(agent, session, confinement)
         run_id = launch.run_id
         if not run_id and (self.hooks or self._event_bus().subscriptions):
             # Whoever listens wants to know which run it is about to be.
@@ -209,6 +214,7 @@ class AgentMethods(ContextMethods, ScriptMethods):
             budget=launch.budget or NO_BUDGET,
             tool_ids=launch.tool_ids,
             skill_names=launch.skill_names,
+            starter=launch.starter,
         )
 
         async def execute(message: str) -> AgentResult:
@@ -216,7 +222,7 @@ class AgentMethods(ContextMethods, ScriptMethods):
                 agent,
                 session,
                 message,
-                self._tool_registry(),
+                tools,
                 skills,
                 options=launch.options,
                 run_id=run_id,
@@ -237,7 +243,8 @@ class AgentMethods(ContextMethods, ScriptMethods):
         session = await (await self._ready()).get_session(session_id)
         agent = await self._agent_for(agent_name, session)
         rights = rights_of(agent, session)
-        registry = self._tool_registry().child(agent.tools, scope="agent")
+        tools = await self._tools_for(agent, session, await self._confinement())
+        registry = tools.child(agent.tools, scope="agent")
         return await self.context_builder.build_agent_context(
             session,
             agent,
@@ -265,6 +272,19 @@ class AgentMethods(ContextMethods, ScriptMethods):
         return await (await self.turns()).get(run_id)
 
     # --- inside -----------------------------------------------------------------------
+
+    async def _tools_for(
+        self, agent: Agent, session: Session, confinement: Confinement
+    ) -> ToolRegistry:
+        """The tools of one run, besides the agent's own."""
+        return self._tool_registry()
+
+    def _approver_for(self, approver: Approver | None, session: Session) -> Approver | None:
+        """Who answers in a session; below others, what is allowed for always holds for all."""
+        chosen, above = approver or self.approver, lineage_of(session)
+        if chosen is None or above is None:
+            return chosen
+        return ConsentForTheLine(chosen, self._journal, above)
 
     def _budgets(self) -> Budgets:
         """What limits all runs, with sums that all runs of this client share."""
@@ -307,7 +327,7 @@ class AgentMethods(ContextMethods, ScriptMethods):
 
     def _tool_registry(self) -> ToolRegistry:
         if self._tools is None:
-            own = (skill_tool(self._offered_skills), compact, *plan_tools(self._sessions))
+            own = (skill_tool(self._offered_skills), compact, *plan_tools(self._sessions), task)
             layer = builtin_tools().child(own, scope="built-in")
             self._tools = layer.child(scope="project")
             register_bundles(self._tools, self.settings.tools.dir)

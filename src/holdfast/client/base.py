@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.agents import AGENTS
+from holdfast.agents.children import CHILDREN
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, SqliteStore
 from holdfast.observability import process_redactor
@@ -65,7 +66,7 @@ class ClientBase:
         self._is_closed = False
         store = SqliteStore(
             self.base_dir / JOURNAL_FILE,
-            projections=(*SESSION_PROJECTIONS, AGENTS, APPROVALS, TENANTS),
+            projections=(*SESSION_PROJECTIONS, AGENTS, APPROVALS, TENANTS, CHILDREN),
             durability=self.settings.storage.durability,
         )
         self.redactor = redactor if redactor is not None else process_redactor(self.settings)

@@ -75,6 +75,18 @@ def stricter(one: Budget, other: Budget) -> Budget:
     )
 
 
+class Share(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A scope whose budget somebody below it spends from too.
+
+    Without a `run_id` it is the whole session's; what was spent in it follows from the ids.
+    """
+
+    scope: str
+    session_id: str
+    run_id: str = ""
+    budget: Budget = NO_BUDGET
+
+
 class Amount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is or may be spent; money in whole millionths of a millionth of a dollar."""
 
@@ -204,6 +216,11 @@ class BudgetLedger:
         with self._lock:
             self._chain(scope)[0][1].budget = budget
 
+    def is_open(self, scope: str) -> bool:
+        """Say whether somebody uses a scope now, so that its sums are known here."""
+        with self._lock:
+            return scope in self._nodes
+
     def close(self, scope: str) -> None:
         """Give a scope back; what was reserved for it alone is released with it."""
         with self._lock:
@@ -296,6 +313,7 @@ __all__ = [
     "BudgetLedger",
     "Left",
     "Reservation",
+    "Share",
     "check",
     "narrower",
     "remaining",

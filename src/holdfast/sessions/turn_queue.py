@@ -448,13 +448,13 @@ class TurnQueue:
             if run is None:
                 return False
             turn = await self._begin(run, lease)
-            has_ended = turn is None
         except LeaseLost:
             return False
         finally:
             if turn is None:
                 await self._keeper.release(lease)
-        return has_ended or await self._execute_held(turn, handler)
+        # A run that was cancelled meanwhile is done with.
+        return turn is None or await self._execute_held(turn, handler)
 
     async def _begin(self, run: Run, lease: Lease) -> Turn | None:
         """Note that the run is under way; `None` when it was cancelled meanwhile."""

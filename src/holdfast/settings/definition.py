@@ -149,6 +149,26 @@ class BudgetSettings(_Section):
     )
 
 
+class OrchestrationSettings(_Section):
+    """How many agents may work for each other, and how long."""
+
+    parallel: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        default=8, description="Agents that one caller lets work at the same time."
+    )
+    depth: Annotated[int, Field(ge=1, le=32)] = Field(
+        default=4, description="How many agents may stand above each other."
+    )
+    breadth: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=100, description="Runs that one run may start itself."
+    )
+    total: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=500, description="Runs that one run may start, directly or through others."
+    )
+    time_s: Duration = Field(
+        default=3_600.0, description="How long a run that another one started may take."
+    )
+
+
 class NetworkSettings(_Section):
     """What agents may reach."""
 
@@ -245,6 +265,7 @@ class Settings(_Section):
     sessions: SessionSettings = Field(default_factory=SessionSettings)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
+    orchestration: OrchestrationSettings = Field(default_factory=OrchestrationSettings)
     network: NetworkSettings = Field(default_factory=NetworkSettings)
     policies: PolicySettings
     tools: ToolSettings

@@ -11,6 +11,7 @@ from holdfast import clock
 from holdfast.hooks import ExecutionContext
 from holdfast.policy import Rights
 from holdfast.sandbox import Workspace
+from holdfast.tools.heritage import Heritage
 from holdfast.tools.services import (
     ArtifactStore,
     Attendant,
@@ -55,6 +56,8 @@ class ToolContext:
     """What the caller may do; whoever starts others hands on no more."""
     is_read_only: bool = False
     """Whether the caller's commands may only look."""
+    heritage: Heritage = field(default_factory=Heritage)
+    """What runs that the call starts share with the caller's."""
     cancellation: Cancellation = field(default_factory=Cancellation)
     progress: ProgressSink = ignore_progress
     state: ToolStateStore = field(default_factory=MemoryState)

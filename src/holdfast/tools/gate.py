@@ -113,9 +113,20 @@ class Gate:
         )
 
     def add_session_rules(self, rules: Sequence[PermissionRule]) -> None:
-        """Let rules that a person just wrote hold from now on."""
-        whole = RuleSet(rules=(*self.rights.session.rules, *rules))
-        self.rights = msgspec.structs.replace(self.rights, session=whole)
+        """Let rules that a person just wrote hold from now on, at every level that asks.
+
+        A person who was asked on behalf of a whole line of agents answers all of them; what
+        one of them is denied stays denied.
+        """
+        self.rights = _with_rules(self.rights, tuple(rules))
+
+
+def _with_rules(rights: Rights, rules: tuple[PermissionRule, ...]) -> Rights:
+    return Rights(
+        agent=rights.agent,
+        session=RuleSet(rules=(*rights.session.rules, *rules), also=rights.session.also),
+        parent=_with_rules(rights.parent, rules) if rights.parent is not None else None,
+    )
 
 
 class ToolPermissionFilter:

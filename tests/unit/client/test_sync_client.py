@@ -26,6 +26,7 @@ HANDS_OUT_ASYNC_OBJECTS = {
     "approval_terms",
     "journal",
     "memory_manager",
+    "orchestrator",
     "policies",
     "ready_model",
     "session_manager",

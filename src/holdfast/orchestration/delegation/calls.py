@@ -1,0 +1,119 @@
+"""Errands of tool calls: the caller's run is the parent, the call is the key."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.agents import AgentResult
+from holdfast.agents.delegation import Errand
+from holdfast.agents.handoff import (
+    STATE_KEY,
+    Baggage,
+    HandedOff,
+    Transform,
+    digest_of,
+)
+from holdfast.agents.lineage import below_call
+from holdfast.errors import AlreadyExists
+from holdfast.journal import Origin
+from holdfast.orchestration.delegation.child import Children, Order, derived_id
+from holdfast.sessions import Session
+from holdfast.tools import ToolContext
+
+
+class CallDelegation:
+    """Runs other agents for tool calls, with no more than the caller's run has."""
+
+    def __init__(self, children: Children) -> None:
+        """Start children here."""
+        self._children = children
+        self._transforms: dict[tuple[str, int], str] = {}
+
+    def register_transform(self, transform: Transform) -> None:
+        """Make a transform known by its name and version.
+
+        Raises:
+            AlreadyExists: another function has this name and version; raise the version.
+        """
+        key = (transform.name, transform.version)
+        if self._transforms.setdefault(key, transform.source_hash) != transform.source_hash:
+            name = f"{transform.name} version {transform.version}"
+            raise AlreadyExists(kind="transform", value=name)
+
+    async def send(self, context: ToolContext, errand: Errand) -> AgentResult:
+        """Run an agent below the caller's run and return its result."""
+        session = await self._children.sessions.get_session(context.session_id)
+        order = self._order(context, errand, session)
+        return await self._children.admit(order) or await self._children.run(order)
+
+    async def hand_over(
+        self, context: ToolContext, agent: str, message: str, transform: Transform
+    ) -> AgentResult:
+        """Let an agent go on in a linked session with what the transform lets along."""
+        self.register_transform(transform)
+        children = self._children
+        session = await children.sessions.get_session(context.session_id)
+        errand = Errand(agent=agent, task=message)
+        if await children.turns.find(derived_id("run", context.idempotency_key)) is None:
+            baggage = Baggage(
+                message=message,
+                messages=await children.sessions.messages.all(session),
+                state=_state_of(session),
+            )
+            parcel = transform.apply(baggage)
+            errand = Errand(agent=agent, task=parcel.text, state=parcel.state)
+            fact = HandedOff(
+                call_id=context.call_id,
+                from_agent=context.agent_path[-1] if context.agent_path else "",
+                to_agent=agent,
+                transform=transform.name,
+                transform_version=transform.version,
+                transform_hash=transform.source_hash,
+                parcel=digest_of(parcel),
+                session_id=derived_id("ses", context.idempotency_key),
+                run_id=derived_id("run", context.idempotency_key),
+            )
+            await self._note(context, fact)
+        return await self.send(context, errand)
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _order(self, context: ToolContext, errand: Errand, session: Session) -> Order:
+        heritage = context.heritage
+        return Order(
+            key=context.idempotency_key,
+            agent=errand.agent,
+            task=errand.task,
+            above=below_call(context, session),
+            session_id=errand.session_id,
+            tool_ids=errand.tool_ids,
+            skill_names=_common(heritage.skill_names, errand.skill_names),
+            options=errand.options,
+            state=errand.state,
+            on_ask=heritage.on_ask,
+            approver=heritage.approver,
+            seconds=heritage.seconds_left(),
+        )
+
+    async def _note(self, context: ToolContext, fact: HandedOff) -> None:
+        """Keep a hand-off once, also when a crash lets the call begin again."""
+        journal = self._children.sessions.journal
+        kinds = frozenset({HandedOff.kind})
+        after = 0
+        while page := await journal.read(context.session_id, after=after, kinds=kinds):
+            if any(event.expect(HandedOff).run_id == fact.run_id for event in page):
+                return
+            after = page[-1].session_seq
+        origin = Origin(run_id=context.run_id, agent_path="/".join(context.agent_path))
+        await journal.append(context.session_id, [fact], origin=origin)
+
+
+def _state_of(session: Session) -> dict[str, object]:
+    found = session.metadata.get(STATE_KEY, {})
+    return msgspec.convert(found, dict[str, object]) if isinstance(found, dict) else {}
+
+
+def _common(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return tuple(name for name in other if name in one)

@@ -1,0 +1,90 @@
+"""The events of a session and of all that were started from it, each under its path.
+
+They are stored once, in the session in which they happened; here they are read together.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import msgspec
+
+from holdfast.agents.children import runs_below_session
+from holdfast.agents.lineage import lineage_of
+from holdfast.errors import NotFound
+from holdfast.journal import Event
+from holdfast.sessions import SessionManager
+
+_PAGE = 500
+
+
+class FamilyEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event, and the agents in whose run it happened, from the first one down.
+
+    `depth` is 0 for the session itself, 1 for those that it started, and so on.
+    """
+
+    path: str
+    depth: int
+    event: Event
+
+
+class Family:
+    """A session and all that were started from it."""
+
+    def __init__(self, sessions: SessionManager, session_id: str) -> None:
+        """Look at the family of this session."""
+        self._sessions = sessions
+        self._session_id = session_id
+        self._depths: dict[str, int | None] = {session_id: 0}
+        self._paths: dict[str, str] = {}
+
+    async def has(self, session_id: str) -> bool:
+        """Say whether a session belongs to it, as soon as that session exists."""
+        return await self._depth(session_id) is not None
+
+    async def view(self, event: Event) -> FamilyEvent | None:
+        """Return an event under its path; `None` if it belongs to somebody else."""
+        depth = await self._depth(event.session_id)
+        if depth is None:
+            return None
+        path = event.agent_path or self._paths.get(event.session_id, "")
+        return FamilyEvent(path=path, depth=depth, event=event)
+
+    async def events(self, *, after: int = 0, limit: int = 1_000) -> list[FamilyEvent]:
+        """Return stored events after a `seq`, in the order in which they happened."""
+        journal = self._sessions.journal
+        below = await runs_below_session(journal, self._session_id)
+        ids = dict.fromkeys([self._session_id, *[row.session_id for row in below]])
+        paths = {row.session_id: "/".join(row.path) for row in below}
+        chains = [await self._chain(one, after, limit) for one in ids]
+        merged = list(heapq.merge(*chains, key=lambda event: event.seq))[:limit]
+        found = []
+        for event in merged:
+            self._paths.setdefault(event.session_id, paths.get(event.session_id, ""))
+            view = await self.view(event)
+            found += [view] if view is not None else []
+        return found
+
+    async def _chain(self, session_id: str, after: int, limit: int) -> list[Event]:
+        events: list[Event] = []
+        place = 0
+        while len(events) < limit and (
+            page := await self._sessions.journal.read(session_id, after=place, limit=_PAGE)
+        ):
+            events += [event for event in page if event.seq > after]
+            place = page[-1].session_seq
+        return events[:limit]
+
+    async def _depth(self, session_id: str) -> int | None:
+        if session_id not in self._depths:
+            try:
+                session = await self._sessions.get_session(session_id)
+            except NotFound:
+                return None  # the system's chain, or not there yet
+            above = lineage_of(session)
+            depth = await self._depth(above.session_id) if above is not None else None
+            self._depths[session_id] = None if depth is None else depth + 1
+            if above is not None and depth is not None:
+                self._paths[session_id] = "/".join(above.path)
+        return self._depths[session_id]

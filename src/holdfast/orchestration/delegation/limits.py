@@ -1,0 +1,80 @@
+"""How many agents may be started, how deep, and for how long."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+from holdfast.agents.children import children_of
+from holdfast.agents.lineage import Lineage
+from holdfast.errors import DelegationRefused, UsageError
+from holdfast.journal import Journal
+
+_MOST_ROOTS = 256
+
+
+class DelegationLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one caller and one whole tree of runs may start.
+
+    `parallel` agents of one caller work at a time, at most `depth` stand above each other,
+    one run starts at most `breadth`, a tree holds at most `total` beside its root, and each
+    may take `time_s` seconds.
+    """
+
+    parallel: int = 8
+    depth: int = 4
+    breadth: int = 100
+    total: int = 500
+    time_s: float = 3_600.0
+
+    def __post_init__(self) -> None:
+        """Refuse limits that would let nothing run."""
+        if min(self.parallel, self.depth, self.breadth, self.total) < 1 or not self.time_s > 0:
+            raise UsageError(detail="Limits of delegation begin at 1, and time above 0.")
+
+
+class Census:
+    """Counts the runs of each tree: those that the journal knows, and those about to begin.
+
+    A run that was counted once is never counted again, so that resuming costs nothing.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        """Count runs of this journal."""
+        self._journal = journal
+        self._trees: OrderedDict[str, dict[str, str]] = OrderedDict()
+
+    async def admit(
+        self, above: Lineage, run_id: str, agent: str, limits: DelegationLimits
+    ) -> None:
+        """Let one more run begin.
+
+        Raises:
+            DelegationRefused: it would be too many, or too deep.
+        """
+        if above.depth + 1 > limits.depth:
+            raise _refused(agent, "the depth of agents", "depth", limits.depth)
+        starter = above.starter
+        tree = await self._tree(starter.root)
+        if run_id in tree:
+            return
+        if len(tree) >= limits.total:
+            raise _refused(agent, "the number of agents in all", "total", limits.total)
+        if sum(parent == starter.run_id for parent in tree.values()) >= limits.breadth:
+            raise _refused(agent, "the number of agents of one run", "breadth", limits.breadth)
+        tree[run_id] = starter.run_id
+
+    async def _tree(self, root: str) -> dict[str, str]:
+        """The runs below a root, each with the run that started it."""
+        if root not in self._trees:
+            rows = await children_of(self._journal, "root", (root,))
+            self._trees.setdefault(root, {row.id: row.parent_run for row in rows})
+            while len(self._trees) > _MOST_ROOTS:
+                self._trees.popitem(last=False)
+        self._trees.move_to_end(root)
+        return self._trees[root]
+
+
+def _refused(agent: str, kind: str, setting: str, limit: int) -> DelegationRefused:
+    return DelegationRefused(agent=agent, kind=kind, setting=setting, limit=limit)

@@ -1,0 +1,161 @@
+"""AgentOrchestrator: one agent lets others work, alone or side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.agents import Agent, AgentResult
+from holdfast.agents.lineage import Lineage, below
+from holdfast.agents.spending import session_budget
+from holdfast.canonical import JsonObject, digest
+from holdfast.ids import new_id
+from holdfast.orchestration.delegation.child import AgentHost, Children, Order
+from holdfast.orchestration.delegation.limits import DelegationLimits
+from holdfast.policy.approvals import OnAsk
+from holdfast.policy.budgets import NO_BUDGET, Budget, Share
+from holdfast.sessions import Session, SessionManager, TurnQueue
+
+
+class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task for one agent; `None` for tools or skills leaves all that it may use.
+
+    `options` are sent to the provider as they are.
+    """
+
+    agent_name: str
+    description: str
+    tool_ids: tuple[str, ...] | None = None
+    skill_names: tuple[str, ...] | None = None
+    options: JsonObject = msgspec.field(default_factory=dict)
+
+
+class AgentOrchestrator:
+    """Runs agents for others, each in a child session, and brings every result back.
+
+    With a `run_id` of one's own the same calls, made again in the same order, return the
+    finished results and go on with what a crash interrupted; nothing is done twice.
+    """
+
+    def __init__(
+        self,
+        host: AgentHost,
+        sessions: SessionManager,
+        turns: TurnQueue,
+        *,
+        run_id: str = "",
+        agent: Agent | None = None,
+        limits: DelegationLimits | None = None,
+        budget: Budget = NO_BUDGET,
+        on_ask: OnAsk = "deny",
+    ) -> None:
+        """Let this host carry out runs in these sessions.
+
+        `agent` starts what `run_parallel_agents` is given: the children get no right that it
+        lacks. Without one, the session's rules alone stand above them. All children together
+        spend at most `budget`. `on_ask` says what becomes of calls that nobody answers.
+        """
+        self._children = Children(host, sessions, turns, limits=limits)
+        self._sessions = sessions
+        self.run_id = run_id or new_id("orc")
+        self._agent = agent
+        self._budget = budget
+        self._on_ask = on_ask
+        self._seen: Counter[str] = Counter()
+
+    @property
+    def limits(self) -> DelegationLimits:
+        """How many agents may be started, how deep, and for how long."""
+        return self._children.limits
+
+    async def delegate_task(
+        self,
+        from_agent: Agent,
+        to_agent_name: str,
+        task: str,
+        session_id: str,
+        tool_ids: Sequence[str] | None = None,
+        skill_names: Sequence[str] | None = None,
+    ) -> AgentResult:
+        """Let an agent do a task for another one, in a child of its session.
+
+        The child has no right that `from_agent` lacks in that session. `tool_ids` and
+        `skill_names` leave nothing else to it. A failure, an unknown agent and a timeout are
+        results too; a child that waits for a person comes back as `parked`.
+
+        Raises:
+            NotFound: there is no session `session_id`.
+        """
+        asked = AgentTask(
+            agent_name=to_agent_name,
+            description=task,
+            tool_ids=None if tool_ids is None else tuple(tool_ids),
+            skill_names=None if skill_names is None else tuple(skill_names),
+        )
+        session = await self._sessions.get_session(session_id)
+        order = self._order(asked, session, self._above(from_agent, session))
+        return await self._children.admit(order) or await self._children.run(order)
+
+    async def run_parallel_agents(
+        self, tasks: Sequence[AgentTask], session_id: str
+    ) -> list[AgentResult]:
+        """Run tasks side by side, each in a child session; results come in task order.
+
+        At most `limits.parallel` work at a time. What fails does not stop the others: its
+        result says why. Tasks beyond the limits are refused, the first ones run. Cancelling
+        this cancels the children.
+
+        Raises:
+            NotFound: there is no session `session_id`.
+        """
+        session = await self._sessions.get_session(session_id)
+        above = self._above(self._agent, session)
+        orders = [self._order(task, session, above) for task in tasks]
+        results = [await self._children.admit(order) for order in orders]
+        waiting = iter([place for place, refused in enumerate(results) if refused is None])
+
+        async def work() -> None:
+            for place in waiting:
+                results[place] = await self._children.run(orders[place])
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self.limits.parallel, len(orders))):
+                group.create_task(work())
+        return [result for result in results if result is not None]
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _above(self, agent: Agent | None, session: Session) -> Lineage:
+        above = below(agent, session, run_id=self.run_id)
+        shares = list(above.shares)
+        limit = session_budget(session)
+        if limit.has_limits or shares:
+            shares.append(Share(scope=f"session {session.id}", session_id=session.id, budget=limit))
+        if self._budget.has_limits:
+            shares.append(
+                Share(
+                    scope=f"orchestration {self.run_id}",
+                    session_id=session.id,
+                    run_id=self.run_id,
+                    budget=self._budget,
+                )
+            )
+        return msgspec.structs.replace(above, shares=tuple(shares))
+
+    def _order(self, task: AgentTask, session: Session, above: Lineage) -> Order:
+        # The same errand for the second time is another one, and found again as the second.
+        content = digest([session.id, above.path, msgspec.to_builtins(task)])
+        self._seen[content] += 1
+        return Order(
+            key=f"{self.run_id}:{content}:{self._seen[content]}",
+            agent=task.agent_name,
+            task=task.description,
+            above=above,
+            tool_ids=task.tool_ids,
+            skill_names=task.skill_names,
+            options=task.options,
+            on_ask=self._on_ask,
+        )
