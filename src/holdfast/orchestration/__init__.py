@@ -1,0 +1,1 @@
+"""Many agents at work: delegation, workflows, triggers, the autonomous loop."""
