@@ -11,9 +11,11 @@ from holdfast.client.messages import MessageMethods
 from holdfast.client.questions import QuestionMethods
 from holdfast.client.sessions import SessionMethods
 from holdfast.client.upkeep import UpkeepMethods
+from holdfast.client.workflows import WorkflowMethods
 
 
 class AsyncClient(
+    WorkflowMethods,
     LayoutMethods,
     QuestionMethods,
     SessionMethods,

@@ -53,10 +53,8 @@ def parse_workflow(text: str, *, source: str = "workflow") -> Definition:
         definition = Definition.model_validate(data.content)
     except ValidationError as error:
         refuse([f"{source}:{data.line_of(place)}: {_at(place)}{t}" for place, t in told(error)])
-        raise
     except RecursionError:
         refuse([f"{source}:1: the workflow is too deep"])
-        raise
     found = [f"{source}:{data.line_of(one.place)}: {one.text}" for one in check(definition)]
     if found:
         refuse(found)

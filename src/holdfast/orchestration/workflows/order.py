@@ -6,6 +6,7 @@ says otherwise: a step that has it waits for exactly those.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from holdfast.orchestration.workflows.definition import Step
@@ -81,13 +82,13 @@ class Schedule:
         for name, wanted in self._open.items():
             for other in wanted:
                 self._waiters[other].append(name)
-        self._ready = [name for name, wanted in self._open.items() if not wanted]
+        self._ready = deque(name for name, wanted in self._open.items() if not wanted)
         self._under_way: set[str] = set()
         self._left = len(self._open)
 
     def take(self, room: int) -> list[str]:
         """Return steps that begin now, at most so many; they are under way from here on."""
-        taken, self._ready = self._ready[:room], self._ready[room:]
+        taken = [self._ready.popleft() for _ in range(min(room, len(self._ready)))]
         self._under_way.update(taken)
         return taken
 

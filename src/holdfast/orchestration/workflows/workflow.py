@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from pydantic import ValidationError
 
@@ -236,8 +236,11 @@ def checked(content: object) -> Definition:
 
 def told(error: ValidationError) -> list[tuple[Place, str]]:
     """Return pydantic's mistakes as places and sentences."""
-    found = []
-    for problem in error.errors(include_url=False, include_context=False):
+    found: list[tuple[Place, str]] = []
+    problems = error.errors(include_url=False, include_context=False)
+    for problem in problems:
+        if problem["type"] == "too_short" and len(problems) > 1:
+            continue  # the steps that are wrong were taken out, and so too few are left
         place = tuple(part for part in problem["loc"] if part != "[key]")
         text = str(problem["msg"]).removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
@@ -246,7 +249,7 @@ def told(error: ValidationError) -> list[tuple[Place, str]]:
     return found
 
 
-def refuse(mistakes: Sequence[str]) -> None:
+def refuse(mistakes: Sequence[str]) -> NoReturn:
     """Raise WorkflowInvalid with all mistakes."""
     lines = "\n".join(f"  - {mistake}" for mistake in mistakes)
     raise WorkflowInvalid(detail=lines, mistakes=list(mistakes))
