@@ -6,6 +6,9 @@ One branch per reader::
       UsageError             the developer erred; raised before any effect
         ConfigError            settings or a config file are wrong
           PolicyInvalid          a policy file is wrong
+          WorkflowInvalid        a workflow is wrong
+          TriggerInvalid         a trigger is wrong
+        ExpressionInvalid      an expression cannot be read, or not be worked out
         InvalidId              an id does not have the form of its kind
         InvalidCursor          a page cursor is not one that we handed out
         InvalidTransition      a state change that the state machine forbids
@@ -28,6 +31,7 @@ One branch per reader::
         DelegationRefused      too many agents, or too deep, to start another one
         EventRejected          a subscriber's queue is full and refuses more
         BundleRefused          an installed tool is not what was installed, or never could be
+        WorkflowLimit          a workflow wants more steps, rounds or bytes than it may have
       Failed                 the world said no
         LLMError               a model call failed; its children say how
           LLMConnectionError     no connection, or it broke
@@ -58,6 +62,7 @@ One branch per reader::
           StorageReadOnly        the place cannot be written
           StorageLocked          another program keeps the database locked
         EmbeddingFailed        an embedder gave no vectors, or unusable ones
+        StepFailed             a step of a workflow failed for good
       Conflict               somebody else moved
         StaleWriter            the session grew since you looked
         LeaseLost              another process owns the session now
@@ -165,6 +170,30 @@ class PolicyInvalid(ConfigError):
     code = "policy.invalid"
     message = "The policies are not valid:\n{detail}"
     next_step = "Correct the lines named above, then run `holdfast policies validate`."
+
+
+class WorkflowInvalid(ConfigError):
+    """A workflow is wrong; lists every mistake at once, and nothing was run."""
+
+    code = "workflow.invalid"
+    message = "The workflow is not valid:\n{detail}"
+    next_step = "Correct what is named above, then run `holdfast workflows validate`."
+
+
+class TriggerInvalid(ConfigError):
+    """A trigger is wrong; lists every mistake at once, and nothing was kept."""
+
+    code = "trigger.invalid"
+    message = "The trigger is not valid:\n{detail}"
+    next_step = "Correct what is named above; `holdfast triggers add --help` shows the form."
+
+
+class ExpressionInvalid(UsageError):
+    """An expression cannot be read, or what it names is not there."""
+
+    code = "expression.invalid"
+    message = "The expression {text!r} does not work: {detail}."
+    next_step = "See docs/reference/workflows.md for what an expression may hold."
 
 
 class InvalidId(UsageError):
@@ -300,6 +329,14 @@ class BundleRefused(Refused):
     code = "tool.bundle_refused"
     message = "The tool bundle {name} is refused: {detail}"
     next_step = "`holdfast tools verify` checks all bundles; install it again if you trust it."
+
+
+class WorkflowLimit(Refused):
+    """A workflow wants more steps, rounds or bytes than it may have."""
+
+    code = "workflow.limit"
+    message = "The workflow stopped at {step}: {detail}."
+    next_step = "Raise the limit in the workflow (`most`, `timeout`), or let the step do less."
 
 
 class RateLimitError(Refused):
@@ -595,6 +632,16 @@ class EmbeddingFailed(Failed):
     is_retryable = True
     message = "The embedder {model} failed: {detail}"
     next_step = "Memories stay findable by their words; `holdfast memory reindex` tries again."
+
+
+class StepFailed(Failed):
+    """A step of a workflow failed for good, and with it the workflow."""
+
+    code = "workflow.step_failed"
+    message = "The step {step} failed: {detail}"
+    next_step = (
+        "See `holdfast workflows show RUN`; `retry` and `on_error` say what a failure means."
+    )
 
 
 # --- somebody else moved -------------------------------------------------------------

@@ -286,6 +286,14 @@ class Client:
     get_execution_history = _forward(AsyncClient.get_execution_history)
     load_tool_output = _forward(AsyncClient.load_tool_output)
 
+    register_workflow = _forward(AsyncClient.register_workflow)
+    validate_workflow = _forward(AsyncClient.validate_workflow)
+    run_workflow = _forward(AsyncClient.run_workflow)
+    resume_workflow = _forward(AsyncClient.resume_workflow)
+    get_workflow_run = _forward(AsyncClient.get_workflow_run)
+    list_workflow_runs = _forward(AsyncClient.list_workflow_runs)
+    list_workflows = _forward(AsyncClient.list_workflows)
+
     list_approvals = _forward(AsyncClient.list_approvals)
     get_approval = _forward(AsyncClient.get_approval)
     approve = _forward(AsyncClient.approve)

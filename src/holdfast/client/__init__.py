@@ -13,9 +13,11 @@ from holdfast.client.orchestration import OrchestrationMethods
 from holdfast.client.sessions import SessionMethods
 from holdfast.client.upkeep import UpkeepMethods
 from holdfast.client.usage import UsageMethods
+from holdfast.client.workflows import WorkflowMethods
 
 
 class AsyncClient(
+    WorkflowMethods,
     LayoutMethods,
     OrchestrationMethods,
     SessionMethods,

@@ -283,6 +283,67 @@ class ContextAfterCompaction(HookPayload, frozen=True, kw_only=True):
     tokens_after: int
 
 
+# --- workflows -----------------------------------------------------------------------
+
+
+@_point("workflow.before_start", "modify", "cancel", changeable=("inputs",))
+class WorkflowBeforeStart(HookPayload, frozen=True, kw_only=True):
+    """A workflow is about to begin with these inputs; a resumed one is not asked again."""
+
+    workflow: str
+    inputs: JsonObject
+
+
+@_point("workflow.before_stage", "cancel")
+class WorkflowBeforeStage(HookPayload, frozen=True, kw_only=True):
+    """An attempt at a step is about to begin; `cancel` makes the step fail."""
+
+    workflow: str
+    stage: str
+    does: str
+    attempt: int = 1
+
+
+@_point("workflow.after_stage")
+class WorkflowAfterStage(HookPayload, frozen=True, kw_only=True):
+    """A step has ended or was left out, and that is kept."""
+
+    workflow: str
+    stage: str
+    status: str
+
+
+@_point("workflow.checkpoint")
+class WorkflowCheckpointReached(HookPayload, frozen=True, kw_only=True):
+    """A step of the outermost list has ended; a restart begins behind it."""
+
+    workflow: str
+    after: str
+    done: int
+    total: int
+
+
+@_point("workflow.error")
+class WorkflowError(HookPayload, frozen=True, kw_only=True):
+    """A step failed, for good or before another attempt, or the workflow as a whole did.
+
+    `error` is an error's `to_dict`, `then` what comes of it; an empty stage is the workflow.
+    """
+
+    workflow: str
+    stage: str
+    error: JsonObject
+    then: str
+
+
+@_point("workflow.complete")
+class WorkflowComplete(HookPayload, frozen=True, kw_only=True):
+    """A workflow has done its work."""
+
+    workflow: str
+    steps: int
+
+
 # --- sessions: facts, seen by hooks shortly after they are stored ----------------------
 
 
@@ -413,6 +474,12 @@ __all__ = [
     "ToolBeforeExecution",
     "ToolError",
     "ToolValidation",
+    "WorkflowAfterStage",
+    "WorkflowBeforeStage",
+    "WorkflowBeforeStart",
+    "WorkflowCheckpointReached",
+    "WorkflowComplete",
+    "WorkflowError",
     "all_points",
     "points_matching",
 ]

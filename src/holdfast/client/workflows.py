@@ -1,0 +1,244 @@
+"""Workflows: check, run, resume, list."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.agents import Agent
+from holdfast.canonical import JsonObject, digest
+from holdfast.client.tools import ToolMethods
+from holdfast.errors import AlreadyExists, UsageError, WorkflowInvalid
+from holdfast.ids import check_id, new_id
+from holdfast.journal import Payload, RowQuery
+from holdfast.orchestration.workflows import (
+    AGENT_PREFIX,
+    Definition,
+    Order,
+    Workflow,
+    WorkflowFile,
+    WorkflowFiles,
+    WorkflowResult,
+    WorkflowRunner,
+    WorkflowServices,
+    fitting_inputs,
+    resolve,
+)
+from holdfast.orchestration.workflows.files import FOLDER, SUFFIXES, read_workflow
+from holdfast.orchestration.workflows.runner import hear_nothing
+from holdfast.policy.approvals import OnAsk
+from holdfast.sessions import Run
+from holdfast.sessions.projections import RUNS
+from holdfast.tools import Tool
+from holdfast.tools.gate import NobodyApproves
+
+_PAGE = 500
+
+
+class WorkflowMethods(ToolMethods):
+    """What the client can do with workflows."""
+
+    _workflows: dict[str, Workflow] | None = None
+
+    async def register_workflow(self, workflow: Workflow) -> None:
+        """Make a workflow known by its name, for as long as this client lives.
+
+        Raises:
+            WorkflowInvalid: something is wrong with it.
+        """
+        self._known_workflows()[workflow.definition.name] = workflow
+
+    async def validate_workflow(self, workflow: str | Path | Workflow | Definition) -> Definition:
+        """Return a workflow as checked data, with everything it starts looked up.
+
+        A text is the name of a workflow, or the path of a YAML file.
+
+        Raises:
+            NotFound: there is no such workflow.
+            WorkflowInvalid: something is wrong; all of it is named.
+        """
+        definition, _, _ = await self._resolved(workflow)
+        return definition
+
+    async def run_workflow(
+        self,
+        workflow: str | Path | Workflow | Definition,
+        inputs: JsonObject | None = None,
+        *,
+        run_id: str = "",
+        parent_id: str = "",
+        on_ask: OnAsk = "deny",
+        listener: Callable[[Payload], None] = hear_nothing,
+    ) -> WorkflowResult:
+        """Run a workflow in a session of its own and return how it went, failures included.
+
+        The same `run_id` again returns the finished result, or goes on with what has not
+        ended; what had been begun then is what counts, whatever the file says now. With
+        `parent_id` its session stands below another one.
+
+        Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
+        the workflow wait (`park`) until somebody has answered and `resume_workflow` is called.
+
+        Raises:
+            NotFound: there is no such workflow.
+            WorkflowInvalid: it or its inputs are wrong; nothing was run.
+        """
+        definition, called, code = await self._resolved(workflow)
+        order = Order(
+            definition=definition,
+            inputs=fitting_inputs(definition, inputs or {}),
+            called=called,
+            on_ask=on_ask,
+        )
+        known = await self._turns.find(run_id) if run_id else None
+        if known is not None:
+            session = await self._sessions.get_session(known.session_id)
+        else:
+            await self._check_names(order, code)
+            run_id = check_id(run_id, "run") if run_id else new_id("run")
+            # From the run's id, so that a crash in between leaves no session behind.
+            session_id = f"ses_{digest(['workflow', run_id])[:26]}"
+            with contextlib.suppress(AlreadyExists):
+                await self._sessions.create_session(
+                    f"Workflow {definition.name}",
+                    directory=self.settings.workspace,
+                    parent_id=parent_id,
+                    session_id=session_id,
+                )
+            session = await self._sessions.get_session(session_id)
+        runner = WorkflowRunner(await self._workflow_services(code), listener=listener)
+        return await runner.run(order, session, run_id)
+
+    async def resume_workflow(
+        self, run_id: str, *, listener: Callable[[Payload], None] = hear_nothing
+    ) -> WorkflowResult:
+        """Go on with a workflow that was interrupted, or that waited for an answer.
+
+        One that has ended is returned as it is.
+
+        Raises:
+            NotFound: there is no such run.
+            UsageError: it is none of a workflow.
+        """
+        await self._ready()
+        run = await self._turns.get(run_id)
+        if not run.agent.startswith(AGENT_PREFIX):
+            raise UsageError(detail=f"{run_id} is no run of a workflow.")
+        known = self._known_workflows().get(run.agent.removeprefix(AGENT_PREFIX))
+        services = await self._workflow_services(dict(known.code) if known is not None else {})
+        runner = WorkflowRunner(services, listener=listener)
+        if run.has_ended:
+            return await runner.result(run_id)
+        [queued] = await self._journal.store.read(run.session_id, seqs=[run.queued_at])
+        order = Order.of(getattr(queued.decode(), "options", {}))
+        return await runner.run(order, await self._sessions.get_session(run.session_id), run_id)
+
+    async def get_workflow_run(self, run_id: str) -> WorkflowResult:
+        """Return how a run of a workflow stands, step by step.
+
+        Raises:
+            NotFound: there is no such run.
+            UsageError: it is none of a workflow.
+        """
+        await self._ready()
+        return await WorkflowRunner(await self._workflow_services({})).result(run_id)
+
+    async def list_workflow_runs(self, *, limit: int = 50) -> list[Run]:
+        """Return runs of workflows, newest first."""
+        await self._ready()
+        found: list[Run] = []
+        after: tuple[float, str] | None = None
+        while len(found) < limit:
+            query = RowQuery(
+                projection=RUNS, order="time_queued", descending=True, after=after, limit=_PAGE
+            )
+            page = await self._journal.rows(query)
+            found += [keyed.row for keyed in page if keyed.row.agent.startswith(AGENT_PREFIX)]
+            if len(page) < _PAGE:
+                break
+            after = (page[-1].row.time_queued, page[-1].key)
+        return found[:limit]
+
+    async def list_workflows(self) -> list[WorkflowFile]:
+        """Return the workflows that are known by name, from files and registered ones."""
+        await self._ready()
+        found = {one.name: one for one in self._workflow_files().all()}
+        for name, flow in self._known_workflows().items():
+            found[name] = WorkflowFile(name=name, path="", definition=flow.definition)
+        return [found[name] for name in sorted(found)]
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _known_workflows(self) -> dict[str, Workflow]:
+        if self._workflows is None:
+            self._workflows = {}
+        return self._workflows
+
+    def _workflow_files(self) -> WorkflowFiles:
+        places = (self.settings.workspace / FOLDER, self.settings.user_dir / "workflows")
+        return WorkflowFiles(places)
+
+    async def _resolved(
+        self, workflow: str | Path | Workflow | Definition
+    ) -> tuple[Definition, dict[str, Definition], dict[str, Tool | Agent | Workflow]]:
+        """Return a workflow, those that it starts, and the code that belongs to them."""
+        await self._ready()
+        files = self._workflow_files()
+        known = self._known_workflows()
+        code: dict[str, Tool | Agent | Workflow] = {}
+        if isinstance(workflow, str) and workflow in known:
+            workflow = known[workflow]
+        if isinstance(workflow, Workflow):
+            definition = workflow.definition
+            code |= workflow.code
+        elif isinstance(workflow, Definition):
+            definition = workflow
+        elif isinstance(workflow, Path) or workflow.endswith(SUFFIXES):
+            definition = read_workflow(workflow)
+            files = files.beside(Path(workflow).parent)
+        else:
+            definition = files.find(workflow)
+        flows = {**known}
+        waiting = [code]
+        while waiting:
+            for one in list(waiting.pop().values()):
+                if isinstance(one, Workflow) and flows.get(one.name) is not one:
+                    flows[one.name] = one
+                    code |= one.code
+                    waiting.append(dict(one.code))
+        called = resolve(definition, {name: one.definition for name, one in flows.items()}, files)
+        for name in called:
+            code |= flows[name].code if name in flows else {}
+        return definition, called, code
+
+    async def _check_names(self, order: Order, code: dict[str, Tool | Agent | Workflow]) -> None:
+        """Refuse what nobody could call, before anything is done."""
+        registry = self._tool_registry()
+        wrong = []
+        for definition in (order.definition, *order.called.values()):
+            for step in definition.all_steps():
+                tool, agent = step.tool, step.agent
+                if tool and f"tool:{tool}" not in code and registry.find(tool) is None:
+                    wrong.append(f"step {step.id!r} of {definition.name!r}: no tool {tool!r}")
+                if agent and f"agent:{agent}" not in code and await self.get_agent(agent) is None:
+                    wrong.append(f"step {step.id!r} of {definition.name!r}: no agent {agent!r}")
+        if wrong:
+            raise WorkflowInvalid(detail="\n".join(f"  - {one}" for one in wrong), mistakes=wrong)
+
+    async def _workflow_services(
+        self, code: dict[str, Tool | Agent | Workflow]
+    ) -> WorkflowServices:
+        tools = [one for one in code.values() if isinstance(one, Tool)]
+        return WorkflowServices(
+            sessions=self._sessions,
+            turns=self._turns,
+            launcher=self,
+            tools=self._tool_registry().child(tools, scope="workflow"),
+            agents={one.name: one for one in code.values() if isinstance(one, Agent)},
+            confinement=await self._confinement(),
+            approver=self.approver or NobodyApproves(),
+            terms=self.approval_terms(),
+            surroundings=self._surroundings(),
+            clock=self._journal.clock,
+        )

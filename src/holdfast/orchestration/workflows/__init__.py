@@ -1,0 +1,44 @@
+"""Workflows: steps in an order, durable; from Python or YAML.
+
+Build one with `Workflow` or read it with `parse_workflow`, run it with
+`AsyncClient.run_workflow`.
+"""
+
+from holdfast.orchestration.workflows.definition import Definition, Loop, Retry, Step
+from holdfast.orchestration.workflows.files import (
+    WorkflowFile,
+    WorkflowFiles,
+    parse_workflow,
+    read_workflow,
+    resolve,
+)
+from holdfast.orchestration.workflows.order_form import Order, fitting_inputs
+from holdfast.orchestration.workflows.record import StepState
+from holdfast.orchestration.workflows.result import WorkflowResult
+from holdfast.orchestration.workflows.runner import AGENT_PREFIX, WorkflowRunner
+from holdfast.orchestration.workflows.services import WorkflowServices
+from holdfast.orchestration.workflows.workflow import Workflow, loop, parallel, step, when
+
+__all__ = [
+    "AGENT_PREFIX",
+    "Definition",
+    "Loop",
+    "Order",
+    "Retry",
+    "Step",
+    "StepState",
+    "Workflow",
+    "WorkflowFile",
+    "WorkflowFiles",
+    "WorkflowResult",
+    "WorkflowRunner",
+    "WorkflowServices",
+    "fitting_inputs",
+    "loop",
+    "parallel",
+    "parse_workflow",
+    "read_workflow",
+    "resolve",
+    "step",
+    "when",
+]

@@ -1,0 +1,94 @@
+"""WorkflowRunner: runs workflows in sessions of their own, durably."""
+
+from __future__ import annotations
+
+from holdfast.errors import UsageError
+from holdfast.journal import Payload
+from holdfast.orchestration.workflows.engine import Listener, WorkflowTurn
+from holdfast.orchestration.workflows.order_form import Order
+from holdfast.orchestration.workflows.record import read_record
+from holdfast.orchestration.workflows.result import WorkflowResult, result_of
+from holdfast.orchestration.workflows.services import WorkflowServices
+from holdfast.sessions import Outcome, Session, Turn, compose
+
+AGENT_PREFIX = "workflow:"
+"""Marks a run as one of a workflow, in the field that names its agent."""
+
+
+def hear_nothing(_: Payload) -> None:
+    """Nobody listens."""
+
+
+class WorkflowRunner:
+    """Runs workflows; every step that ended is a fact before the next one begins.
+
+    A run that was killed goes on at what has not ended when it is run again with the same
+    `run_id`, in this process or another.
+    """
+
+    def __init__(self, services: WorkflowServices, *, listener: Listener = hear_nothing) -> None:
+        """Work with these services; the listener hears the facts of all runs."""
+        self._services = services
+        self._listener = listener
+
+    async def run(self, order: Order, session: Session, run_id: str = "") -> WorkflowResult:
+        """Run a workflow, or resume it, and return how it went.
+
+        A run that waits is looked at again: where nobody has answered yet, it goes on waiting.
+        """
+        services = self._services
+        name = order.definition.name
+        began = services.clock.monotonic()
+        asked = compose(session.id, "user", f"Run the workflow {name}.", services.clock.now())
+        run = await services.turns.submit(
+            session.id,
+            asked,
+            agent=f"{AGENT_PREFIX}{name}",
+            run_id=run_id,
+            options=order.to_options(),
+        )
+        if run.status == "parked":
+            # A child may have been answered, of which this run knows nothing.
+            await services.turns.wake(run.id, cause="resumed")
+        run = await services.turns.run(run.id, self._handle)
+        return await self.result(run.id, services.clock.monotonic() - began)
+
+    async def result(self, run_id: str, duration: float = 0.0) -> WorkflowResult:
+        """Return how a run stands.
+
+        Raises:
+            NotFound: there is no such run.
+            UsageError: it is none of a workflow.
+        """
+        run = await self._services.turns.get(run_id)
+        if not run.agent.startswith(AGENT_PREFIX):
+            raise UsageError(detail=f"{run_id} is no run of a workflow.")
+        journal = self._services.sessions.journal
+        record = await read_record(journal, run.session_id, run.id, run.queued_at)
+        if not duration and run.time_ended:
+            duration = run.time_ended - run.time_started
+        return result_of(run.agent.removeprefix(AGENT_PREFIX), run, record, duration)
+
+    async def _handle(self, turn: Turn) -> Outcome:
+        """Execute a turn; what its run was told when it was queued is what counts."""
+        if not turn.request.agent.startswith(AGENT_PREFIX):
+            raise UsageError(detail="A workflow's session executes no other runs.")
+        services = self._services
+        order = Order.of(turn.request.options)
+        session = await services.sessions.get_session(turn.session_id)
+        record = await read_record(
+            services.sessions.journal, session.id, turn.run.id, turn.run.queued_at
+        )
+        work = WorkflowTurn(
+            services,
+            turn,
+            session,
+            order,
+            record=record,
+            nested=self.run,
+            listener=self._listener,
+        )
+        return await work.execute()
+
+
+__all__ = ["AGENT_PREFIX", "WorkflowRunner", "hear_nothing"]
