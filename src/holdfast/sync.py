@@ -251,6 +251,14 @@ class Client:
     cancel_run = _forward(AsyncClient.cancel_run)
     get_run = _forward(AsyncClient.get_run)
 
+    run_loop = _forward(AsyncClient.run_loop)
+    stream_loop = _forward_iterator(AsyncClient.stream_loop)
+    loop_state = _forward(AsyncClient.loop_state)
+    loop_report = _forward(AsyncClient.loop_report)
+    list_runs = _forward(AsyncClient.list_runs)
+    export_run = _forward(AsyncClient.export_run)
+    import_run = _forward(AsyncClient.import_run)
+
     call_tool = _forward(AsyncClient.call_tool)
     get_execution_history = _forward(AsyncClient.get_execution_history)
     load_tool_output = _forward(AsyncClient.load_tool_output)

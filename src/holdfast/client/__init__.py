@@ -6,7 +6,7 @@ waits for a person (`QuestionMethods`) builds on approvals, and these on agents.
 
 from __future__ import annotations
 
-from holdfast.client.layout import LayoutMethods
+from holdfast.client.loop import LoopMethods
 from holdfast.client.messages import MessageMethods
 from holdfast.client.questions import QuestionMethods
 from holdfast.client.sessions import SessionMethods
@@ -14,7 +14,7 @@ from holdfast.client.upkeep import UpkeepMethods
 
 
 class AsyncClient(
-    LayoutMethods,
+    LoopMethods,
     QuestionMethods,
     SessionMethods,
     MessageMethods,
