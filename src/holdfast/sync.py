@@ -255,6 +255,7 @@ class Client:
     stream_loop = _forward_iterator(AsyncClient.stream_loop)
     loop_state = _forward(AsyncClient.loop_state)
     loop_report = _forward(AsyncClient.loop_report)
+    replay_loop = _forward(AsyncClient.replay_loop)
     list_runs = _forward(AsyncClient.list_runs)
     export_run = _forward(AsyncClient.export_run)
     import_run = _forward(AsyncClient.import_run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -13,8 +13,10 @@ import msgspec
 from holdfast.client.layout import LayoutMethods
 from holdfast.client.sessions import SessionMethods
 from holdfast.errors import InvalidImport, UsageError
+from holdfast.journal import Event
 from holdfast.journal.envelope import SYSTEM_SESSION
 from holdfast.journal.projection import Condition, RowQuery
+from holdfast.messages import ToolPart
 from holdfast.orchestration.loop import (
     LOOP_AGENT,
     LoopDriver,
@@ -22,6 +24,7 @@ from holdfast.orchestration.loop import (
     LoopNews,
     LoopOptions,
     LoopReport,
+    LoopServices,
     LoopState,
     RunFiles,
     RunRecords,
@@ -31,9 +34,10 @@ from holdfast.orchestration.loop import (
 )
 from holdfast.orchestration.loop.checks import CheckServices
 from holdfast.orchestration.loop.crew import Crew
+from holdfast.orchestration.loop.events import StepStarted
 from holdfast.orchestration.loop.report import LoopOutcome, files_changed
 from holdfast.sessions import Outcome, Run, RunStatus, Session, Turn, compose
-from holdfast.sessions.events import SessionChanges, SessionUpdated
+from holdfast.sessions.events import MessagePartUpdated, SessionChanges, SessionUpdated
 from holdfast.sessions.projections import RUNS
 from holdfast.tools.gate import NobodyApproves
 
@@ -41,8 +45,30 @@ LoopItem: TypeAlias = LoopNews | LoopReport
 """Something that happened, and at the very end the report."""
 
 
+_PAGE = 200
+
+
 def _hear_nothing(_: LoopNews) -> None:
     """Nobody listens."""
+
+
+def news_of(event: Event, steps: Mapping[str, str]) -> LoopNews | None:
+    """Return what a stored event says to whoever watches a loop, `None` if it says nothing.
+
+    `steps` are the sessions of steps, by id.
+    """
+    if event.is_redacted:
+        return None
+    if event.kind.startswith(("loop.", "plan.", "step.", "run.")) and event.session_id not in steps:
+        fact = event.decode()
+        step_id = str(getattr(fact, "step_id", ""))
+        return LoopNews(time=event.time, fact=fact, role=LOOP_AGENT, step_id=step_id)
+    if event.kind == MessagePartUpdated.kind and event.session_id in steps:
+        part = event.expect(MessagePartUpdated).part
+        if isinstance(part, ToolPart) and part.state != "pending":
+            step_id = steps[event.session_id]
+            return LoopNews(time=event.time, role="executor", step_id=step_id, heard=part)
+    return None
 
 
 class LoopMethods(LayoutMethods, SessionMethods):
@@ -141,18 +167,42 @@ class LoopMethods(LayoutMethods, SessionMethods):
         await self._ready()
         where = (Condition("status", "=", status),) if status is not None else ()
         found: list[Run] = []
-        offset_limit = 1_000 if not all_kinds else limit
-        query = RowQuery(
-            projection=RUNS,
-            where=where,
-            order="time_queued",
-            descending=True,
-            limit=min(offset_limit, 1_000),
-        )
-        for keyed in await self._journal.rows(query):
-            if all_kinds or keyed.row.agent == LOOP_AGENT:
-                found.append(keyed.row)
+        after: tuple[float, str] | None = None
+        while len(found) < limit:
+            query = RowQuery(
+                projection=RUNS,
+                where=where,
+                order="time_queued",
+                descending=True,
+                after=after,
+                limit=_PAGE,
+            )
+            rows = await self._journal.rows(query)
+            found += [r.row for r in rows if all_kinds or r.row.agent == LOOP_AGENT]
+            if len(rows) < _PAGE:
+                break
+            after = (rows[-1].row.time_queued, rows[-1].key)
         return found[:limit]
+
+    async def replay_loop(self, run_id: str) -> list[LoopNews]:
+        """Return everything that happened in a loop, in order: its facts and its agents' calls.
+
+        Raises:
+            NotFound: there is no such run.
+            UsageError: it is none of a loop.
+        """
+        run = await self._known_loop(run_id)
+        events = list(await self._journal.read_all(run.session_id))
+        steps = {}
+        for event in events:
+            if event.kind == StepStarted.kind and not event.is_redacted:
+                fact = event.expect(StepStarted)
+                steps[fact.session_id] = fact.step_id
+        for session_id in steps:
+            if await self._journal.head(session_id) is not None:
+                events += await self._journal.read_all(session_id)
+        events.sort(key=lambda event: event.seq)
+        return [news for event in events if (news := news_of(event, steps)) is not None]
 
     async def export_run(self, run_id: str, target: str | os.PathLike[str]) -> int:
         """Write a loop as one `run-<id>.jsonl` and return the number of its lines."""
@@ -176,7 +226,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
         known = await self._turns.find(records.run_id)
         if known is not None and known.session_id != records.session_id:
             raise InvalidImport(detail=f"another run {records.run_id} is here already")
-        here = str(Path(self.settings.workspace).absolute())
+        here = os.path.abspath(self.settings.workspace)
         for events in records.sessions:
             name = events[0].session_id
             if await self._journal.head(name) is not None or name == SYSTEM_SESSION:
@@ -259,12 +309,14 @@ class LoopMethods(LayoutMethods, SessionMethods):
             session,
             message.text if message is not None else "",
             options,
-            crew=crew,
-            checks=checks,
-            files=files,
-            state_dir=self.base_dir,
-            clock=clock,
-            listener=listener,
+            LoopServices(
+                crew=crew,
+                checks=checks,
+                files=files,
+                state_dir=self.base_dir,
+                clock=clock,
+                listener=listener,
+            ),
         )
         return await driver.execute()
 

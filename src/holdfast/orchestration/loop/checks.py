@@ -44,7 +44,7 @@ from holdfast.tools import Tool, ToolContext, ToolRegistry, ToolResult, tool
 from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.gate import Approver
-from holdfast.tools.ledger import read_records
+from holdfast.tools.ledger import NOTHING_KNOWN, read_records
 from holdfast.tools.manager import Call, ToolExecutionManager
 from holdfast.tools.target import path_target
 
@@ -139,10 +139,7 @@ class CheckRound:
                 result: object = part
                 if part.state == "pending":
                     call = Call(message_id=asks.id, part=part)
-                    known = records.get(part.call_id)
-                    result = await (
-                        manager.execute(call, known) if known else manager.execute(call)
-                    )
+                    result = await manager.execute(call, records.get(part.call_id, NOTHING_KNOWN))
                 if not isinstance(result, ToolPart):
                     return Parked(reason=str(getattr(result, "reason", "")))
                 done[part.call_id] = result

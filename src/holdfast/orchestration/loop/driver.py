@@ -78,6 +78,18 @@ class LoopNews:
 LoopListener: TypeAlias = Callable[[LoopNews], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoopServices:
+    """What a loop works with."""
+
+    crew: Crew
+    checks: CheckServices
+    files: RunFiles
+    state_dir: Path
+    clock: Clock
+    listener: LoopListener
+
+
 class _Ended(Exception):
     """The loop is over; says how."""
 
@@ -103,25 +115,19 @@ class LoopDriver:
         session: Session,
         goal: str,
         options: LoopOptions,
-        *,
-        crew: Crew,
-        checks: CheckServices,
-        files: RunFiles,
-        state_dir: Path,
-        clock: Clock,
-        listener: LoopListener,
+        services: LoopServices,
     ) -> None:
         """Made by the client, once per time that the run is taken up."""
         self._turn = turn
         self._session = session
         self._goal = goal
         self._options = options
-        self._crew = crew
-        self._checks = checks
-        self._files = files
-        self._state_dir = state_dir
-        self._clock = clock
-        self._listener = listener
+        self._crew = services.crew
+        self._checks = services.checks
+        self._files = services.files
+        self._state_dir = services.state_dir
+        self._clock = services.clock
+        self._listener = services.listener
         self._state = LoopState()
         self._marks = asyncio.Lock()
         self._snapshot: Snapshot | None = None

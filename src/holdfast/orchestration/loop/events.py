@@ -117,7 +117,7 @@ class PlanRevised(Payload, frozen=True, kw_only=True):
 
 @payload("step.started", is_inherited=False, has_content=True)
 class StepStarted(Payload, frozen=True, kw_only=True):
-    """An attempt at a step begins, in a session of its own; `because` is why it is not the first."""
+    """An attempt at a step begins; `because` is why the one before was not good enough."""
 
     step_id: str
     attempt: int

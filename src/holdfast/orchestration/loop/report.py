@@ -180,9 +180,8 @@ def _markdown(report: LoopReport) -> list[str]:
     lines += ["", "## Steps and evidence", ""]
     lines += _step_lines(report) or ["There was no plan."]
     lines += ["", "## Files changed", ""]
-    lines += [f"- {f.change} `{f.path}` (+{f.added} -{f.removed})" for f in report.files] or [
-        "None."
-    ]
+    changed = [f"- {f.change} `{f.path}` (+{f.added} -{f.removed})" for f in report.files]
+    lines += changed or ["None."]
     diff = "\n".join(f.diff for f in report.files if f.diff)
     if diff:
         fence = "````"
