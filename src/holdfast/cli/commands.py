@@ -20,6 +20,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Show what a model would see, and what takes how much of it.",
     ),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
+    "export": ("holdfast.cli.export", "Write a session, a run, or everything to files."),
+    "import": ("holdfast.cli.import_", "Bring in what `holdfast export` has written."),
+    "init": ("holdfast.cli.init", "Begin a project: config, policies, an agent, a skill."),
+    "runs": ("holdfast.cli.runs", "List, show, watch, resume, cancel or report runs."),
     "policies": (
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",

@@ -22,7 +22,7 @@ import click
 from holdfast.cli.frame import Invocation
 from holdfast.settings.environment import is_color_unwanted
 
-__all__ = ["emit", "paint", "printable", "say"]
+__all__ = ["emit", "paint", "printable", "say", "tell_colored"]
 
 # Controls except tab and newline, and the marks that reorder text.
 _UNSAFE: Final = re.compile(
@@ -52,6 +52,12 @@ def say(text: str, *, err: bool = False) -> None:
     """Print a sentence for people; silent when the output is JSON."""
     if _invocation().is_text:
         click.echo(printable(text), err=err)
+
+
+def tell_colored(text: str, color: str, invocation: Invocation) -> None:
+    """Print a harmless sentence on stderr in a colour; silent when the output is JSON."""
+    if invocation.is_text:
+        click.echo(paint(text, color, invocation, stream=sys.stderr), err=True)
 
 
 def emit(

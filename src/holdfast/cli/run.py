@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import sys
 import threading
+from dataclasses import replace
+from typing import Any
 
 import click
 import msgspec
@@ -14,7 +16,8 @@ from holdfast.agents import AgentResult
 from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Command, Invocation, pass_invocation
-from holdfast.cli.output import emit, paint, printable, say
+from holdfast.cli.loop import LoopWishes, find_run, run_loop
+from holdfast.cli.output import emit, printable, say, tell_colored
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, error_from_dict
 from holdfast.messages import ToolPart
@@ -31,6 +34,21 @@ _SHOWN = 100
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")
 @click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
+@click.option("--plan", is_flag=True, help="Plan, work, check and review, until it is done.")
+@click.option("--resume", default="", metavar="ID|FILE", help="Go on with a run or its file.")
+@click.option("--parallel", default=1, type=click.IntRange(1, 64), help="--plan: steps at once.")
+@click.option(
+    "--max-attempts", default=3, type=click.IntRange(1, 100), help="--plan: tries per step."
+)
+@click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="--plan: budget.")
+@click.option("--max-tokens", type=click.IntRange(0), metavar="N", help="--plan: budget.")
+@click.option(
+    "--max-time",
+    default=3600.0,
+    type=click.FloatRange(1),
+    metavar="S",
+    help="--plan: seconds.",
+)
 @click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
 @click.option(
     "--park", is_flag=True, help="Let the run wait where a call asks; else it is refused."
@@ -38,15 +56,17 @@ _SHOWN = 100
 @pass_invocation
 def command(
     invocation: Invocation,
+    /,
     goal: tuple[str, ...],
-    agent: str,
-    model: str,
+    plan: bool,
+    resume: str,
     session: str,
-    run_id: str,
-    auto_confirm: bool,
-    park: bool,
+    **chosen: Any,  # noqa: ANN401 - the options above
 ) -> None:
     """Give an agent a goal and watch it work.
+
+    With --plan (and so with `holdfast GOAL`) a planner makes steps with checks, an executor
+    works on them, and a reviewer judges each one whose checks hold; see `holdfast runs`.
 
     Every step is kept: kill it at any moment and the same --run-id goes on. Without a key
     and without a model server, the built-in offline model answers; it can look around a
@@ -55,33 +75,39 @@ def command(
     A run that waits for a person ends with exit code 5 and says how to answer; afterwards
     --run-id alone goes on with it.
     """
-    job = _Job(invocation, agent, model, session, run_id, auto_confirm, park)
+    wishes = LoopWishes(**chosen)
+    if resume:
+        run_id, is_loop = asyncio.run(_find(invocation, resume))
+        wishes = replace(wishes, run_id=run_id)
+        plan = is_loop
+    if plan:
+        if session:
+            raise UsageError(detail="A loop has a session of its own: leave --session out.")
+        run_loop(invocation, " ".join(goal), wishes)
+        return
+    job = _Job(invocation, session, wishes)
     result = asyncio.run(job.run(" ".join(goal)))
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
     end_with(result)
 
 
+async def _find(invocation: Invocation, name: str) -> tuple[str, bool]:
+    async with AsyncClient(settings=invocation.settings) as client:
+        return await find_run(client, name)
+
+
 class _Job:
     """One call of `holdfast run`."""
 
-    def __init__(
-        self,
-        invocation: Invocation,
-        agent: str,
-        model: str,
-        session: str,
-        run_id: str,
-        auto_confirm: bool,
-        park: bool,
-    ) -> None:
+    def __init__(self, invocation: Invocation, session: str, wishes: LoopWishes) -> None:
         self._invocation = invocation
-        self._agent = agent
-        self._model = model
+        self._agent = wishes.agent
+        self._model = wishes.model
         self._session = session
-        self._run_id = run_id
-        self._auto_confirm = auto_confirm
-        self._on_ask: OnAsk = "park" if park else "deny"
+        self._run_id = wishes.run_id
+        self._auto_confirm = wishes.auto_confirm
+        self._on_ask: OnAsk = "park" if wishes.park else "deny"
         self._is_line_open = False
 
     async def run(self, goal: str) -> AgentResult:
@@ -89,7 +115,7 @@ class _Job:
         async with AsyncClient(settings=self._invocation.settings) as client:
             agent = await self._agent_of_run(client, goal)
             ready = await client.ready_model(self._model)
-            say(paint(printable(ready.notice), "yellow", self._invocation), err=True)
+            tell_colored(printable(ready.notice), "yellow", self._invocation)
             client.approver = self._approver()
             policies = await client.policies()
             # `kill -HUP`, or `holdfast policies reload` elsewhere, holds from the next call on.
@@ -160,7 +186,7 @@ class _Job:
             mark, colour = ("✓", "green") if heard.state == "completed" else ("✗", "red")
             told = heard.title or _arguments(heard)
             line = f"{mark} {heard.tool} {told}" + (f": {heard.error}" if heard.error else "")
-            say(paint(printable(line[:_SHOWN]), colour, self._invocation), err=True)
+            tell_colored(printable(line[:_SHOWN]), colour, self._invocation)
         elif isinstance(heard, Finished):
             self._close_line()
 
@@ -172,14 +198,11 @@ class _Job:
     def _say_how_it_went(self, result: AgentResult) -> None:
         used = result.tokens_used
         cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
-        say(
-            paint(
-                f"{result.status} in {result.duration:.1f} s, {used.total} tokens{cost}. "
-                f"Session {result.session_id}, run {result.run_id}.",
-                "bright_black",
-                self._invocation,
-            ),
-            err=True,
+        tell_colored(
+            f"{result.status} in {result.duration:.1f} s, {used.total} tokens{cost}. "
+            f"Session {result.session_id}, run {result.run_id}.",
+            "bright_black",
+            self._invocation,
         )
 
 

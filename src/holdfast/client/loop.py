@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TypeAlias
 
 import msgspec
 
+from holdfast.canonical import JsonObject
 from holdfast.client.layout import LayoutMethods
 from holdfast.client.sessions import SessionMethods
 from holdfast.errors import InvalidImport, UsageError
@@ -91,14 +93,15 @@ class LoopMethods(LayoutMethods, SessionMethods):
         Raises:
             UsageError: there is no goal, or the run is none of a loop.
         """
-        run = await self._loop_run(goal, run_id)
-        session = await self._sessions.get_session(run.session_id)
         chosen = options or LoopOptions()
+        run = await self._loop_run(goal, run_id, chosen)
+        session = await self._sessions.get_session(run.session_id)
 
         async def handler(turn: Turn) -> Outcome:
             if turn.run.id != run.id:
                 raise UsageError(detail="Another run stands before the loop in its session.")
-            return await self._drive(turn, session, chosen, listener)
+            kept = await self._as_begun(chosen, turn.request.options)
+            return await self._drive(turn, session, kept, listener)
 
         run = await self._turns.run(run.id, handler)
         return await self.loop_report(run.id)
@@ -226,7 +229,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
         known = await self._turns.find(records.run_id)
         if known is not None and known.session_id != records.session_id:
             raise InvalidImport(detail=f"another run {records.run_id} is here already")
-        here = os.path.abspath(self.settings.workspace)
+        here = str(await asyncio.to_thread(os.path.abspath, self.settings.workspace))
         for events in records.sessions:
             name = events[0].session_id
             if await self._journal.head(name) is not None or name == SYSTEM_SESSION:
@@ -253,7 +256,20 @@ class LoopMethods(LayoutMethods, SessionMethods):
 
     # --- inside -----------------------------------------------------------------------
 
-    async def _loop_run(self, goal: str, run_id: str) -> Run:
+    async def _as_begun(self, chosen: LoopOptions, kept: JsonObject) -> LoopOptions:
+        """Put what a loop began with in the place of what whoever resumes it did not say."""
+        agents = chosen.agents
+        executor = str(kept.get("executor", ""))
+        if executor and agents.executor is None:
+            agents = replace(agents, executor=await self.get_agent(executor))
+        return replace(
+            chosen,
+            agents=agents,
+            on_ask="park" if kept.get("on_ask") == "park" else chosen.on_ask,
+            model=chosen.model or str(kept.get("model", "")),
+        )
+
+    async def _loop_run(self, goal: str, run_id: str, options: LoopOptions) -> Run:
         """Return the run of a loop: the known one, woken if it waits, or a new one."""
         sessions = await self._ready()
         known = await self._turns.find(run_id) if run_id else None
@@ -263,7 +279,15 @@ class LoopMethods(LayoutMethods, SessionMethods):
             title = " ".join(goal.split())[:60]
             session = await sessions.create_session(title, directory=self.settings.workspace)
             message = compose(session.id, "user", goal, self._journal.clock.now())
-            return await self._turns.submit(session.id, message, agent=LOOP_AGENT, run_id=run_id)
+            executor = options.agents.executor
+            kept = {
+                "on_ask": options.on_ask,
+                "model": options.model,
+                "executor": executor.name if executor is not None else "",
+            }
+            return await self._turns.submit(
+                session.id, message, agent=LOOP_AGENT, run_id=run_id, options=kept
+            )
         if known.agent != LOOP_AGENT:
             raise UsageError(detail=f"The run {run_id} is none of a loop: holdfast run --run-id.")
         if known.status == "parked":
