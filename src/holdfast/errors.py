@@ -47,6 +47,7 @@ One branch per reader::
           LLMToolCallMissing     the demanded tool call did not come, or never fitted
           LLMContentFiltered     the provider withheld the answer
           LLMCircuitOpen         the provider failed too often just now
+        GoalNotReached         an autonomous loop ended without its goal
         ToolError              a tool failed; its children say how
           ToolInputInvalid       the arguments do not fit the schema
           ToolTimeout            the tool did not end in time
@@ -513,6 +514,14 @@ class LLMCircuitOpen(LLMError):
     code = "llm.circuit_open"
     is_retryable = True
     message = "{provider} failed {failures} times in a row and is left alone for {retry_after_s} s."
+
+
+class GoalNotReached(Failed):
+    """An autonomous loop ended without reaching its goal; the outcome says how."""
+
+    code = "loop.not_reached"
+    message = "The goal was not reached ({outcome}): {reason}"
+    next_step = "`holdfast runs report {run_id}` shows what was done, and what is missing."
 
 
 class ToolError(Failed):

@@ -30,7 +30,7 @@ class Root(LazyGroup):
         **extra: Any,  # noqa: ANN401 - click's own signature
     ) -> NoReturn:
         """Run one call and end the process with its exit code."""
-        words = list(sys.argv[1:] if args is None else args)
+        words = _with_run(list(sys.argv[1:] if args is None else args))
         invocation = Invocation(output=_wished_output(words), is_debug="--debug" in words)
         extra.setdefault("obj", invocation)
         try:
@@ -78,10 +78,31 @@ def _failures() -> ModuleType:
     return importlib.import_module("holdfast.cli.failures")
 
 
+_WITH_VALUE = ("-o", "--output", "--state-dir", "--workspace")
+
+
+_OF_RUN = (
+    "--resume", "--model", "--agent", "--run-id", "--auto-confirm", "--park", "--parallel",
+    "--max-attempts", "--max-cost", "--max-tokens", "--max-time",
+)  # fmt: skip
+
+
+def _with_run(words: list[str]) -> list[str]:
+    """`holdfast --resume ID` is `holdfast run --plan --resume ID`: put the command in."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        if words[at].partition("=")[0] in _OF_RUN:
+            return [*words[:at], "run", "--plan", *words[at:]]
+        at += 2 if words[at] in _WITH_VALUE else 1
+    return words
+
+
 def _wished_output(words: list[str]) -> str:
     """The form of output as far as it can be told before parsing, for parsing errors."""
     if "--json" in words:
         return "json"
+    if "--stream-json" in words:
+        return "stream-json"
     for form in FORMATS:
         if f"--output={form}" in words or f"-o{form}" in words:
             return form
@@ -95,7 +116,7 @@ def _wished_output(words: list[str]) -> str:
 def _root() -> None:
     """Run agents whose every step is kept and whose every action passes one gate.
 
-    Give a goal in quotes, or a command.
+    Give a goal in quotes, or a command. `--resume ID` goes on with a run.
     """
 
 

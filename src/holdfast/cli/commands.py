@@ -28,6 +28,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.hooks",
         "List or trust programs that are asked when something happens.",
     ),
+    "export": ("holdfast.cli.export", "Write a session, a run, or everything to files."),
+    "import": ("holdfast.cli.import_", "Bring in what `holdfast export` has written."),
+    "init": ("holdfast.cli.init", "Begin a project: config, policies, an agent, a skill."),
+    "runs": ("holdfast.cli.runs", "List, show, watch, resume, cancel or report runs."),
     "policies": (
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",

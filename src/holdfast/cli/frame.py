@@ -78,6 +78,11 @@ def _note_json(ctx: click.Context, _param: click.Parameter, value: bool) -> None
         ctx.ensure_object(Invocation).output = "json"
 
 
+def _note_stream(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Invocation).output = "stream-json"
+
+
 def _note_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value:
         ctx.ensure_object(Invocation).is_debug = True
@@ -116,6 +121,14 @@ def global_options() -> list[click.Option]:
             expose_value=False,
             is_eager=True,
             help="Short for --output json.",
+        ),
+        click.Option(
+            ["--stream-json"],
+            is_flag=True,
+            callback=_note_stream,
+            expose_value=False,
+            is_eager=True,
+            help="Short for --output stream-json.",
         ),
         click.Option(
             ["--state-dir"],
@@ -220,8 +233,8 @@ class LazyGroup(Group):
     """The root group: commands come from a table and are imported when called.
 
     A first word that cannot be the name of a command (it has a space, a capital, a
-    question mark…) is a goal: `holdfast "Describe this folder"` calls `run`, if the
-    table has it.
+    question mark…) is a goal: `holdfast "Describe this folder"` calls `run --plan`, if
+    the table has it.
     """
 
     def __init__(
@@ -254,7 +267,7 @@ class LazyGroup(Group):
         """Find the command; hand a goal to `run`."""
         word = args[0]
         if word not in self.table and "run" in self.table and not _COMMAND_SHAPE.fullmatch(word):
-            return "run", self.get_command(ctx, "run"), args
+            return "run", self.get_command(ctx, "run"), ["--plan", *args]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

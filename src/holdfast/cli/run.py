@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import sys
 import threading
+from dataclasses import replace
+from typing import Any
 
 import click
 import msgspec
@@ -14,6 +16,7 @@ from holdfast.agents import AgentResult
 from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.loop import LoopWishes, find_run, run_loop
 from holdfast.cli.output import emit, say
 from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
@@ -28,6 +31,21 @@ from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")
 @click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
+@click.option("--plan", is_flag=True, help="Plan, work, check and review, until it is done.")
+@click.option("--resume", default="", metavar="ID|FILE", help="Go on with a run or its file.")
+@click.option("--parallel", default=1, type=click.IntRange(1, 64), help="--plan: steps at once.")
+@click.option(
+    "--max-attempts", default=3, type=click.IntRange(1, 100), help="--plan: tries per step."
+)
+@click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="--plan: budget.")
+@click.option("--max-tokens", type=click.IntRange(0), metavar="N", help="--plan: budget.")
+@click.option(
+    "--max-time",
+    default=3600.0,
+    type=click.FloatRange(1),
+    metavar="S",
+    help="--plan: seconds.",
+)
 @click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
 @click.option(
     "--park", is_flag=True, help="Let the run wait where a call asks; else it is refused."
@@ -35,15 +53,17 @@ from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
 @pass_invocation
 def command(
     invocation: Invocation,
+    /,
     goal: tuple[str, ...],
-    agent: str,
-    model: str,
+    plan: bool,
+    resume: str,
     session: str,
-    run_id: str,
-    auto_confirm: bool,
-    park: bool,
+    **chosen: Any,  # noqa: ANN401 - the options above
 ) -> None:
     """Give an agent a goal and watch it work.
+
+    With --plan (and so with `holdfast GOAL`) a planner makes steps with checks, an executor
+    works on them, and a reviewer judges each one whose checks hold; see `holdfast runs`.
 
     Every step is kept: kill it at any moment and the same --run-id goes on. Without a key
     and without a model server, the built-in offline model answers; it can look around a
@@ -52,33 +72,39 @@ def command(
     A run that waits for a person ends with exit code 5 and says how to answer; afterwards
     --run-id alone goes on with it.
     """
-    job = _Job(invocation, agent, model, session, run_id, auto_confirm, park)
+    wishes = LoopWishes(**chosen)
+    if resume:
+        run_id, is_loop = asyncio.run(_find(invocation, resume))
+        wishes = replace(wishes, run_id=run_id)
+        plan = is_loop
+    if plan:
+        if session:
+            raise UsageError(detail="A loop has a session of its own: leave --session out.")
+        run_loop(invocation, " ".join(goal), wishes)
+        return
+    job = _Job(invocation, session, wishes)
     result = asyncio.run(job.run(" ".join(goal)))
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
     end_with(result)
 
 
+async def _find(invocation: Invocation, name: str) -> tuple[str, bool]:
+    async with AsyncClient(settings=invocation.settings) as client:
+        return await find_run(client, name)
+
+
 class _Job:
     """One call of `holdfast run`."""
 
-    def __init__(
-        self,
-        invocation: Invocation,
-        agent: str,
-        model: str,
-        session: str,
-        run_id: str,
-        auto_confirm: bool,
-        park: bool,
-    ) -> None:
+    def __init__(self, invocation: Invocation, session: str, wishes: LoopWishes) -> None:
         self._invocation = invocation
-        self._agent = agent
-        self._model = model
+        self._agent = wishes.agent
+        self._model = wishes.model
         self._session = session
-        self._run_id = run_id
-        self._auto_confirm = auto_confirm
-        self._on_ask: OnAsk = "park" if park else "deny"
+        self._run_id = wishes.run_id
+        self._auto_confirm = wishes.auto_confirm
+        self._on_ask: OnAsk = "park" if wishes.park else "deny"
         self._screen = Screen(invocation)
 
     async def run(self, goal: str) -> AgentResult:

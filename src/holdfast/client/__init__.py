@@ -7,7 +7,7 @@ work for each other (`OrchestrationMethods`) need both.
 
 from __future__ import annotations
 
-from holdfast.client.layout import LayoutMethods
+from holdfast.client.loop import LoopMethods
 from holdfast.client.messages import MessageMethods
 from holdfast.client.orchestration import OrchestrationMethods
 from holdfast.client.sessions import SessionMethods
@@ -17,8 +17,8 @@ from holdfast.client.workflows import WorkflowMethods
 
 
 class AsyncClient(
+    LoopMethods,
     WorkflowMethods,
-    LayoutMethods,
     OrchestrationMethods,
     SessionMethods,
     MessageMethods,

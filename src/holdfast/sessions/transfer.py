@@ -90,7 +90,7 @@ async def export_lines(journal: Journal, session_id: str) -> AsyncIterator[bytes
         limit = min(_PAGE, head.session_seq - after)
         for event in await journal.read(session_id, after=after, limit=limit):
             after = event.session_seq
-            yield msgspec.json.encode(_exported(event)) + b"\n"
+            yield msgspec.json.encode(exported(event)) + b"\n"
 
 
 def parse_export(source: IO[bytes]) -> list[Event]:
@@ -100,20 +100,36 @@ def parse_export(source: IO[bytes]) -> list[Event]:
         InvalidImport: it is no export, is damaged, cut short, or was changed.
     """
     header = _parse_header(source.readline(_LARGEST_HEADER))
-    events = [_parse_event(line, number, header) for number, line in enumerate(_lines(source), 1)]
+    events = [
+        _parse_event(line, number, header) for number, line in enumerate(bounded_lines(source), 1)
+    ]
     if len(events) != header.events or not events:
         raise InvalidImport(detail=f"{len(events)} of {header.events} events are there")
-    _check_story(events)
-    findings = check_chain(events)
-    if findings:
-        first = findings[0]
-        raise InvalidImport(detail=f"event {first.session_seq}: {first.problem}")
+    check_events(events)
     if events[-1].hash != header.hash:
         raise InvalidImport(detail="its last hash is not the one in its header")
     return events
 
 
-def _lines(source: IO[bytes]) -> Iterator[bytes]:
+def check_events(events: list[Event]) -> None:
+    """Check the events of one session that came from outside, as a whole.
+
+    Raises:
+        InvalidImport: they cannot be read, are in the wrong place, or were changed.
+    """
+    _check_story(events)
+    findings = check_chain(events)
+    if findings:
+        first = findings[0]
+        raise InvalidImport(detail=f"event {first.session_seq}: {first.problem}")
+
+
+def bounded_lines(source: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file that may be hostile.
+
+    Raises:
+        InvalidImport: a line, or all of them together, are longer than any export is.
+    """
     total = 0
     while line := source.readline(LARGEST_LINE + 1):
         total += len(line)
@@ -145,9 +161,18 @@ def _parse_event(line: bytes, number: int, header: ExportHeader) -> Event:
         raise InvalidImport(detail=f"line {number + 1} is no event ({error})") from error
     if msgspec.json.encode(found) + b"\n" != line:
         raise InvalidImport(detail=f"line {number + 1} is not as an export writes it")
+    return imported(found, number, header.session_id)
+
+
+def imported(found: ExportedEvent, number: int, session_id: str) -> Event:
+    """Return an event, still without a place in a store, from what an export says of it.
+
+    Raises:
+        InvalidImport: it is not the event of this number, or none that Holdfast makes.
+    """
     event = Event(
         seq=0,
-        session_id=header.session_id,
+        session_id=session_id,
         session_seq=found.n,
         run_id=found.run_id,
         agent_path=found.agent_path,
@@ -216,7 +241,8 @@ def _is_name(value: object) -> bool:
     return value == "" or is_id(value)
 
 
-def _exported(event: Event) -> ExportedEvent:
+def exported(event: Event) -> ExportedEvent:
+    """Return what an export says of an event."""
     return ExportedEvent(
         n=event.session_seq,
         kind=event.kind,

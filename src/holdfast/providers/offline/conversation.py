@@ -12,6 +12,9 @@ from holdfast.providers.model import ModelRequest
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
+_REST = "\n---\n"
+
+
 class Step(NamedTuple):
     """One tool call since the goal, with its answer as far as there is one."""
 
@@ -33,6 +36,7 @@ class Conversation(NamedTuple):
     """What a request holds, read once."""
 
     goal: str
+    """What a person wrote last."""
     goal_id: str
     session_id: str
     steps: tuple[Step, ...]
@@ -40,6 +44,16 @@ class Conversation(NamedTuple):
     """How often the model has called tools since the goal."""
     calls_before: int
     """Tool calls in the whole conversation, for ids that never meet."""
+
+    @property
+    def asked(self) -> str:
+        """What is wanted: the goal up to a line `---`, behind which stands what goes with it."""
+        return self.goal.partition(_REST)[0].strip()
+
+    @property
+    def context(self) -> str:
+        """What goes with the goal, behind a line `---`."""
+        return self.goal.partition(_REST)[2]
 
 
 def read_conversation(request: ModelRequest) -> Conversation:

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.messages import ToolSpec
+from holdfast.providers.json_schema import fits, resolve
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.offline.arithmetic import render
 from holdfast.providers.offline.conversation import Conversation, read_conversation
@@ -18,10 +19,12 @@ from holdfast.providers.offline.instance import (
     Known,
     PlanStep,
     build,
+    has_evidence,
     is_plan_schema,
     is_verdict_schema,
 )
 from holdfast.providers.offline.intent import Intent, read_intent
+from holdfast.providers.offline.loop import review, workspace_steps
 from holdfast.providers.offline.sums import next_sum_move
 from holdfast.providers.offline.toolbox import Call, Toolbox, as_number
 from holdfast.providers.offline.workspace import (
@@ -78,13 +81,16 @@ def decide(request: ModelRequest) -> Answer:
     be a goal; texts in tool results are quoted at most.
     """
     conversation = read_conversation(request)
-    intent = read_intent(conversation.goal)
+    intent = read_intent(conversation.asked)
     may_call = request.tool_choice != "none" and conversation.rounds < MAX_ROUNDS
     if request.output_schema is not None and (
         is_plan_schema(request.output_schema) or is_verdict_schema(request.output_schema)
     ):
         if request.tool_choice in {"auto", "none"}:
-            return _structured(request.output_schema, _known(intent, conversation, "", ""))
+            first = _look_first(request, intent, conversation) if may_call else None
+            if first is not None:
+                return Answer(calls=(first,))
+            return _form(request, intent, conversation)
     box = Toolbox(request.tools)
     calls, text, result = _natural(intent, conversation, box, request)
     if may_call and request.tool_choice != "auto":
@@ -98,6 +104,33 @@ def decide(request: ModelRequest) -> Answer:
     if request.output_schema is not None:
         return _structured(request.output_schema, _known(intent, conversation, text, result))
     return Answer(text=text)
+
+
+def _look_first(request: ModelRequest, intent: Intent, conversation: Conversation) -> Call | None:
+    """List the workspace before planning for it, so that the plan names what is there."""
+    if intent.kind != "workspace" or not has_evidence(request.output_schema):
+        return None
+    if conversation.steps or request.tool_choice == "none":
+        return None
+    return Toolbox(request.tools).list_call()
+
+
+def _form(request: ModelRequest, intent: Intent, conversation: Conversation) -> Answer:
+    """Fill in a plan or a verdict."""
+    schema = request.output_schema or {}
+    known = _known(intent, conversation, "", "")
+    if is_plan_schema(schema):
+        listing = merged_listing(conversation, Toolbox(request.tools))
+        if intent.kind == "workspace" and listing.files:
+            known = known._replace(steps=workspace_steps(listing, telling_files(listing)))
+        return _structured(schema, known)
+    judged = review(conversation)
+    fields = resolve(schema, schema).get("properties", {})
+    if judged is not None and set(fields) == {"verdict", "reason"}:
+        value = {"verdict": judged.verdict, "reason": judged.reason}
+        if fits(value, schema):
+            return Answer(text=msgspec.json.encode(value).decode())
+    return _structured(schema, known)
 
 
 def _natural(
@@ -153,10 +186,10 @@ def _plan_move(request: ModelRequest, intent: Intent, conversation: Conversation
 def _known(intent: Intent, conversation: Conversation, text: str, result: str) -> Known:
     failed = any(step.failure for step in conversation.steps)
     return Known(
-        goal=conversation.goal,
+        goal=conversation.asked,
         answer=text,
         number=as_number(result) if result else None,
-        steps=_plan_steps(intent, conversation.goal),
+        steps=_plan_steps(intent, conversation.asked),
         is_positive=not failed and not _FAILURE_SIGNS.search(conversation.goal),
     )
 
@@ -266,7 +299,7 @@ def _no_tools(intent: Intent) -> str:
 
 
 def _cannot(conversation: Conversation) -> str:
-    asked = quoted(conversation.goal, 200)
+    asked = quoted(conversation.asked, 200)
     start = f"I cannot do this: {asked}" if asked else "No goal was given."
     failed = [
         f"- `{step.tool}` failed: {quoted(step.failure, 200)}"

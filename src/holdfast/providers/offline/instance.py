@@ -40,6 +40,8 @@ class PlanStep(NamedTuple):
     title: str
     detail: str
     tool: str = ""
+    shows: tuple[str, ...] = ()
+    """What the answer of the step must contain; each is known to be there."""
 
 
 class Known(NamedTuple):
@@ -75,6 +77,15 @@ def is_plan_schema(schema: object) -> bool:
         if name in _STEP_LISTS and "array" in _all_types(resolve(part, schema), schema):
             return name in {"steps", "tasks", "plan", "stages", "todos"} or "plan" in title
     return False
+
+
+def has_evidence(schema: object) -> bool:
+    """Say whether the steps of a plan carry checks of what their answers contain."""
+    part: object = schema
+    for name in ("steps", "checks", "kind"):
+        part = resolve(part, schema)
+        part = resolve(part.get("items", part), schema).get("properties", {}).get(name)
+    return isinstance(part, dict) and "answer_contains" in (part.get("enum") or [])
 
 
 def is_verdict_schema(schema: object) -> bool:
@@ -179,6 +190,8 @@ class _Builder:
 
     def array(self, part: JsonObject, name: str, depth: int, step: int | None) -> list[Any]:
         low, high = part.get("minItems", 0), part.get("maxItems", 1_000)
+        if name == "checks" and step is not None:
+            return self.checks(part, step)
         is_steps = name in _STEP_LISTS and self.known.is_plan and step is None
         if is_steps:
             wanted = list(range(max(len(self.known.steps), low)))[:high]
@@ -189,6 +202,16 @@ class _Builder:
             return [self.value(part.get("items", {}), "depends_on", depth + 1, step)]
         count = low if isinstance(low, int) else 0
         return [self.value(part.get("items", {}), name, depth + 1, step) for _ in range(count)]
+
+    def checks(self, part: JsonObject, step: int) -> list[Any]:
+        """Say what the answer of a step must contain, if the schema knows such a check."""
+        shows = self.known.steps[step].shows if step < len(self.known.steps) else ()
+        wanted: list[JsonObject] = [{"kind": "answer_contains", "text": text} for text in shows]
+        made = wanted or [{"kind": "answer_contains"}]
+        whole = {**part, "$defs": self.root.get("$defs", {})}
+        if not fits(made, whole):
+            return []
+        return made
 
     def text(self, part: JsonObject, name: str, step: int | None) -> str:
         found = self.known_text(name, step)

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from holdfast.providers.offline.arithmetic import Expression, find_expression
 
-Kind: TypeAlias = Literal["sum", "search", "read", "workspace", "unknown"]
+Kind: TypeAlias = Literal["sum", "search", "read", "workspace", "list", "read_all", "unknown"]
 
 _PLACE = (
     r"work ?space|project|repo(?:sitory)?|folder|director(?:y|ies)|code ?base|files|source tree"
@@ -70,6 +70,10 @@ def read_intent(goal: str) -> Intent:
     """Say what a goal asks for; `unknown` when no rule knows it."""
     text = goal[:_MAX_GOAL].strip()
     lowered = text.lower()
+    if lowered.startswith("look around"):
+        return Intent("list")
+    if lowered.startswith("read the key files:"):
+        return Intent("read_all", subject=text)
     expression = find_expression(text)
     if expression is not None:
         return Intent("sum", expression=expression)

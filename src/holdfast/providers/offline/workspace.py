@@ -9,6 +9,7 @@ from holdfast.canonical import canonical_json
 from holdfast.providers.offline.conversation import Conversation, Step
 from holdfast.providers.offline.intent import Intent
 from holdfast.providers.offline.listing import Listing, read_listing
+from holdfast.providers.offline.loop import key_files, listing_report, reading_report
 from holdfast.providers.offline.summary import (
     file_report,
     hit_lines,
@@ -48,6 +49,10 @@ def next_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
         return _search_move(intent, conversation, box)
     if intent.kind == "read":
         return _read_move(intent, conversation, box)
+    if intent.kind == "list":
+        return _list_move(conversation, box)
+    if intent.kind == "read_all":
+        return _read_all_move(intent, conversation, box)
     return _describe_move(intent, conversation, box)
 
 
@@ -76,6 +81,24 @@ def _describe_move(intent: Intent, conversation: Conversation, box: Toolbox) -> 
         if search is not None:
             return [search]
     return workspace_report(intent, conversation, box, listing)
+
+
+def _list_move(conversation: Conversation, box: Toolbox) -> Move:
+    if not _steps(conversation, box, "list") and not _steps(conversation, box, "glob"):
+        first = box.list_call() or box.glob_call("**/*")
+        if first is not None:
+            return [first]
+    return listing_report(merged_listing(conversation, box))
+
+
+def _read_all_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+    done = _steps(conversation, box, "read")
+    if not done:
+        calls = [box.read_call(path, _READ_LINES) for path in key_files(intent.subject)]
+        wanted = [call for call in calls if call is not None]
+        if wanted:
+            return wanted
+    return reading_report(done)
 
 
 def _search_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:

@@ -1,0 +1,175 @@
+"""Run a loop from the command line: `holdfast "goal"`, `run --plan`, `--resume`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.cli.approve import AskInTerminal
+from holdfast.cli.exits import ExitCode
+from holdfast.cli.frame import Invocation
+from holdfast.cli.loop_view import LoopView, PausingApprover, view_for
+from holdfast.cli.output import emit, say
+from holdfast.client import AsyncClient
+from holdfast.errors import GoalNotReached, UsageError, error_from_dict
+from holdfast.ids import is_id
+from holdfast.orchestration.loop import (
+    LOOP_AGENT,
+    LoopAgents,
+    LoopLimits,
+    LoopOptions,
+    LoopReport,
+)
+from holdfast.policy.approvals import OnAsk
+from holdfast.policy.budgets import Budget
+from holdfast.tools.gate import AutoConfirm, NobodyApproves
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopWishes:
+    """What the options of a call say about a loop."""
+
+    agent: str = ""
+    model: str = ""
+    run_id: str = ""
+    auto_confirm: bool = False
+    park: bool = False
+    parallel: int = 1
+    max_attempts: int = 3
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    max_time: float = 3_600.0
+
+    @property
+    def limits(self) -> LoopLimits:
+        """The limits of a loop that begins now."""
+        return LoopLimits(
+            parallel=self.parallel,
+            max_attempts=self.max_attempts,
+            wall_s=self.max_time,
+            budget=Budget(max_cost_usd=self.max_cost, max_tokens=self.max_tokens),
+        )
+
+
+def run_loop(invocation: Invocation, goal: str, wishes: LoopWishes) -> None:
+    """Run a loop, show it, print its report, and end with the exit code that fits."""
+    report = asyncio.run(_LoopJob(invocation, wishes).run(goal))
+    if invocation.is_text:
+        say(report.to_markdown())
+    else:
+        emit(report.to_json())
+    end_with(invocation, report)
+
+
+async def find_run(client: AsyncClient, name: str) -> tuple[str, bool]:
+    """Return the id of a run, brought in from a file if need be, and whether it is a loop's.
+
+    `name` is an id, or a `run-<id>.jsonl`.
+
+    Raises:
+        NotFound: there is no such run.
+        UsageError: the name is neither an id nor a file.
+    """
+    turns = await client.turns()
+    is_file = await asyncio.to_thread(Path(name).is_file)
+    if not is_file:
+        known = await turns.find(name)
+        kept = client.base_dir / f"run-{name}.jsonl"
+        if known is None and "/" not in name and await asyncio.to_thread(kept.is_file):
+            run = await client.import_run(kept)
+            return run.id, True
+        if known is None and not is_id(name):
+            detail = f"There is no run and no file {name!r}. See: holdfast runs list."
+            raise UsageError(detail=detail)
+        run = await turns.get(name)
+        return run.id, run.agent == LOOP_AGENT
+    run = await client.import_run(name)
+    return run.id, True
+
+
+def end_with(invocation: Invocation, report: LoopReport) -> None:
+    """End with the exit code of a report."""
+    if report.is_done or report.outcome == "working":
+        return
+    if report.outcome == "waiting":
+        sys.exit(ExitCode.WAITING)
+    if report.outcome == "cancelled":
+        sys.exit(ExitCode.FAILED)
+    if report.outcome in ("budget", "failed") and report.error.get("code"):
+        raise error_from_dict(report.error)
+    del invocation
+    reason = " ".join(report.reason.split())[:500]
+    raise GoalNotReached(outcome=report.outcome, reason=reason, run_id=report.run_id)
+
+
+class _LoopJob:
+    """One call that runs a loop."""
+
+    def __init__(self, invocation: Invocation, wishes: LoopWishes) -> None:
+        self._invocation = invocation
+        self._wishes = wishes
+
+    async def run(self, goal: str) -> LoopReport:
+        async with AsyncClient(settings=self._invocation.settings) as client:
+            run_id = self._wishes.run_id
+            known = await (await client.turns()).find(run_id) if run_id else None
+            if known is None and not goal.strip():
+                raise UsageError(detail="Say what to do: holdfast GOAL.")
+            ready = await client.ready_model(self._wishes.model)
+            say(ready.notice, err=True, color="yellow")
+            policies = await client.policies()
+            if threading.current_thread() is threading.main_thread():
+                policies.reload_on_hangup()
+            following = asyncio.create_task(policies.follow_requests())
+            view = view_for(self._invocation)
+            self._choose_approver(client, view)
+            try:
+                report = await self._stream(client, goal, view)
+            finally:
+                view.close()
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+            if report.outcome == "waiting":
+                await self._say_how_to_answer(client, report)
+            return report
+
+    async def _stream(self, client: AsyncClient, goal: str, view: LoopView) -> LoopReport:
+        wishes = self._wishes
+        on_ask: OnAsk = "park" if wishes.park else "deny"
+        executor = None
+        if wishes.agent:
+            executor = await (await client.agent_registry()).require(wishes.agent)
+        options = LoopOptions(
+            limits=wishes.limits,
+            agents=LoopAgents(executor=executor),
+            model=wishes.model,
+            on_ask=on_ask,
+        )
+        items = client.stream_loop(goal, run_id=wishes.run_id, options=options)
+        async with contextlib.aclosing(items):
+            async for item in items:
+                if isinstance(item, LoopReport):
+                    return item
+                view.hear(item)
+        raise AssertionError("a stream ends with a report")
+
+    def _choose_approver(self, client: AsyncClient, view: LoopView) -> None:
+        if self._wishes.auto_confirm:
+            client.approver = AutoConfirm()
+        elif sys.stdin.isatty() and self._invocation.is_text and not self._wishes.park:
+            client.approver = PausingApprover(AskInTerminal(), view)
+        else:
+            client.approver = NobodyApproves()
+
+    async def _say_how_to_answer(self, client: AsyncClient, report: LoopReport) -> None:
+        for item in await client.open_questions():
+            words = {
+                "approval": f"approve {item.id}",
+                "unknown_outcome": f"decide {item.id} happened|not-happened|abort",
+            }.get(item.reason, f"answer {item.id} TEXT")
+            say(f"{item.tool} waits. Answer: holdfast approvals {words}", err=True)
+        say(f"Then go on: holdfast --resume {report.run_id}", err=True)

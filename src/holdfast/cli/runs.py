@@ -1,0 +1,220 @@
+"""`holdfast runs`: what agents and loops did, do, and wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast.cli.frame import Group, Invocation, pass_invocation
+from holdfast.cli.loop import LoopWishes, find_run, run_loop
+from holdfast.cli.loop_view import LinesView, to_line, view_for
+from holdfast.cli.output import emit, say
+from holdfast.client import AsyncClient
+from holdfast.client.loop import news_of
+from holdfast.errors import UsageError
+from holdfast.orchestration.loop import LOOP_AGENT, LoopNews, LoopReport
+from holdfast.orchestration.loop.events import StepStarted
+from holdfast.sessions import Run
+from holdfast.sessions.projections import ENDED
+
+_STATUSES = ("queued", "running", "parked", *ENDED)
+_ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")
+
+
+@click.group("runs", cls=Group)
+def command() -> None:
+    """List, show, watch, resume, cancel or report runs.
+
+    A loop (`holdfast GOAL`) is a run; so is every run of one of its agents, and every call
+    of `holdfast run`.
+    """
+
+
+@command.command("list")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only runs in this state.")
+@click.option("--all", "all_kinds", is_flag=True, help="Runs of agents too, not only loops.")
+@click.option("--limit", default=20, type=click.IntRange(1, 10_000), help="How many.")
+@pass_invocation
+def list_(invocation: Invocation, status: str | None, all_kinds: bool, limit: int) -> None:
+    """List runs, newest first."""
+
+    async def work() -> list[dict[str, object]]:
+        async with AsyncClient(settings=invocation.settings) as client:
+            runs = await client.list_runs(
+                status=status,  # type: ignore[arg-type]
+                all_kinds=all_kinds,
+                limit=limit,
+            )
+            return [await _row(client, run) for run in runs]
+
+    rows = asyncio.run(work())
+    if not rows and invocation.is_text:
+        say('There are no runs yet. Begin one: holdfast "Describe this workspace".')
+        return
+    emit(rows, columns=["id", "status", "steps", "began", "goal"])
+
+
+@command.command("show")
+@click.argument("run")
+@pass_invocation
+def show(invocation: Invocation, run: str) -> None:
+    """Replay RUN: everything that happened in it, in order."""
+
+    async def work() -> tuple[Run, list[LoopNews], LoopReport | None]:
+        async with AsyncClient(settings=invocation.settings) as client:
+            found = await client.get_run(run)
+            if found.agent != LOOP_AGENT:
+                return found, [], None
+            return found, await client.replay_loop(run), await client.loop_report(run)
+
+    found, news, report = asyncio.run(work())
+    if report is None:
+        emit(msgspec.to_builtins(found))
+        if invocation.is_text:
+            say(f"See `holdfast sessions show {found.session_id}` for its messages.", err=True)
+        return
+    if not invocation.is_text:
+        lines = [line for one in news if (line := to_line(one)) is not None]
+        emit(lines if invocation.output == "stream-json" else {"run": found, "events": lines})
+        return
+    view = LinesView(invocation, err=False)
+    for one in news:
+        view.hear(one)
+    say(
+        f"{report.outcome}: {len([s for s in report.steps if s.status == 'done'])} of "
+        f"{len(report.steps)} steps done. `holdfast runs report {run}` shows the report."
+    )
+
+
+@command.command("watch")
+@click.argument("run")
+@pass_invocation
+def watch(invocation: Invocation, run: str) -> None:
+    """Follow RUN until it rests, from this or any other terminal.
+
+    Ctrl-C stops watching; the run goes on.
+    """
+    report = asyncio.run(_watch(invocation, run))
+    if not invocation.is_text:
+        emit(report.to_json())
+    else:
+        say(f"{report.outcome}. `holdfast runs report {run}` shows the report.")
+
+
+@command.command("resume")
+@click.argument("run", metavar="RUN|FILE")
+@click.option("--model", default="", metavar="NAME", help="Another model than it began with.")
+@click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
+@pass_invocation
+def resume(invocation: Invocation, run: str, model: str, auto_confirm: bool) -> None:
+    """Go on with RUN where it stopped, or with a run-ID.jsonl from another machine.
+
+    What is done is not repeated: the unfinished step goes on from its last recorded call.
+    """
+
+    async def find() -> tuple[str, bool]:
+        async with AsyncClient(settings=invocation.settings) as client:
+            return await find_run(client, run)
+
+    run_id, is_loop = asyncio.run(find())
+    if not is_loop:
+        detail = f"The run {run_id} is one of an agent: holdfast run --run-id {run_id}."
+        raise UsageError(detail=detail)
+    run_loop(invocation, "", LoopWishes(run_id=run_id, model=model, auto_confirm=auto_confirm))
+
+
+@command.command("cancel")
+@click.argument("run")
+@click.option("--reason", default="", help="Kept with the run.")
+@pass_invocation
+def cancel(invocation: Invocation, run: str, reason: str) -> None:
+    """Ask RUN to end, in whichever process it works; its agents end with it."""
+
+    async def work() -> Run:
+        async with AsyncClient(settings=invocation.settings) as client:
+            return await client.cancel_run(run, reason=reason)
+
+    found = asyncio.run(work())
+    if invocation.is_text:
+        told = {"cancelled": "is cancelled", "running": "was asked to end"}
+        say(f"The run {found.id} {told.get(found.status, 'has ended already: ' + found.status)}.")
+    else:
+        emit(msgspec.to_builtins(found))
+
+
+@command.command("report")
+@click.argument("run")
+@click.option("--to", "target", metavar="FILE", help="Write it to a file.")
+@pass_invocation
+def report_(invocation: Invocation, run: str, target: str | None) -> None:
+    """Print what RUN did: result, evidence, cost, changed files; Markdown, or JSON with --json."""
+
+    async def work() -> LoopReport:
+        async with AsyncClient(settings=invocation.settings) as client:
+            return await client.loop_report(run)
+
+    report = asyncio.run(work())
+    if target:
+        text = report.to_markdown()
+        if not invocation.is_text:
+            text = msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"
+        Path(target).write_text(text, encoding="utf-8")
+        return
+    if invocation.is_text:
+        say(report.to_markdown())
+    else:
+        emit(report.to_json())
+
+
+async def _watch(invocation: Invocation, run_id: str) -> LoopReport:
+    view = view_for(invocation)
+    try:
+        async with AsyncClient(settings=invocation.settings) as client:
+            after = await (await client.journal()).last_seq()
+            for news in await client.replay_loop(run_id):
+                view.hear(news)
+            run = await client.get_run(run_id)
+            if run.has_ended or run.status == "parked":
+                return await client.loop_report(run_id)
+            steps: dict[str, str] = {}
+            feed = client.watch(after=after)
+            async with contextlib.aclosing(feed):
+                async for event in feed:
+                    if event.session_id != run.session_id and event.session_id not in steps:
+                        continue
+                    if event.kind == StepStarted.kind:
+                        fact = event.expect(StepStarted)
+                        steps[fact.session_id] = fact.step_id
+                    news_found = news_of(event, steps)
+                    if news_found is not None:
+                        view.hear(news_found)
+                    if event.kind in _ENDS and event.run_id == run_id:
+                        break
+            return await client.loop_report(run_id)
+    finally:
+        view.close()
+
+
+async def _row(client: AsyncClient, run: Run) -> dict[str, object]:
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.time_queued))
+    goal, steps = "", ""
+    if run.agent == LOOP_AGENT:
+        state = await client.loop_state(run.id)
+        steps = f"{len(state.done)}/{len(state.steps)}" if state.steps else "-"
+    session = await client.get_session(run.session_id)
+    goal = session.title
+    return {
+        "id": run.id,
+        "status": run.status,
+        "steps": steps or "-",
+        "began": began,
+        "goal": goal,
+        "agent": run.agent,
+        "session_id": run.session_id,
+        "reason": run.reason,
+    }

@@ -1,0 +1,177 @@
+"""The three agents at work: each run in a child session, under ids that follow from the loop's.
+
+The same question again, in this process or another one, therefore meets the same run: finished,
+it is returned; interrupted, it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from holdfast.agents import Agent, AgentResult
+from holdfast.agents.launch import Launch, Launcher
+from holdfast.agents.lineage import below
+from holdfast.agents.turn import Listener
+from holdfast.canonical import digest
+from holdfast.clock import Clock
+from holdfast.errors import AlreadyExists, BudgetExceeded, HoldfastError
+from holdfast.orchestration.loop.events import Spent
+from holdfast.orchestration.loop.options import LoopLimits, LoopOptions
+from holdfast.orchestration.loop.roles import crew, loop_agent
+from holdfast.orchestration.loop.state import LoopState
+from holdfast.policy.budgets import Budget
+from holdfast.sessions import Session, SessionManager
+
+NewSession: TypeAlias = Callable[[str], None]
+_TITLE = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worked:
+    """How a run of an agent ended; `status` is the result's, or `ran out of time`."""
+
+    status: str
+    result: AgentResult | None
+    spent: Spent
+    error: dict[str, object]
+
+    @property
+    def answer(self) -> str:
+        """What the agent said."""
+        return self.result.response if self.result is not None else ""
+
+
+class Crew:
+    """Launches planner, executor and reviewer for one loop."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        sessions: SessionManager,
+        session: Session,
+        run_id: str,
+        options: LoopOptions,
+        *,
+        clock: Clock,
+        is_new: NewSession,
+    ) -> None:
+        """Work below a loop's session; `is_new` hears of every child session."""
+        self.planner, self.executor, self.reviewer = crew(options.agents)
+        self._launcher = launcher
+        self._sessions = sessions
+        self._session = session
+        self._run_id = run_id
+        self._options = options
+        self._clock = clock
+        self._is_new = is_new
+        self._busy = 0
+
+    def session_id(self, *key: object) -> str:
+        """Return the id of a child session: always the same for the same purpose."""
+        return f"ses_{digest([self._run_id, *key])[:26]}"
+
+    def run_id(self, *key: object) -> str:
+        """Return the id of a child run: always the same for the same purpose."""
+        return f"run_{digest([self._run_id, 'run', *key])[:26]}"
+
+    async def child(self, title: str, *key: object) -> Session:
+        """Return a child session, made with the first call."""
+        name = self.session_id(*key)
+        self._is_new(name)
+        lineage = below(loop_agent(), self._session, run_id=self._run_id)
+        try:
+            return await self._sessions.create_session(
+                title[:_TITLE],
+                project_id=self._session.project_id,
+                directory=self._session.directory,
+                parent_id=self._session.id,
+                metadata=lineage.to_metadata(),
+                session_id=name,
+            )
+        except AlreadyExists:
+            return await self._sessions.get_session(name)
+
+    async def work(
+        self,
+        agent: Agent,
+        session: Session,
+        run_id: str,
+        message: str,
+        *,
+        state: LoopState,
+        listener: Listener,
+    ) -> Worked:
+        """Run one of the agents within what is left of the loop's budget and time.
+
+        Raises:
+            BudgetExceeded: nothing is left.
+        """
+        began = self._clock.monotonic()
+        self._busy += 1
+        launch = Launch(
+            message=message,
+            agent=agent,
+            session_id=session.id,
+            run_id=run_id,
+            model="" if agent.model else self._options.model,
+            on_ask=self._options.on_ask,
+            budget=_left(state, max(self._busy, 1)),
+        )
+        try:
+            async with asyncio.timeout(state.limits.agent_wall_s) as timer:
+                result = await self._launcher.launch(launch, listener)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            seconds = self._clock.monotonic() - began
+            error = HoldfastError(detail=f"It did not end within {state.limits.agent_wall_s:g} s.")
+            spent = Spent(seconds=seconds)
+            return Worked(status="ran out of time", result=None, spent=spent, error=error.to_dict())
+        finally:
+            self._busy -= 1
+        spent = Spent(
+            tokens=result.tokens_used.total, cost_usd=result.cost_usd, seconds=result.duration
+        )
+        error_facts = result.metadata.get("error") or {}
+        if result.status == "cancelled":
+            reason = result.metadata.get("reason") or "the run was cancelled"
+            error_facts = HoldfastError(detail=str(reason)).to_dict()
+        return Worked(status=result.status, result=result, spent=spent, error=dict(error_facts))
+
+
+def check_budget(limits: LoopLimits, spent: Spent) -> None:
+    """Refuse to go on when nothing is left.
+
+    Raises:
+        BudgetExceeded: it says of what.
+    """
+    budget = limits.budget
+    if budget.max_cost_usd is not None and spent.cost_usd >= budget.max_cost_usd:
+        raise BudgetExceeded(
+            kind="cost",
+            scope="loop",
+            used=f"${spent.cost_usd:.6f}",
+            limit=f"${budget.max_cost_usd:.6f}",
+        )
+    if budget.max_tokens is not None and spent.tokens >= budget.max_tokens:
+        raise BudgetExceeded(kind="token", scope="loop", used=spent.tokens, limit=budget.max_tokens)
+
+
+def _left(state: LoopState, sharers: int) -> Budget | None:
+    """Return what one run may spend: an equal share of what is left, if anything is limited."""
+    check_budget(state.limits, state.spent)
+    budget, spent = state.limits.budget, state.spent
+    if not budget.has_limits:
+        return None
+    cost, tokens = budget.max_cost_usd, budget.max_tokens
+    return Budget(
+        max_cost_usd=(cost - spent.cost_usd) / sharers if cost is not None else None,
+        max_tokens=(tokens - spent.tokens) // sharers if tokens is not None else None,
+        max_calls=budget.max_calls,
+        max_tool_calls=budget.max_tool_calls,
+        max_wall_s=budget.max_wall_s,
+        on_unknown_price=budget.on_unknown_price,
+    )

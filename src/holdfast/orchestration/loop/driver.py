@@ -1,0 +1,534 @@
+"""The loop itself: plan, work, check, review, until the evidence says that it is over.
+
+Facts are kept, never positions in code. Whoever resumes folds them and does the next thing:
+
+    no plan                                  ->  ask the planner
+    a step that needs another plan           ->  ask the planner, within bounds
+    an attempt without a result              ->  launch the executor, or go on with its run
+    a result without checks                  ->  make the checks
+    checks that all hold, without a verdict  ->  ask the reviewer
+    nothing left                             ->  report
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.agents.turn import Listener
+from holdfast.canonical import JsonObject, digest
+from holdfast.clock import Clock
+from holdfast.errors import (
+    BudgetExceeded,
+    Conflict,
+    Damaged,
+    GoalNotReached,
+    HoldfastError,
+    LLMAuthError,
+    StorageError,
+)
+from holdfast.journal import Event
+from holdfast.journal.payloads import Payload
+from holdfast.messages import ToolPart
+from holdfast.orchestration.loop import roles
+from holdfast.orchestration.loop.changes import Snapshot, deltas, overall, take_snapshot
+from holdfast.orchestration.loop.checkpoint import RunFiles
+from holdfast.orchestration.loop.checks import CheckRound, CheckServices
+from holdfast.orchestration.loop.crew import Crew, Worked
+from holdfast.orchestration.loop.events import (
+    FileDelta,
+    LoopBegan,
+    LoopReported,
+    PlanCreated,
+    PlanRefused,
+    PlanRevised,
+    StepChecked,
+    StepEnded,
+    StepReviewed,
+    StepStarted,
+    StepWorked,
+)
+from holdfast.orchestration.loop.options import LoopOptions, StepEvidence
+from holdfast.orchestration.loop.plan import DraftPlan, Plan, Step, problems_of, to_plan
+from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, files_changed, make_report
+from holdfast.orchestration.loop.state import Attempt, LoopState, StepState, fold
+from holdfast.orchestration.loop.verdict import Verdict
+from holdfast.providers.model import Delta
+from holdfast.sessions import Cancelled, Completed, Failed, Outcome, Parked, Run, Session, Turn
+
+_MOST_ANSWER = 60_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopNews:
+    """Something that happened: a fact of the loop, or what one of its agents is doing."""
+
+    time: float
+    fact: Payload | None = None
+    role: str = ""
+    step_id: str = ""
+    heard: Delta | ToolPart | None = None
+
+
+LoopListener: TypeAlias = Callable[[LoopNews], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopServices:
+    """What a loop works with."""
+
+    crew: Crew
+    checks: CheckServices
+    files: RunFiles
+    state_dir: Path
+    clock: Clock
+    listener: LoopListener
+
+
+class _Ended(Exception):
+    """The loop is over; says how."""
+
+    def __init__(
+        self, outcome: LoopOutcome, reason: str = "", error: JsonObject | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.outcome: LoopOutcome = outcome
+        self.reason = reason
+        self.error = error or {}
+
+
+class _Waits(Exception):
+    """One of the agents, or a check, waits for a person."""
+
+
+class LoopDriver:
+    """One loop under way, inside its session's lease."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        session: Session,
+        goal: str,
+        options: LoopOptions,
+        services: LoopServices,
+    ) -> None:
+        """Made by the client, once per time that the run is taken up."""
+        self._turn = turn
+        self._session = session
+        self._goal = goal
+        self._options = options
+        self._crew = services.crew
+        self._checks = services.checks
+        self._files = services.files
+        self._state_dir = services.state_dir
+        self._clock = services.clock
+        self._listener = services.listener
+        self._state = LoopState()
+        self._marks = asyncio.Lock()
+        self._snapshot: Snapshot | None = None
+
+    async def execute(self) -> Outcome:
+        """Work until the loop is over, waits, is cancelled, or its time is over."""
+        events = await self._checks.sessions.journal.read_all(self._session.id)
+        self._state = fold(events, self._turn.run.id)
+        await self._files.open()
+        if self._state.report:
+            return await self._outcome(msgspec.convert(self._state.report, LoopReport))
+        self._state.goal = self._state.goal or self._goal
+        if not self._state.has_begun:
+            self._state.limits = self._options.limits
+        limits, now = self._state.limits, self._clock.now()
+        body = asyncio.create_task(self._body())
+        stop = asyncio.create_task(self._turn.cancelled.wait())
+        try:
+            left = max(0.0, limits.wall_s - self._state.elapsed_s(now))
+            await asyncio.wait({body, stop}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if body.done():
+                return await body
+            await _cancel(body)
+            if self._turn.cancelled.is_set():
+                return Cancelled(reason=self._turn.cancel_reason)
+            return await self._finish("time", f"It was not done after {limits.wall_s:g} s of work.")
+        finally:
+            stop.cancel()
+            await asyncio.shield(_cancel(body))
+            await asyncio.shield(self._files.close())
+
+    async def _body(self) -> Outcome:
+        try:
+            await self._work()
+        except _Ended as ended:
+            return await self._finish(ended.outcome, ended.reason, ended.error)
+        except BudgetExceeded as error:
+            return await self._finish("budget", str(error), error.to_dict())
+        except _Waits as waits:
+            return Parked(reason=str(waits))
+        except (Conflict, Damaged, StorageError):
+            raise  # the records themselves: nothing can be reported now
+        except HoldfastError as error:
+            return await self._finish("failed", str(error), error.to_dict())
+        return await self._finish("done")
+
+    async def _work(self) -> None:
+        state = self._state
+        if not state.has_begun:
+            await self._look_at_workspace(is_first=True)
+            await self._note(
+                LoopBegan(
+                    goal=self._goal,
+                    limits=self._options.limits,
+                    planner=self._crew.planner.name,
+                    executor=self._crew.executor.name,
+                    reviewer=self._crew.reviewer.name,
+                )
+            )
+        while not state.is_done:
+            if state.plan is None:
+                await self._make_plan()
+            elif state.replan_reason:
+                await self._revise_plan()
+            else:
+                await self._work_on_steps()
+
+    # --- planning ---------------------------------------------------------------------
+
+    async def _make_plan(self) -> None:
+        message = roles.ask_for_plan(self._state.goal, self._options.functions)
+        draft, worked, session = await self._ask_planner(message)
+        plan = to_plan(draft)
+        await self._note(PlanCreated(plan=plan, session_id=session.id, spent=worked.spent))
+
+    async def _revise_plan(self) -> None:
+        state = self._state
+        assert state.plan is not None
+        reason = state.replan_reason
+        if state.revision >= state.limits.max_replans:
+            raise _Ended("retries", f"{reason}\n\nThe plan was revised {state.revision} times.")
+        draft, worked, session = await self._ask_planner(roles.ask_for_other_plan(state))
+        kept = [step.step for step in state.steps.values() if step.status == "done"]
+        plan = to_plan(draft, kept)
+        if _is_same(plan, state.plan):
+            raise _Ended("stalled", f"{reason}\n\nThe planner handed in the same plan again.")
+        await self._note(
+            PlanRevised(
+                revision=state.revision + 1,
+                plan=plan,
+                reason=reason,
+                session_id=session.id,
+                spent=worked.spent,
+            )
+        )
+
+    async def _ask_planner(self, message: str) -> tuple[DraftPlan, Worked, Session]:
+        """Return a sound plan; one that is not is sent back with what is wrong, a few times."""
+        state = self._state
+        title = f"Plan {state.revision + 1}"
+        session = await self._crew.child(title, "plan", state.revision, bool(state.plan))
+        while True:
+            if state.refusals:
+                message = roles.ask_again(state.goal, state.problems)
+            run_id = self._crew.run_id(session.id, state.refusals)
+            worked = await self._crew.work(
+                self._crew.planner,
+                session,
+                run_id,
+                message,
+                state=state,
+                listener=self._hear("planner"),
+            )
+            draft = self._draft_of(worked)
+            problems = problems_of(
+                draft,
+                most_steps=state.limits.max_steps,
+                functions=self._options.functions,
+                known_ids=state.done,
+            )
+            if not problems:
+                return draft, worked, session
+            await self._note(PlanRefused(problems=tuple(problems), spent=worked.spent))
+            if state.refusals >= state.limits.max_plan_asks:
+                listed = "\n".join(f"- {problem}" for problem in problems)
+                raise _Ended("no_plan", f"The plan is not sound:\n{listed}")
+
+    def _draft_of(self, worked: Worked) -> DraftPlan:
+        self._check_alive(worked, "planner")
+        output = worked.result.output if worked.result is not None else None
+        if not isinstance(output, DraftPlan):
+            told = str(worked.error.get("message", "")) or f"the planner {worked.status}"
+            raise _Ended("no_plan", f"No plan was handed in: {told}", worked.error)
+        return output
+
+    # --- steps ------------------------------------------------------------------------
+
+    async def _work_on_steps(self) -> None:
+        """Work on whatever is ready until the plan has to change or nothing is left."""
+        state = self._state
+        assert state.plan is not None
+        running: dict[asyncio.Task[None], str] = {}
+        waits: _Waits | None = None
+        try:
+            while True:
+                if not state.replan_reason and waits is None:
+                    free = state.limits.parallel - len(running)
+                    for step in state.plan.ready(state.done, set(running.values()))[:free]:
+                        task = asyncio.create_task(self._work_on(state.steps[step.id]))
+                        running[task] = step.id
+                if not running:
+                    break
+                over, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in over:
+                    del running[task]
+                    try:
+                        task.result()
+                    except _Waits as found:
+                        # What does not wait is finished first, so that it is not lost.
+                        waits = found
+        finally:
+            for task in running:
+                await asyncio.shield(_cancel(task))
+        if waits is not None:
+            raise waits
+
+    async def _work_on(self, step: StepState) -> None:
+        """Take one step from where it stands to its end."""
+        while True:
+            attempt = await self._current_attempt(step)
+            await self._do(step, attempt)
+            if attempt.failure == "":
+                await self._note(StepEnded(step_id=step.step.id, status="done"))
+                return
+            verdict = attempt.reviewed.verdict if attempt.reviewed is not None else "retry"
+            if verdict == "give_up":
+                await self._fail(step, "gave_up", attempt.failure)
+            if verdict == "replan":
+                await self._note(
+                    StepEnded(step_id=step.step.id, status="replan", reason=attempt.failure)
+                )
+                return
+            if await self._is_exhausted(step, attempt):
+                return
+
+    async def _is_exhausted(self, step: StepState, attempt: Attempt) -> bool:
+        """Say whether a step gets no further attempt, and note what happens instead."""
+        limits = self._state.limits
+        is_stalled = step.is_stalled
+        if not is_stalled and len(step.attempts) < limits.max_attempts:
+            return False
+        why = (
+            f"Nothing changed from attempt {len(step.attempts) - 1} to {len(step.attempts)}."
+            if is_stalled
+            else f"It was not good enough after {len(step.attempts)} attempts."
+        )
+        reason = f"{why}\n{attempt.failure}"
+        if self._state.revision >= limits.max_replans:
+            await self._fail(step, "stalled" if is_stalled else "retries", reason)
+        await self._note(StepEnded(step_id=step.step.id, status="replan", reason=reason))
+        return True
+
+    async def _fail(self, step: StepState, outcome: LoopOutcome, reason: str) -> None:
+        await self._note(StepEnded(step_id=step.step.id, status="failed", reason=reason))
+        raise _Ended(outcome, f"Step {step.step.id} ({step.step.title}): {reason}")
+
+    async def _current_attempt(self, step: StepState) -> Attempt:
+        """Return the attempt that is under way, or begin another one."""
+        last = step.attempts[-1] if step.attempts else None
+        if last is not None and last.failure == "":
+            return last
+        number = len(step.attempts) + 1
+        key = (self._state.revision, step.step.id)
+        await self._note(
+            StepStarted(
+                step_id=step.step.id,
+                attempt=number,
+                session_id=self._crew.session_id("step", *key),
+                run_id=self._crew.run_id("step", *key, number),
+                because=last.failure if last is not None else "",
+            )
+        )
+        return step.attempts[-1]
+
+    async def _do(self, step: StepState, attempt: Attempt) -> None:
+        """Work, check and review, whichever of them is still to be done."""
+        if attempt.worked is None:
+            await self._note(await self._executed(step.step, attempt))
+        assert attempt.worked is not None
+        if attempt.worked.status != "completed":
+            return
+        if attempt.checked is None:
+            await self._note(await self._checked(step.step, attempt))
+        assert attempt.checked is not None
+        if attempt.checked.is_passed and attempt.reviewed is None:
+            await self._note(await self._reviewed(step.step, attempt))
+
+    async def _executed(self, step: Step, attempt: Attempt) -> StepWorked:
+        started = attempt.started
+        session = await self._crew.child(step.title, "step", self._state.revision, step.id)
+        worked = await self._crew.work(
+            self._crew.executor,
+            session,
+            started.run_id,
+            roles.ask_for_work(self._state, step, started.because),
+            state=self._state,
+            listener=self._hear("executor", step.id),
+        )
+        self._check_alive(worked, "executor")
+        await self._files.track_below(session.id)
+        return StepWorked(
+            step_id=step.id,
+            attempt=started.attempt,
+            status=worked.status,
+            answer=worked.answer[:_MOST_ANSWER],
+            error=worked.error,
+            tools_used=worked.result.tools_used if worked.result is not None else (),
+            spent=worked.spent,
+        )
+
+    async def _checked(self, step: Step, attempt: Attempt) -> StepChecked:
+        assert attempt.worked is not None
+        number = attempt.started.attempt
+        key = ("checks", self._state.revision, step.id, number)
+        session = await self._crew.child(f"Checks of {step.id}", *key)
+        evidence = StepEvidence(
+            goal=self._state.goal,
+            step_id=step.id,
+            attempt=number,
+            answer=attempt.worked.answer,
+            workspace=self._session.directory,
+        )
+        round_ = CheckRound(self._checks, self._crew.executor, step, evidence)
+        results = await round_.run(session, self._crew.run_id(*key))
+        if isinstance(results, Run):
+            raise _Waits(f"a check of step {step.id} waits: {results.reason}")
+        files = await self._look_at_workspace()
+        return StepChecked(step_id=step.id, attempt=number, results=results, files=tuple(files))
+
+    async def _reviewed(self, step: Step, attempt: Attempt) -> StepReviewed:
+        number = attempt.started.attempt
+        key = ("review", self._state.revision, step.id)
+        session = await self._crew.child(f"Review of {step.id}", *key)
+        worked = await self._crew.work(
+            self._crew.reviewer,
+            session,
+            self._crew.run_id(*key, number),
+            roles.ask_for_review(self._state, step, attempt),
+            state=self._state,
+            listener=self._hear("reviewer", step.id),
+        )
+        self._check_alive(worked, "reviewer")
+        output = worked.result.output if worked.result is not None else None
+        if not isinstance(output, Verdict):
+            told = str(worked.error.get("message", "")) or f"the reviewer {worked.status}"
+            raise _Ended("failed", f"Step {step.id} could not be reviewed: {told}", worked.error)
+        return StepReviewed(
+            step_id=step.id,
+            attempt=number,
+            verdict=output.verdict,
+            reason=output.reason[:_MOST_ANSWER],
+            session_id=session.id,
+            spent=worked.spent,
+        )
+
+    def _check_alive(self, worked: Worked, role: str) -> None:
+        """Stop at once for what no further attempt can mend."""
+        if worked.status == "parked":
+            reason = worked.result.metadata.get("reason", "") if worked.result is not None else ""
+            raise _Waits(f"the {role} waits: {reason}")
+        code = worked.error.get("code")
+        if code == BudgetExceeded.code:
+            raise _Ended("budget", str(worked.error.get("message", "")), worked.error)
+        if code == LLMAuthError.code:
+            raise _Ended("failed", str(worked.error.get("message", "")), worked.error)
+
+    # --- facts ------------------------------------------------------------------------
+
+    async def _note(self, fact: Payload) -> None:
+        """Keep a fact, fold it, write the checkpoint, and tell whoever listens."""
+        [event] = await self._turn.append(fact, agent_path=roles.LOOP_AGENT)
+        self._state.apply(fact, event.time)
+        await self._files.write()
+        self._tell(event, fact)
+
+    def _tell(self, event: Event, fact: Payload) -> None:
+        step_id = str(getattr(fact, "step_id", ""))
+        self._listener(LoopNews(time=event.time, fact=fact, role=roles.LOOP_AGENT, step_id=step_id))
+
+    def _hear(self, role: str, step_id: str = "") -> Listener:
+        def hear(heard: Delta | ToolPart) -> None:
+            if isinstance(heard, ToolPart):
+                self._files.write_soon()
+            news = LoopNews(time=self._clock.now(), role=role, step_id=step_id, heard=heard)
+            self._listener(news)
+
+        return hear
+
+    async def _look_at_workspace(self, *, is_first: bool = False) -> list[FileDelta]:
+        """Return what changed since the last look, and remember how things are now."""
+        async with self._marks:
+            workspace = self._checks.confinement.workspace(self._session.directory)
+            place = self._files.marks_path
+            if self._snapshot is None and not is_first:
+                self._snapshot = await asyncio.to_thread(Snapshot.load, place)
+            before, hidden = self._snapshot, _within(self._state_dir, workspace.root)
+            now = await asyncio.to_thread(take_snapshot, workspace, before=before, hidden=hidden)
+            await asyncio.to_thread(now.save, place)
+            self._snapshot = now
+            known = {change.path: change for change in files_changed(self._state)}
+            return deltas(before, now, known) if before is not None else []
+
+    async def _finish(
+        self, outcome: LoopOutcome, reason: str = "", error: JsonObject | None = None
+    ) -> Outcome:
+        """Report, and say how the run ends."""
+        state, now = self._state, self._clock.now()
+        changes: list[FileDelta] = files_changed(state)
+        if state.has_begun:
+            changes += await self._look_at_workspace()
+        marks = self._snapshot.files if self._snapshot is not None else {}
+        report = make_report(
+            state,
+            run_id=self._turn.run.id,
+            session_id=self._session.id,
+            outcome=outcome,
+            reason=reason,
+            error=error,
+            files=overall(changes, marks),
+            now=now,
+        )
+        await self._note(LoopReported(report=report.to_json()))
+        return await self._outcome(report)
+
+    async def _outcome(self, report: LoopReport) -> Outcome:
+        await self._files.keep_report(report)
+        if report.is_done:
+            return Completed(result={"outcome": report.outcome})
+        if report.outcome in ("budget", "failed") and report.error.get("code"):
+            return Failed(error=report.error)
+        stopped: HoldfastError = GoalNotReached(
+            outcome=report.outcome, reason=report.reason[:2_000], run_id=report.run_id
+        )
+        return Failed(error=stopped.to_dict())
+
+
+def _is_same(one: Plan, other: Plan) -> bool:
+    return digest(one.steps) == digest(other.steps)
+
+
+def _within(path: Path, root: str) -> tuple[str, ...]:
+    """Return the relative path of a directory inside the workspace, nothing if it is outside."""
+    try:
+        relative = path.resolve().relative_to(Path(root).resolve())
+    except ValueError:
+        return ()
+    return (str(relative),)
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    """End a task and wait for its end; what it raises is nobody's business any more."""
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
