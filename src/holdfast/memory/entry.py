@@ -61,6 +61,8 @@ class ScoreParts(msgspec.Struct, frozen=True, kw_only=True):
     vector: float = 0.0
     vector_context: float = 0.0
     speaker: float = 0.0
+    time: float = 0.0
+    substance: float = 0.0
     neighbours: float = 0.0
     session: float = 0.0
     importance: float = 0.0

@@ -8,12 +8,15 @@ session. How the weights were chosen is told in `docs/concepts/memory.md`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from holdfast.memory import shelf as shelves
 from holdfast.memory.entry import ScoreParts
+from holdfast.memory.times import NamedTime
 
 if TYPE_CHECKING:
     from holdfast.memory.shelf import Flags, Floats, Ints, Shelf
@@ -21,22 +24,29 @@ if TYPE_CHECKING:
 
 _FAR = 0.15
 """Below this cosine, and without any word in common, a memory has nothing to do with it."""
+_WEEK = 7.0
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """How much each part counts; only their proportions matter."""
 
-    lexical: float = 0.22
-    lexical_context: float = 0.33
-    vector: float = 0.18
-    vector_context: float = 0.27
-    speaker: float = 0.16
+    lexical: float = 0.10
+    lexical_context: float = 0.40
+    vector: float = 0.15
+    vector_context: float = 0.35
+    speaker: float = 0.12
     """For what was said by somebody whom the query names."""
-    before: float = 0.08
+    time: float = 0.40
+    """For what was said in the month or around the day that the query names."""
+    substance: float = 0.20
+    """For utterances that are long and no questions."""
+    before: float = 0.03
     """Share of the score of the turn before."""
-    after: float = 0.18
+    after: float = 0.10
     """Share of the score of the turn after, which is often the answer to this one."""
-    session: float = 0.4
+    two_away: float = 0.10
+    """Share of the score of what the same person said before and after."""
+    session: float = 0.45
     """Share of the best score in the same session."""
     importance: float = 0.2
     recency: float = 0.0
@@ -62,75 +72,132 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """Shelf and vector of embedders that were used before, for what has no newer vector."""
     speakers: frozenset[str] = frozenset()
     """Names that the query mentions."""
+    times: tuple[NamedTime, ...] = ()
+    """Months and days that the query mentions."""
     limit: int = 10
 
 
 def rank(shelf: Shelf, mask: Flags, query: Query, weights: Weights) -> Scores:
     """Return the best memories among those that the mask allows."""
-    # Every row keeps its place during the sums, since neighbours are found by place.
-    own, context = _lexical(shelf, mask, query)
-    cosine, near = _cosines(shelf, query, context)
+    table = _table(shelf, mask, query)
+    own, context = table.lexical
+    cosine, near = _cosines(table, query)
+    allowed = table.allowed
     parts: dict[str, Floats] = {
-        "lexical": weights.lexical * _spread(own, mask),
-        "lexical_context": weights.lexical_context * _spread(context, mask),
-        "vector": weights.vector * _spread(cosine, mask),
-        "vector_context": weights.vector_context * _spread(near, mask),
-        "speaker": weights.speaker * _spoken_by(shelf, query.speakers),
+        "lexical": weights.lexical * _spread(own, allowed),
+        "lexical_context": weights.lexical_context * _spread(context, allowed),
+        "vector": weights.vector * _spread(cosine, allowed),
+        "vector_context": weights.vector_context * _spread(near, allowed),
+        "speaker": weights.speaker * _spoken_by(table, query.speakers),
+        "time": weights.time * _said_then(table, query.times),
+        "substance": weights.substance * table.column("substance"),
     }
-    base = np.where(mask, np.sum(list(parts.values()), axis=0), 0.0).astype(np.float32)
-    parts["neighbours"] = _neighbours(shelf.previous, base, weights)
-    parts["session"] = weights.session * _best_of_session(shelf, base)
-    above = (shelf.column("importance") - 0.5).astype(np.float32)
-    parts["importance"] = weights.importance * above
-    parts["recency"] = weights.recency * _recency(shelf, query.now, weights)
-    total = base + np.sum([parts[name] for name in _LATER], axis=0)
-    fits = mask & _is_related(shelf, context, cosine, near)
-    return _best(shelf, fits, total, (parts, cosine), query.limit)
+    base: Floats = _sum(parts.values()) * allowed
+    parts["neighbours"] = _neighbours(table, base, weights)
+    parts["session"] = weights.session * _best_of_session(table, base)
+    parts["importance"] = weights.importance * (table.column("importance") - np.float32(0.5))
+    parts["recency"] = weights.recency * _recency(table, query.now, weights)
+    total = base + _sum(parts[name] for name in _LATER)
+    fits = allowed & _is_related(table, context, cosine, near)
+    return _best(table, fits, total, (parts, cosine), query.limit)
 
 
 _LATER = ("neighbours", "session", "importance", "recency")
 
 
-def _lexical(shelf: Shelf, mask: Flags, query: Query) -> tuple[Floats, Floats]:
-    own = np.zeros(shelf.count, np.float32)
-    context = np.zeros(shelf.count, np.float32)
-    if query.hits:
-        # Doubles hold row numbers exactly as far as anybody will ever count.
-        hits = np.array(query.hits, np.float64)
-        places = shelf.positions(hits[:, 0].astype(np.int64))
-        known = places >= 0
-        own[places[known]] = hits[known, 1]
-        context[places[known]] = hits[known, 2]
-    return own * mask, context * mask
+@dataclass(frozen=True)
+class _Table:
+    """The candidates, by place, and how they stand to each other."""
+
+    shelf: Shelf
+    places: Ints
+    allowed: Flags
+    previous: Ints
+    """Index of the turn before among the candidates; -1 if it is none."""
+    following: Ints
+    lexical: tuple[Floats, Floats]
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        values = self.shelf.column(name)
+        return values if len(self.places) == self.shelf.count else values[self.places]
 
 
-def _cosines(shelf: Shelf, query: Query, context: Floats) -> tuple[Floats, Floats]:
+def _table(shelf: Shelf, mask: Flags, query: Query) -> _Table:
+    # Doubles hold row numbers exactly as far as anybody will ever count.
+    hits = np.array(query.hits, np.float64).reshape(-1, 3)
+    found = shelf.positions(hits[:, 0].astype(np.int64))
+    hits, found = hits[found >= 0], found[found >= 0]
+    places = _candidates(shelf, mask, query, found)
+    # One more at the end, which is where -1 leads.
+    index = np.full(shelf.count + 1, -1, np.int64)
+    index[places] = np.arange(len(places))
+    allowed = mask[places]
+    own, context = np.zeros((2, len(places)), np.float32)
+    own[index[found]], context[index[found]] = hits[:, 1], hits[:, 2]
+    return _Table(
+        shelf,
+        places,
+        allowed,
+        index[shelf.previous[places]],
+        index[shelf.following[places]],
+        (own * allowed, context * allowed),
+    )
+
+
+def _candidates(shelf: Shelf, mask: Flags, query: Query, found: Ints) -> Ints:
+    """Return the places to weigh: all of a few, else the nearest with their neighbours."""
+    if shelf.count <= shelves.WHOLE:
+        return np.arange(shelf.count)
+    wanted = max(shelves.NEAREST, 2 * query.limit)
+    chosen = np.zeros(shelf.count + 1, np.bool_)
+    chosen[found] = True
+    if query.vector is not None and shelf.dimension:
+        chosen[shelf.nearest(query.vector, mask, wanted)] = True
+    for other, vector in query.former:
+        everybody = np.ones(other.count, np.bool_)
+        rows = other.column("row")[other.nearest(vector, everybody, wanted)]
+        chosen[shelf.positions(rows)] = True
+    for _ in range(2):
+        some = np.flatnonzero(chosen[:-1])
+        chosen[shelf.previous[some]] = True
+        chosen[shelf.following[some]] = True
+    return np.flatnonzero(chosen[:-1])
+
+
+def _cosines(table: _Table, query: Query) -> tuple[Floats, Floats]:
     """Return how near each memory is, and how near it is together with the turn before.
 
     The vector of two turns is the direction of their sum, so its cosine follows from those
     of the two and from their likeness; it need not be kept.
     """
-    if query.vector is None or not shelf.dimension or not shelf.count:
-        nothing = np.zeros(shelf.count, np.float32)
+    shelf = table.shelf
+    if query.vector is None or not shelf.dimension or not len(table.places):
+        nothing = np.zeros(len(table.places), np.float32)
         return nothing, nothing
-    cosine = shelf.cosines(query.vector, np.flatnonzero(context > 0))
-    has_vector = shelf.column("has_vector")
+    cosine = shelf.cosines(query.vector, table.places)
+    has_vector = table.column("has_vector")
     for other, vector in query.former:
-        places = other.positions(shelf.column("row"))
+        places = other.positions(table.column("row"))
         known = (places >= 0) & ~has_vector
-        cosine[known] = other.cosines(vector, places[known])[places[known]]
-    previous = shelf.previous
-    pair = (cosine + cosine[previous]) / np.sqrt(np.maximum(2.0 + 2.0 * shelf.likeness, 0.1))
-    is_whole = has_vector & shelf.column("is_living")
+        cosine[known] = other.cosines(vector, places[known])
+    previous = table.previous
+    likeness = table.column("likeness")
+    pair = (cosine + cosine[previous]) / np.sqrt(np.maximum(2.0 + 2.0 * likeness, 0.1))
+    is_whole = has_vector & table.column("is_living")
     is_pair = (previous >= 0) & has_vector & is_whole[previous]
     return cosine, np.where(is_pair, pair, cosine).astype(np.float32)
 
 
+def _sum(parts: Any) -> Floats:  # noqa: ANN401 - arrays of one length, at least one
+    total: Floats = np.sum(list(parts), axis=0, dtype=np.float32)
+    return total
+
+
 def _spread(values: Floats, mask: Flags) -> Floats:
     """Bring the allowed values to 0..1; nothing in common is 0, also where nothing is worse."""
-    if not mask.any():
-        return np.zeros_like(values)
     allowed = values[mask]
+    if not len(allowed):
+        return np.zeros_like(values)
     low, high = min(float(allowed.min()), 0.0), float(allowed.max())
     if high - low < 1e-12:
         return np.zeros_like(values)
@@ -138,52 +205,79 @@ def _spread(values: Floats, mask: Flags) -> Floats:
     return spread
 
 
-def _spoken_by(shelf: Shelf, names: frozenset[str]) -> Floats:
-    codes = [code for name, code in shelf.speakers.items() if name and name in names]
+def _spoken_by(table: _Table, names: frozenset[str]) -> Floats:
+    codes = [code for name, code in table.shelf.speakers.items() if name and name in names]
     if not codes:
-        return np.zeros(shelf.count, np.float32)
-    spoken: Floats = np.isin(shelf.column("speaker"), codes).astype(np.float32)
+        return np.zeros(len(table.places), np.float32)
+    spoken: Floats = np.isin(table.column("speaker"), codes).astype(np.float32)
     return spoken
 
 
-def _neighbours(previous: Ints, base: Floats, weights: Weights) -> Floats:
-    lifted = np.zeros(len(base), np.float32)
-    has_one = previous >= 0
-    lifted[has_one] += weights.before * base[previous[has_one]]
-    np.add.at(lifted, previous[has_one], weights.after * base[has_one])
+def _said_then(table: _Table, times: tuple[NamedTime, ...]) -> Floats:
+    """Return 1 for what was said in a named month; the less, the farther from a named day."""
+    best = np.zeros(len(table.places), np.float32)
+    if not times or not len(best):
+        return best
+    seconds = np.clip(table.column("created"), 0.0, 4e9).astype("datetime64[s]")
+    months = seconds.astype("datetime64[M]").astype(np.int64)
+    days = seconds.astype("datetime64[D]").astype(np.int64)
+    for one in times:
+        year = months // 12 if not one.year else np.full(len(best), one.year - 1970)
+        first = 12 * year + one.month - 1
+        if one.day:
+            wanted = first.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+            away = np.abs(days - (wanted + one.day - 1))
+            fits = np.exp2(-away / _WEEK).astype(np.float32)
+        else:
+            fits = (months == first).astype(np.float32)
+        best = np.maximum(best, fits)
+    return best
+
+
+def _neighbours(table: _Table, base: Floats, weights: Weights) -> Floats:
+    previous, following = table.previous, table.following
+
+    def at(places: Ints) -> Floats:
+        return np.where(places >= 0, base[places], np.float32(0.0))
+
+    before = np.where(previous >= 0, previous[previous], -1)
+    behind = np.where(following >= 0, following[following], -1)
+    lifted: Floats = (
+        np.float32(weights.before) * at(previous)
+        + np.float32(weights.after) * at(following)
+        + np.float32(weights.two_away) * (at(before) + at(behind))
+    )
     return lifted
 
 
-def _best_of_session(shelf: Shelf, base: Floats) -> Floats:
-    if len(shelf.sessions) < 2:
+def _best_of_session(table: _Table, base: Floats) -> Floats:
+    if len(table.shelf.sessions) < 2 or not len(base):
         return np.zeros(len(base), np.float32)
-    best = np.zeros(len(shelf.sessions), np.float32)
-    session = shelf.column("session")
+    best = np.zeros(len(table.shelf.sessions), np.float32)
+    session = table.column("session")
     np.maximum.at(best, session, base)
     lifted: Floats = best[session]
     return lifted
 
 
-def _recency(shelf: Shelf, now: float, weights: Weights) -> Floats:
+def _recency(table: _Table, now: float, weights: Weights) -> Floats:
     if not weights.recency:
-        return np.zeros(shelf.count, np.float32)
-    age = np.maximum(now - shelf.column("created"), 0.0)
+        return np.zeros(len(table.places), np.float32)
+    age = np.maximum(now - table.column("created"), 0.0)
     fresh: Floats = np.exp2(-age / weights.half_life_s).astype(np.float32)
     return fresh
 
 
-def _is_related(shelf: Shelf, context: Floats, cosine: Floats, near: Floats) -> Flags:
+def _is_related(table: _Table, context: Floats, cosine: Floats, near: Floats) -> Flags:
     is_hit = (context > 0) | (cosine >= _FAR) | (near >= _FAR)
-    previous = shelf.previous
-    beside = is_hit.copy()
-    has_one = previous >= 0
-    beside[has_one] |= is_hit[previous[has_one]]
-    np.logical_or.at(beside, previous[has_one], is_hit[has_one])
+    beside: Flags = is_hit.copy()
+    for there in (table.previous, table.following):
+        beside |= (there >= 0) & is_hit[there]
     return beside
 
 
 def _best(
-    shelf: Shelf,
+    table: _Table,
     fits: Flags,
     total: Floats,
     made_of: tuple[dict[str, Floats], Floats],
@@ -193,10 +287,9 @@ def _best(
     places = np.flatnonzero(fits)
     if len(places) > limit:
         places = places[np.argpartition(-total[places], limit - 1)[:limit]]
-    rows = shelf.column("row")
+    rows, has_vector = table.column("row"), table.column("has_vector")
     # Equal scores: the newer one first, always in the same order.
     order = sorted(places.tolist(), key=lambda place: (-float(total[place]), -int(rows[place])))
-    has_vector = shelf.column("has_vector")
     return Scores(
         rows=[int(rows[place]) for place in order],
         scores=[float(total[place]) for place in order],

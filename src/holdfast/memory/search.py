@@ -15,6 +15,7 @@ from holdfast.memory.embedder import MemoryEmbedder, packed
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.library import Library
 from holdfast.memory.storage import MemoryFilter, MemoryStorage, Place
+from holdfast.memory.times import named_times
 from holdfast.memory.words import name_words, query_words, without_names
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Searcher:
                 vector=await _embed(self._embedder, meaning),
                 former=tuple(former),
                 speakers=mentioned,
+                times=named_times(query),
                 limit=limit,
             )
             rows = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 Doubles: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Words: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
-EXACT_ROWS = 50_000
-NEAREST = 4_096
+WHOLE = 4_096
+"""Up to so many memories are all compared; beyond, signs choose the nearest first."""
+NEAREST = 1_024
 
 _FIELDS: dict[str, tuple[str, float]] = {
     "row": ("i8", 0),
@@ -30,6 +33,8 @@ _FIELDS: dict[str, tuple[str, float]] = {
     "expires": ("f8", np.inf),
     "importance": ("f4", 0.5),
     "previous": ("i8", -1),
+    "following": ("i8", -1),
+    "substance": ("f4", 0),
     "likeness": ("f4", 0),
     "is_living": ("?", 0),
     "has_vector": ("?", 0),
@@ -48,9 +53,8 @@ class Shelf:
         self.sessions: dict[str, int] = {}
         self._columns = {name: np.full(0, blank, kind) for name, (kind, blank) in _FIELDS.items()}
         self._vectors: Floats = np.zeros((0, dimension), np.float32)
-        self._signs: np.ndarray[Any, np.dtype[np.uint8]] = np.zeros(
-            (0, (dimension + 63) // 64 * 8), np.uint8
-        )
+        # Word by word, not memory by memory: so that comparing runs through whole columns.
+        self._signs: Words = np.zeros(((dimension + 63) // 64, 0), np.uint64)
         self._is_shifted = False
 
     def apply(self, changes: Sequence[IndexRow]) -> None:
@@ -94,25 +98,35 @@ class Shelf:
         """The cosine between each memory and the turn before it."""
         return self.column("likeness")
 
-    def cosines(self, vector: Floats, also: Ints) -> Floats:
-        """Return the cosine of every memory with a unit vector.
+    @property
+    def following(self) -> Ints:
+        """The position of the turn after each one, the newest if several; -1 if none."""
+        return self.column("following")
 
-        Above `EXACT_ROWS` memories most are estimated from the signs of their numbers; the
-        nearest by that estimate, and those at the places `also`, are computed.
+    def cosines(self, vector: Floats, places: Ints) -> Floats:
+        """Return the cosines of the memories at some places with a unit vector."""
+        some = self.vectors if len(places) == self.count else self.vectors[places]
+        # Not `@`: for so little work, waking the threads of BLAS costs more than it saves.
+        exact: Floats = np.einsum("ij,j->i", some, vector)
+        return exact
+
+    def nearest(self, vector: Floats, mask: Flags, wanted: int) -> Ints:
+        """Return the places of the allowed memories that are nearest by their signs.
+
+        At least as many as wanted, if there are; all that are equally near, but not more
+        than twice as many as wanted.
         """
-        if self.count <= EXACT_ROWS:
-            exact: Floats = self.vectors @ vector
-            return exact
-        asked = _signs(vector[None, :], self._signs.shape[1]).view(np.uint64)
-        differ = np.bitwise_count(self._signs[: self.count].view(np.uint64) ^ asked)
-        angles = np.pi * np.arange(self.dimension + 1) / self.dimension
-        table: Floats = np.cos(angles).astype(np.float32)
-        apart = differ.sum(axis=1, dtype=np.int64)
-        cosine: Floats = table[apart] * self.column("has_vector")
-        nearest = np.argpartition(-cosine, NEAREST)[:NEAREST]
-        chosen = np.union1d(nearest, also)
-        cosine[chosen] = self.vectors[chosen] @ vector
-        return cosine
+        asked = _signs(vector[None, :], len(self._signs))
+        apart = np.zeros(self.count, np.uint8 if self.dimension < 256 else np.uint16)
+        for known, own in zip(self._signs, asked, strict=True):
+            apart += np.bitwise_count(known[: self.count] ^ own[0])
+        allowed = np.flatnonzero(mask & self.column("has_vector"))
+        if len(allowed) <= wanted:
+            return allowed
+        some = apart if len(allowed) == self.count else apart[allowed]
+        limit = int(np.searchsorted(np.cumsum(np.bincount(some)), wanted))
+        chosen = allowed[some <= limit]
+        return chosen[-2 * wanted :]
 
     def positions(self, rows: Ints) -> Ints:
         """Return where rows stand; -1 for those that are not here."""
@@ -130,7 +144,7 @@ class Shelf:
             return place
         # Stored before others that we already know: seldom, so shift.
         self._make_room(1)
-        for column in (*self._columns.values(), self._vectors, self._signs):
+        for column in (*self._columns.values(), self._vectors, self._signs.T):
             column[place + 1 : self.count + 1] = column[place : self.count].copy()
         self._columns["row"][place] = row
         self.count += 1
@@ -146,8 +160,8 @@ class Shelf:
             self._columns[name] = np.concatenate([self._columns[name], np.full(more, blank, kind)])
         blank_vectors = np.zeros((more, self.dimension), np.float32)
         self._vectors = np.concatenate([self._vectors, blank_vectors])
-        blank_signs = np.zeros((more, self._signs.shape[1]), np.uint8)
-        self._signs = np.concatenate([self._signs, blank_signs])
+        blank_signs = np.zeros((len(self._signs), more), np.uint64)
+        self._signs = np.concatenate([self._signs, blank_signs], axis=1)
 
     def _put(self, place: int, changes: Sequence[IndexRow]) -> None:
         """Write changes into the places from this one on."""
@@ -164,6 +178,7 @@ class Shelf:
             "valid_to": [np.inf if one.valid_to is None else one.valid_to for one in changes],
             "expires": [np.inf if one.expires is None else one.expires for one in changes],
             "importance": [one.importance for one in changes],
+            "substance": [_substance(one) for one in changes],
             "is_living": [one.forgotten is None for one in changes],
             "has_vector": has_vector,
         }
@@ -177,18 +192,21 @@ class Shelf:
             ]
             block = np.frombuffer(b"".join(pieces), "<f2")
             self._vectors[room] = block.reshape(len(changes), self.dimension)
-            self._signs[room] = _signs(self._vectors[room], self._signs.shape[1])
+            self._signs[:, room] = _signs(self._vectors[room], len(self._signs))
 
     def _relate(self, touched: Ints) -> None:
         """Find the turns before, and how like them the turns are, where that may have changed."""
-        if self._is_shifted:
+        is_shifted, self._is_shifted = self._is_shifted, False
+        if is_shifted:
             touched = np.arange(self.count)
-            self._is_shifted = False
         self._columns["previous"][touched] = self.positions(self.column("previous_row")[touched])
         after = np.flatnonzero(np.isin(self.column("previous_row"), self.column("row")[touched]))
         self._columns["previous"][after] = self.positions(self.column("previous_row")[after])
         places = np.union1d(touched, after)
         places = places[self.previous[places] >= 0]
+        if is_shifted:
+            self._columns["following"][: self.count] = -1
+        self._columns["following"][self.previous[places]] = places
         for start in range(0, len(places), 20_000):
             some = places[start : start + 20_000]
             pairs = self.vectors[some] * self.vectors[self.previous[some]]
@@ -199,10 +217,23 @@ class Shelf:
         return known.setdefault(name, len(known))
 
 
-def _signs(vectors: Floats, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return one bit per number, padded to whole words of the machine."""
+def _signs(vectors: Floats, words: int) -> Words:
+    """Return one bit per number, in words of the machine: words by vectors."""
     packed = np.packbits(vectors > 0, axis=1)
-    return np.pad(packed, ((0, 0), (0, width - packed.shape[1])))
+    padded = np.zeros((len(packed), 8 * words), np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    return np.ascontiguousarray(padded.view(np.uint64).T)
+
+
+def _substance(row: IndexRow) -> float:
+    """Say how much an utterance is likely to tell: long ones more, questions less.
+
+    Around 0 for a sentence of 60 characters; 0 for everything that nobody said.
+    """
+    if not row.speaker or not row.characters:
+        return 0.0
+    length = math.log(row.characters / 60.0) / 2.0
+    return min(max(length, -1.0), 1.0) - (0.85 if row.is_question else 0.0)
 
 
 __all__ = ["Doubles", "Flags", "Floats", "Ints", "Shelf"]

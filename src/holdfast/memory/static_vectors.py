@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast.errors import EmbeddingFailed, MissingExtra
 from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder
+from holdfast.memory.tensors import read_tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,22 +71,14 @@ class StaticEmbedder:
             return self._loaded
 
     def _table(self) -> np.ndarray[Any, Any]:
-        import numpy as np  # noqa: PLC0415 - loaded when used
-
-        data = self._read(_WEIGHTS)
         try:
-            length = int.from_bytes(data[:8], "little")
-            header = msgspec.json.decode(data[8 : 8 + length], type=dict[str, _Tensor])
-            tensor = header["embedding.weight"]
-            start, end = (8 + length + offset for offset in tensor.data_offsets)
-            rows, columns = tensor.shape
-            if tensor.dtype != "F16" or columns != self.dimension:
-                raise ValueError(f"{tensor.dtype} of {columns} columns")
-            table = np.frombuffer(data[start:end], dtype="<f2").reshape(rows, columns)
-        except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
+            (table,) = read_tensors(self._read(_WEIGHTS), ["embedding.weight"]).values()
+            if table.ndim != 2 or table.shape[1] != self.dimension:
+                raise ValueError(f"its shape is {table.shape}")
+        except ValueError as error:
             detail = f"{_WEIGHTS} cannot be read: {error}"
             raise EmbeddingFailed(model=self.model_id, detail=detail) from error
-        return table.astype(np.float32)
+        return table
 
     def _tokenizer(self) -> Tokenizer:
         from tokenizers import Tokenizer  # noqa: PLC0415 - loaded when used
@@ -103,12 +94,6 @@ class StaticEmbedder:
         except OSError as error:
             detail = f"{name} cannot be read: {error.strerror}"
             raise EmbeddingFailed(model=self.model_id, detail=detail) from error
-
-
-class _Tensor(msgspec.Struct, frozen=True):
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    data_offsets: tuple[int, int] = (0, 0)
 
 
 def _installed() -> Path:

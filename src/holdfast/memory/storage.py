@@ -80,6 +80,10 @@ class IndexRow(msgspec.Struct, frozen=True, array_like=True):
     forgotten: float | None
     revision: int
     vector: bytes | None
+    characters: int = 0
+    """How long the content is."""
+    is_question: bool = False
+    """Whether the content ends with a question mark."""
 
 
 class LexicalHit(NamedTuple):

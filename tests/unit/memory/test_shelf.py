@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.memory import shelf as shelves
 from holdfast.memory.shelf import Shelf
 from holdfast.memory.storage import IndexRow
 
@@ -44,21 +43,51 @@ def test_a_vector_that_comes_later_changes_its_neighbours_too() -> None:
     assert shelf.likeness[1] == pytest.approx(float(first @ second), abs=0.01)
 
 
-@pytest.mark.parametrize("dimension", [64, 100, 256])
-def test_estimated_cosines_find_what_exact_ones_find(
-    monkeypatch: pytest.MonkeyPatch, dimension: int
-) -> None:
+@pytest.mark.parametrize("dimension", [64, 100, 256, 384])
+def test_the_nearest_by_signs_hold_the_nearest(dimension: int) -> None:
     shelf = Shelf(dimension)
     query = unit(dimension)
     near = [unit(dimension) * 0.5 + query for _ in range(20)]
     near = [vector / np.linalg.norm(vector) for vector in near]
     others = [unit(dimension) for _ in range(2_000)]
     shelf.apply([change(row, row, one) for row, one in enumerate([*near, *others], 1)])
-    exact = shelf.cosines(query, np.array([], np.int64))
-    monkeypatch.setattr(shelves, "EXACT_ROWS", 100)
-    monkeypatch.setattr(shelves, "NEAREST", 200)
-    quick = shelf.cosines(query, np.array([2_000]))
-    best = np.argsort(-exact)[:20]
-    assert np.allclose(quick[best], exact[best], atol=1e-5)
-    assert quick[2_000] == pytest.approx(exact[2_000], abs=1e-5)
-    assert np.abs(quick - exact).max() < 0.6
+    everybody = np.ones(shelf.count, bool)
+    exact = shelf.cosines(query, np.arange(shelf.count))
+    best = set(np.argsort(-exact)[:20].tolist())
+    chosen = shelf.nearest(query, everybody, 200)
+    assert best <= set(chosen.tolist())
+    assert 200 <= len(chosen) <= 400
+    everybody[list(best)] = False
+    assert not best & set(shelf.nearest(query, everybody, 200).tolist())
+
+
+def test_equal_vectors_do_not_make_everything_a_candidate() -> None:
+    shelf, same = Shelf(64), unit(64)
+    shelf.apply([change(row, row, same) for row in range(1, 2_001)])
+    chosen = shelf.nearest(same, np.ones(2_000, bool), 100)
+    assert chosen.tolist() == list(range(1_800, 2_000))
+
+
+def test_the_turn_after_is_known_in_any_order_of_arrival() -> None:
+    changes = [change(row, row, None, row - 1 if row > 1 else None) for row in range(1, 30)]
+    shelf = Shelf(0)
+    for number in PICK.permutation(len(changes)).tolist():
+        shelf.apply([changes[number]])
+    assert shelf.following.tolist() == [*range(1, 29), -1]
+
+
+def test_long_statements_say_more_than_questions_and_things_nobody_said_are_left_alone() -> None:
+    def said(row: int, speaker: str, characters: int, is_question: bool) -> IndexRow:
+        return IndexRow(
+            row, "s", speaker, 1.0, 1.0, None, None, 0.5, None, None, row, None,
+            characters, is_question,
+        )  # fmt: skip
+
+    shelf = Shelf(0)
+    shelf.apply([
+        said(1, "Ada", 400, False), said(2, "Ada", 60, False), said(3, "Ada", 60, True),
+        said(4, "Ada", 5, True), said(5, "", 400, True),
+    ])  # fmt: skip
+    told = shelf.column("substance").tolist()
+    assert told[:4] == sorted(told[:4], reverse=True) and len(set(told[:4])) == 4
+    assert told[4] == 0.0

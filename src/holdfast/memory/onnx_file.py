@@ -1,0 +1,120 @@
+"""Writes ONNX models: the few messages of the format that a graph of ours needs.
+
+ONNX is protocol buffers; writing them takes a page, so nobody has to install the `onnx`
+package for it. Field numbers are those of `onnx.proto`, which never change.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Value: TypeAlias = "int | float | Sequence[int]"
+
+_IR_VERSION = 9
+_OPSET = 20
+_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int64": 7}
+_FLOAT, _INT, _INTS = 1, 2, 7
+
+
+class Graph:
+    """A graph under construction; nodes are added in the order in which they run."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._nodes: list[bytes] = []
+        self._constants: list[bytes] = []
+        self._count = 0
+
+    def constant(self, value: np.ndarray[Any, Any]) -> str:
+        """Add weights and return their name."""
+        name = self._name()
+        kind = _TYPES[value.dtype.name]
+        dims = b"".join(_number(1, size) for size in value.shape)
+        raw = value.astype(value.dtype.newbyteorder("<")).tobytes()
+        self._constants.append(dims + _number(2, kind) + _text(8, name) + _bytes(9, raw))
+        return name
+
+    def node(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Value) -> list[str]:
+        """Add an operation and return the names of its results."""
+        names = [self._name() for _ in range(outputs)]
+        data = b"".join(_text(1, name) for name in inputs)
+        data += b"".join(_text(2, name) for name in names)
+        data += _text(4, kind)
+        data += b"".join(_bytes(5, _attribute(name, v)) for name, v in attributes.items())
+        self._nodes.append(data)
+        return names
+
+    def apply(self, kind: str, *inputs: str, **attributes: Value) -> str:
+        """Add an operation with one result and return its name."""
+        return self.node(kind, *inputs, outputs=1, **attributes)[0]
+
+    def model(
+        self, inputs: Mapping[str, tuple[str, int]], outputs: Mapping[str, tuple[str, str, int]]
+    ) -> bytes:
+        """Return the file: inputs by name with type and rank; outputs with what they show."""
+        for shown, (name, _, _) in outputs.items():
+            self._nodes.append(_text(1, name) + _text(2, shown) + _text(4, "Identity"))
+        graph = b"".join(_bytes(1, node) for node in self._nodes)
+        graph += _text(2, "graph")
+        graph += b"".join(_bytes(5, constant) for constant in self._constants)
+        graph += b"".join(_bytes(11, _port(name, *port)) for name, port in inputs.items())
+        graph += b"".join(
+            _bytes(12, _port(name, kind, rank)) for name, (_, kind, rank) in outputs.items()
+        )
+        opset = _text(1, "") + _number(2, _OPSET)
+        return _number(1, _IR_VERSION) + _bytes(7, graph) + _bytes(8, opset)
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+
+def _port(name: str, kind: str, rank: int) -> bytes:
+    shape = b"".join(_bytes(1, _text(2, f"{name}_{axis}")) for axis in range(rank))
+    tensor = _number(1, _TYPES[kind]) + _bytes(2, shape)
+    return _text(1, name) + _bytes(2, _bytes(1, tensor))
+
+
+def _attribute(name: str, value: Value) -> bytes:
+    data = _text(1, name)
+    if isinstance(value, float):
+        return data + b"\x15" + struct.pack("<f", value) + _number(20, _FLOAT)
+    if isinstance(value, int):
+        return data + _number(3, value) + _number(20, _INT)
+    return data + b"".join(_number(8, one) for one in value) + _number(20, _INTS)
+
+
+def _varint(number: int) -> bytes:
+    if number < 0:
+        number += 1 << 64
+    data = bytearray()
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+def _number(field: int, number: int) -> bytes:
+    return _varint(field << 3) + _varint(number)
+
+
+def _bytes(field: int, data: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(data)) + data
+
+
+def _text(field: int, text: str) -> bytes:
+    return _bytes(field, text.encode())
+
+
+def names_of(prefix: str, parts: Iterable[str]) -> list[str]:
+    """Return the weights and biases of some layers of a model by name."""
+    return [f"{prefix}{part}.{kind}" for part in parts for kind in ("weight", "bias")]
+
+
+__all__ = ["Graph", "names_of"]
