@@ -10,13 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.errors import PermissionDenied
 from holdfast.policy import ApprovalTerms, CallRequest, Decision, PolicyBundle, Rights
 from holdfast.policy.budgets import Budget
 from holdfast.tools import PathRules, SandboxOptions, SandboxRunner, Workspace
 from holdfast.tools.gate import Approver, Gate
 from holdfast.tools.safe_http import SafeHttpClient
 from holdfast.tools.sandboxed_commands import SandboxedCommands
-from holdfast.tools.services import HttpClient
+from holdfast.tools.services import (
+    Command,
+    CommandResult,
+    CommandRunner,
+    HttpClient,
+    Program,
+)
 
 _EMPTY = PolicyBundle()
 
@@ -119,11 +126,19 @@ class Confinement:
         return Workspace(directory, rules=rules)
 
     def commands(
-        self, workspace: Workspace, *, is_read_only: bool
-    ) -> tuple[SandboxedCommands, SandboxRunner]:
-        """Return what runs commands in a workspace; whoever asked closes the runner."""
+        self, workspace: Workspace, *, is_read_only: bool, has_network: bool = False
+    ) -> tuple[CommandRunner, SandboxRunner]:
+        """Return what runs commands in a workspace; whoever asked closes the runner.
+
+        With a network it is the machine's own, since no list of hosts holds for processes;
+        every command is refused unless the policies grant exactly that.
+        """
         options = SandboxOptions(
-            profile="read-only" if is_read_only else "workspace-write",
+            profile="read-only"
+            if is_read_only
+            else "network"
+            if has_network
+            else "workspace-write",
             hidden=self.hidden,
         )
         runner = SandboxRunner(workspace, options)
@@ -131,9 +146,51 @@ class Confinement:
         commands = SandboxedCommands(
             runner, is_approved=lambda _text: True, is_net_open=self._is_net_open
         )
+        if options.profile == "network":
+            return _RawNetwork(commands, self.policies), runner
         return commands, runner
 
     def _is_net_open(self) -> bool:
         """Say whether every host may be reached, so that nothing has to be held to a list."""
         rules = self.policies().network_rules
         return rules.allow_net and "*" in rules.allowed_hosts and not rules.blocked_hosts
+
+
+class _RawNetwork:
+    """Runs commands with the machine's network as long as the policies grant that."""
+
+    def __init__(self, inner: CommandRunner, policies: Callable[[], PolicyBundle]) -> None:
+        self._inner = inner
+        self._policies = policies
+
+    async def run(self, command: Command) -> CommandResult:
+        """Run a command, as `CommandRunner.run` promises.
+
+        Raises:
+            PermissionDenied: the policies do not let processes reach the network.
+        """
+        self._check(command.text[:200])
+        return await self._inner.run(command)
+
+    async def run_program(self, program: Program) -> CommandResult:
+        """Run a program, as `CommandRunner.run_program` promises.
+
+        Raises:
+            PermissionDenied: it wants the network, and the policies do not grant it.
+        """
+        if program.has_network:
+            self._check("*")
+        return await self._inner.run_program(program)
+
+    def _check(self, target: str) -> None:
+        bundle = self._policies()
+        because = ""
+        if not bundle.network_rules.allow_net:
+            because = "the network is closed (ALLOW_NET, network.yaml)"
+        elif not bundle.network.raw_processes:
+            because = (
+                "the sandbox `network` is the machine's own network, for which no list of hosts "
+                "holds; `raw_processes: true` in network.yaml grants it"
+            )
+        if because:
+            raise PermissionDenied(permission="network", target=target, because=because)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.agents.result import AgentResult
 
 Mode: TypeAlias = Literal["primary", "subagent", "all"]
-Sandbox: TypeAlias = Literal["read-only", "workspace-write"]
+Sandbox: TypeAlias = Literal["read-only", "workspace-write", "network"]
 """What an agent's commands may do: look at the workspace, or change it too."""
 Rule: TypeAlias = PermissionRule | Mapping[str, str]
 Before: TypeAlias = Callable[[str], Any]

@@ -7,6 +7,8 @@ rights, sandbox, budgets and the operator's ceiling of every agent above it stil
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 
 from holdfast.agents.definition import Agent, Sandbox
@@ -97,7 +99,10 @@ def path_of(agent: Agent, session: Session) -> tuple[str, ...]:
 def sandbox_of(agent: Agent, session: Session) -> Sandbox:
     """Return the sandbox of an agent's commands: never wider than its starter's."""
     above = lineage_of(session)
-    return "read-only" if above is not None and above.sandbox == "read-only" else agent.sandbox
+    if above is None:
+        return agent.sandbox
+    order: tuple[Sandbox, ...] = get_args(Sandbox)
+    return min(agent.sandbox, above.sandbox, key=order.index)
 
 
 def below(

@@ -257,7 +257,7 @@ class AgentTurn:
         gate = confinement.gate(path, rights, services.approver, terms)
         workspace = confinement.workspace(session.directory)
         commands, self._runner = confinement.commands(
-            workspace, is_read_only=sandbox == "read-only"
+            workspace, is_read_only=sandbox == "read-only", has_network=sandbox == "network"
         )
         registry = self._registry.child(agent.tools, scope="agent")
         context = ToolContext(

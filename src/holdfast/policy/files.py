@@ -156,9 +156,14 @@ class RateLimits(_Strict):
 
 
 class NetworkFile(_Strict):
-    """`network.yaml`: which hosts tools may reach, and how often."""
+    """`network.yaml`: which hosts tools may reach, and how often.
+
+    `raw_processes` lets commands of agents whose sandbox is `network` use the machine's own
+    network, for which no list of hosts holds.
+    """
 
     allow_net: bool = False
+    raw_processes: bool = False
     allowed_hosts: list[HostPattern] = []
     blocked_hosts: list[HostPattern] = []
     private_networks: list[AddressRange] = []

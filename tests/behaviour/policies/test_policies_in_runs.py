@@ -305,3 +305,32 @@ async def test_what_a_tool_refuses_is_a_violation_and_hooks_hear_of_it(place: Pl
         heard = await violations(client, tool_call("read", file_path="out/passwd"))
         assert [event.data["source"] for event in heard] == ["tool"]
         assert [hook.tool or hook.permission for hook in told]
+
+
+# --- the raw network ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("allow_net", "text", "state"),
+    [
+        (True, "allow_net: true\nraw_processes: true\n", "completed"),
+        (True, "allow_net: true\n", "error"),
+        (True, "raw_processes: true\n", "error"),
+        (False, "allow_net: true\nraw_processes: true\n", "error"),
+        (True, "", "error"),
+    ],
+)
+async def test_command_gets_the_raw_network_only_where_the_operator_says_so(
+    place: Place, allow_net: bool, text: str, state: str
+) -> None:
+    (place.policies / "network.yaml").write_text(text)
+    async with place.client(**{"network.allow_net": allow_net}) as client:
+        model = ScriptedModel(tool_call("bash", command="cat a.txt"), "done")
+        agent = Agent("w", permission=EVERYTHING, model=model, sandbox="network")
+        await agent.run("go", client=client)
+        [call] = model.requests[1].messages[-1].tool_calls
+        assert call.state == state, call.error
+        if state == "completed":
+            assert "/network" in call.metadata["sandbox"]
+        else:
+            assert "is not allowed" in call.error
