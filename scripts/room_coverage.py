@@ -10,7 +10,7 @@ import sys
 
 import coverage
 
-ROOMS = ["journal", "sessions"]
+ROOMS = ["journal", "policy", "sessions"]
 
 
 def missing_coverage(room: str) -> str:

@@ -42,7 +42,7 @@ def list_(invocation: Invocation, is_all: bool, session: str) -> None:
             waiting = client.open_questions()
             rows = [_row(item) for item in waiting if session in ("", item.session_id)]
     if rows or not invocation.is_text:
-        emit(rows, columns=("id", "waits for", "tool", "what", "run"))
+        emit(rows, columns=("id", "waits for", "agent", "tool", "what", "run"))
     else:
         say("Nothing waits for a person.")
 
@@ -171,6 +171,7 @@ def _row(item: OpenQuestion) -> dict[str, object]:
     return {
         "id": item.id,
         "waits for": item.reason,
+        "agent": item.agent_path,
         "tool": item.tool,
         "what": what[:_SHORT],
         "run": item.run_id,
@@ -183,6 +184,7 @@ def _approval_row(row: Approval) -> dict[str, object]:
     return {
         "id": row.id,
         "waits for": row.status,
+        "agent": row.agent_path,
         "tool": row.tool,
         "what": ", ".join(f"{vote.by}: {vote.verdict}" for vote in row.votes),
         "run": row.run_id,

@@ -30,6 +30,8 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     reason: str
     request: JsonObject
+    agent_path: str = ""
+    """The agents from the first one down to the one that waits, as `lead/helper`."""
 
 
 class QuestionMethods(ApprovalMethods):
@@ -123,6 +125,7 @@ def _consent(details: ApprovalDetails) -> OpenQuestion:
             "because": asked.decision.explain() if asked.decision.because else "",
             "expires_at": row.expires_at,
         },
+        agent_path=row.agent_path,
     )
 
 
@@ -143,4 +146,5 @@ def _question(run: Run, call_id: str, record: CallRecord) -> OpenQuestion:
         tool=tool,
         reason=reason,
         request=request,
+        agent_path=run.agent,
     )

@@ -117,9 +117,8 @@ def _known_keys(model: type[BaseModel], place: Place) -> list[str]:
         else:
             kind = typing.get_args(kind)[-1]
         kind = _unwrapped(kind)
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return sorted(kind.model_fields)
-    return []
+    assert isinstance(kind, type) and issubclass(kind, BaseModel)
+    return sorted(kind.model_fields)
 
 
 def _unwrapped(kind: object) -> object:
