@@ -26,8 +26,7 @@ from holdfast.policy.yaml_file import parse_yaml
 from holdfast.skills import TrustStore
 from holdfast.skills.project import levels
 from holdfast.tools import SandboxRunner, Workspace
-from holdfast.tools.sandboxed_commands import SandboxedCommands
-from holdfast.tools.services import Program
+from holdfast.tools.services import CommandRunner, Program
 
 FOLDER: Final = ".holdfast/hooks"
 _TRUST_NAME: Final = "hooks"
@@ -140,7 +139,7 @@ class ConfinedScripts:
         self._confine = confine
         self._directory = os.fspath(directory)
         self._files = files
-        self._started: tuple[SandboxedCommands, SandboxRunner] | None = None
+        self._started: tuple[CommandRunner, SandboxRunner] | None = None
 
     async def run(self, argv: Sequence[str], stdin: bytes, *, timeout_s: float) -> ScriptOutcome:
         """Execute a command and return how it ended.
