@@ -8,11 +8,14 @@ from holdfast.cli.doctor_check import Check, Patient
 from holdfast.tools import describe_sandbox
 
 
+_LIMITS = "limits of memory per process, of processes in all (rlimits)"
+
+
 def check_sandbox(_patient: Patient) -> Check:
     """Start every sandbox that this machine might have, and name the one that is used."""
     report = asyncio.run(describe_sandbox())
     if report.active:
-        return Check(name="sandbox", status="ok", found=report.active)
+        return Check(name="sandbox", status="ok", found=f"{report.active}; {_LIMITS}")
     return Check(
         name="sandbox",
         status="warn",
