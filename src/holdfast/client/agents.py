@@ -17,7 +17,7 @@ from holdfast.agents.spending import Budgets
 from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
-from holdfast.client.context import ContextMethods
+from holdfast.client.memory import MemoryMethods
 from holdfast.client.scripts import ScriptMethods
 from holdfast.context import AgentContext
 from holdfast.hooks import Where
@@ -43,7 +43,7 @@ StreamItem: TypeAlias = Delta | ToolPart | AgentResult
 """A piece of an answer, a finished call, and at the very end the result."""
 
 
-class AgentMethods(ContextMethods, ScriptMethods):
+class AgentMethods(MemoryMethods, ScriptMethods):
     """What the client can do with agents."""
 
     _agents: AgentRegistry | None = None
@@ -232,7 +232,10 @@ class AgentMethods(ContextMethods, ScriptMethods):
 
         path = "/".join(path_of(agent, session))
         where = Where(session_id=session.id, run_id=run_id, agent_path=path)
-        return await self._agent_lives().run(agent, where, launch.message, execute)
+        try:
+            return await self._agent_lives().run(agent, where, launch.message, execute)
+        finally:
+            await self._remember_turns(session.id)
 
     async def session_context(self, session_id: str, agent_name: str | Agent = "") -> AgentContext:
         """Return what a model would see if a turn began now; `account` says what takes how much.
@@ -250,6 +253,7 @@ class AgentMethods(ContextMethods, ScriptMethods):
             agent,
             visible_tools(agent, registry, Gate(rights=rights)),
             await self._skills_for(session),
+            await self._would_recall(session),
         )
 
     async def cancel_run(self, run_id: str, *, reason: str = "") -> Run:
@@ -327,7 +331,8 @@ class AgentMethods(ContextMethods, ScriptMethods):
 
     def _tool_registry(self) -> ToolRegistry:
         if self._tools is None:
-            own = (skill_tool(self._offered_skills), compact, *plan_tools(self._sessions), task)
+            work = (compact, *plan_tools(self._sessions), task, *self._memory_tools())
+            own = (skill_tool(self._offered_skills), *work)
             layer = builtin_tools().child(own, scope="built-in")
             self._tools = layer.child(scope="project")
             register_bundles(self._tools, self.settings.tools.dir)

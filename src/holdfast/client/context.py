@@ -28,7 +28,7 @@ class ContextMethods(HookMethods, ModelMethods):
     def context_builder(self) -> ContextBuilder:
         """The builder of all contexts; put another one in its place to change its steps."""
         if self._builder is None:
-            self._builder = ContextBuilder(self._sessions)
+            self._builder = self._make_builder()
         return self._builder
 
     @context_builder.setter
@@ -102,6 +102,9 @@ class ContextMethods(HookMethods, ModelMethods):
         return after.messages[-1] if len(after.messages) > len(before) else None
 
     # --- inside -----------------------------------------------------------------------
+
+    def _make_builder(self) -> ContextBuilder:
+        return ContextBuilder(self._sessions)
 
     def _skill_library(self) -> SkillLibrary:
         if self._library is None:

@@ -8,11 +8,17 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.client.models import ModelMethods
+import structlog
+
+from holdfast.client.context import ContextMethods
 from holdfast.client.sessions import SessionMethods
+from holdfast.context import ContextBuilder, RecallStep
+from holdfast.context.history import compaction_of
+from holdfast.errors import HoldfastError, LLMAuthError
 from holdfast.journal import SYSTEM_SESSION, Payload
 from holdfast.memory import (
     Identity,
+    MemoryEmbedder,
     MemoryEntry,
     MemoryManager,
     MemoryOptions,
@@ -20,19 +26,29 @@ from holdfast.memory import (
     MemorySummary,
     ModelSummarizer,
     Recollection,
+    RemoteEmbedder,
     Scope,
     SqliteMemoryStorage,
-    default_embedder,
     export_memories,
+    former_embedders,
     import_memories,
+    local_embedder,
+    memory_tools,
 )
+from holdfast.messages import Message
+from holdfast.sessions import Session
+from holdfast.tools import Tool
+
+_log = structlog.get_logger("holdfast.memory")
 
 MEMORY_FILE = "memory.db"
+_LATELY = 32
+"""So many messages are looked at after a turn, unless more of them are new."""
 _USER = "local"
 """A state directory belongs to one person."""
 
 
-class MemoryMethods(ModelMethods, SessionMethods):
+class MemoryMethods(ContextMethods, SessionMethods):
     """What the client can do with memories."""
 
     _memory: MemoryManager | None = None
@@ -49,8 +65,15 @@ class MemoryMethods(ModelMethods, SessionMethods):
                     self.base_dir / MEMORY_FILE,
                     is_synced=self.settings.storage.durability == "power",
                 )
+                embedder = await self._make_embedder()
+                await storage.open()
+                known = (await storage.stats(Identity().tenant)).vectors
                 manager = MemoryManager(
-                    storage, default_embedder(), note=self._note_memory, redactor=self.redactor
+                    storage,
+                    embedder,
+                    former_embedders=former_embedders(embedder, known),
+                    note=self._note_memory,
+                    redactor=self.redactor,
                 )
                 self._memory = await manager.open()
         project = (await sessions.get_session(session_id)).project_id if session_id else ""
@@ -99,12 +122,12 @@ class MemoryMethods(ModelMethods, SessionMethods):
     ) -> MemorySummary:
         """Return what a session's memories since a time come down to.
 
-        Written by the model that is named here or in the settings; without one, sentences
-        are picked, and the summary says so.
+        Written by the model that is named here, or that an agent would be given; without one,
+        or when it fails, sentences are picked, and the summary says so.
         """
         session_id, manager = await self._memory_of(session_id)
-        if model or self.settings.model.name:
-            ready = await self.ready_model(model)
+        ready = await self.ready_model(model)
+        if ready.model.info.is_llm:
             manager = manager.acting_for(manager.identity, ModelSummarizer(ready.model))
         return await manager.summarize_memories(session_id, since)
 
@@ -114,7 +137,7 @@ class MemoryMethods(ModelMethods, SessionMethods):
         session = await sessions.get_session(session_id)
         manager = await self.memory_manager(session.id)
         messages = await sessions.messages.all(session)
-        return await manager.remember_messages(session.id, messages, scope=scope)
+        return await self._remember(manager, session, messages, scope)
 
     async def get_memory(self, memory_id: str) -> MemoryEntry:
         """Return a memory by id; raises NotFound."""
@@ -197,7 +220,7 @@ class MemoryMethods(ModelMethods, SessionMethods):
     async def delete_session(self, session_id: str, *, reason: str = "") -> None:
         """Remove a session for good, and forget the memories that only it could find."""
         found = await (await self._ready()).get_session(session_id)
-        if self._memory is not None or (self.base_dir / MEMORY_FILE).exists():
+        if self._has_memories():
             manager = await self.memory_manager(found.id)
             await manager.forget_session(found.id, reason=reason or "session deleted")
         await super().delete_session(found.id, reason=reason)
@@ -207,7 +230,92 @@ class MemoryMethods(ModelMethods, SessionMethods):
         if self._memory is not None:
             memory, self._memory = self._memory, None
             await memory.close()
+            if isinstance(memory.embedder, RemoteEmbedder):
+                await memory.embedder.close()
         await super().close()
+
+    async def _make_embedder(self) -> MemoryEmbedder:
+        """Return the embedder that the settings name."""
+        name = self.settings.memory.embedder
+        provider, mark, model = name.partition(":")
+        if not mark:
+            return local_embedder(name)
+        registry = self._provider_registry()
+        config = await registry.get_provider(provider)
+        endpoint = registry.endpoint(config)
+        if config.is_key_required and not registry.has_key(config):
+            raise LLMAuthError(
+                provider=provider, detail="there is none", key_env=config.key_env or "its key"
+            )
+        dimension = self.settings.memory.dimensions
+        return RemoteEmbedder(endpoint, model, dimension=dimension, limiter=self.rate_limiter)
+
+    # --- around turns -----------------------------------------------------------------
+
+    def _make_builder(self) -> ContextBuilder:
+        builder = super()._make_builder()
+        if not self.settings.memory.recall_tokens:
+            return builder
+        return builder.adding(RecallStep(self._recall), after="history")
+
+    def _memory_tools(self) -> tuple[Tool, ...]:
+        return memory_tools(self.memory_manager) if self.settings.memory.has_tools else ()
+
+    async def _recall(
+        self, session: Session, request: str, *, is_noted: bool = True
+    ) -> tuple[MemoryEntry, ...]:
+        """Return what is remembered about a request; a broken memory costs no turn."""
+        tokens = self.settings.memory.recall_tokens
+        if not tokens or not request.strip() or not self._has_memories():
+            return ()
+        try:
+            manager = await self.memory_manager(session.id)
+            found = await manager.relevant(session.id, request, tokens, is_noted=is_noted)
+        except HoldfastError as error:
+            _log.warning("memory.not_recalled", session=session.id, error=error.code)
+            return ()
+        return found.memories
+
+    async def _would_recall(self, session: Session) -> tuple[MemoryEntry, ...]:
+        """Return what would be recalled for the last request; nothing is noted."""
+        for message in reversed(await (await self._ready()).messages.last(session, _LATELY)):
+            if message.role == "user" and compaction_of(message) is None:
+                return await self._recall(session, message.text, is_noted=False)
+        return ()
+
+    async def _remember_turns(self, session_id: str) -> None:
+        """Remember what was said since the last time, if the settings want it.
+
+        What a crash kept from being remembered is caught up with after the next turn.
+        """
+        scope = self.settings.memory.remember_conversations
+        if scope == "off":
+            return
+        try:
+            sessions = await self._ready()
+            session = await sessions.get_session(session_id)
+            manager = await self.memory_manager(session.id)
+            messages = await sessions.messages.last(session, _LATELY)
+            if len(messages) == _LATELY and not await manager.remembers(session.id, messages[0]):
+                messages = await sessions.messages.all(session)
+            await self._remember(manager, session, messages, scope)
+        except HoldfastError as error:
+            _log.warning("memory.turn_not_remembered", session=session_id, error=error.code)
+
+    async def _remember(
+        self, manager: MemoryManager, session: Session, messages: Sequence[Message], scope: Scope
+    ) -> list[str]:
+        said = [message for message in messages if compaction_of(message) is None]
+        reader = self._sessions.messages
+        numbers = {
+            message.id: (await reader.row(session, message.id)).session_seq
+            for message in said
+            if not await manager.remembers(session.id, message)
+        }
+        return await manager.remember_messages(session.id, said, scope=scope, event_seqs=numbers)
+
+    def _has_memories(self) -> bool:
+        return self._memory is not None or (self.base_dir / MEMORY_FILE).exists()
 
     async def _memory_of(self, session_id: str) -> tuple[str, MemoryManager]:
         if session_id:

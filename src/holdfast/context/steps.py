@@ -11,9 +11,10 @@ import asyncio
 import datetime
 import functools
 import platform
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from holdfast.context.account import Section
 from holdfast.context.history import HistoryView, compaction_of
@@ -25,6 +26,7 @@ from holdfast.tools import Tool
 
 _MEMORY_CHARS = 8_000
 _CATALOG_CHARS = 8_000
+_KEPT_RECALLS = 64
 
 
 class AgentLike(Protocol):
@@ -48,6 +50,10 @@ class MemoryLike(Protocol):
     def content(self) -> str:
         """What is remembered."""
         ...
+
+
+Recaller: TypeAlias = Callable[[Session, str], Awaitable[Sequence[MemoryLike]]]
+"""Finds what is remembered about a request, within its own budget."""
 
 
 @dataclass(kw_only=True)
@@ -173,6 +179,33 @@ class HistoryStep:
         draft.messages = self._view.show(draft.history, pruned_to=draft.session.pruned_to)
 
 
+class RecallStep:
+    """Looks for memories about the newest request, unless the caller brought some.
+
+    Once per request: within a turn the context keeps its beginning, byte for byte.
+    """
+
+    name = "recall"
+
+    def __init__(self, recall: Recaller) -> None:
+        """Ask this for memories; it is called again only for another request."""
+        self._recall = recall
+        self._known: OrderedDict[tuple[str, str], tuple[MemoryLike, ...]] = OrderedDict()
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Choose the memories; a later step shows them."""
+        place = _last_request(draft.messages)
+        if draft.memories or place == len(draft.messages):
+            return
+        request = draft.messages[place]
+        key = (draft.session.id, request.id)
+        if key not in self._known:
+            self._known[key] = tuple(await self._recall(draft.session, request.text))
+            if len(self._known) > _KEPT_RECALLS:
+                self._known.popitem(last=False)
+        draft.memories = self._known[key]
+
+
 class MemoriesStep:
     """What is remembered, before the newest request, within a budget."""
 
@@ -195,6 +228,9 @@ class MemoriesStep:
         if not lines:
             return
         text = "\n".join(["<memories>", *lines, "</memories>"])
+        left_out = len(draft.memories) - len(lines)
+        note = f"{len(lines)} memories, {len(text)} characters of the history"
+        draft.add(self.name, "", note=f"{note}; {left_out} do not fit" if left_out else note)
         place = _last_request(draft.messages)
         remembered = Message(
             id="memories",

@@ -4,6 +4,7 @@ Memories lie in a storage of their own, so that forgetting really forgets; the j
 only that something was stored, recalled or forgotten. Searching needs no network and no key.
 """
 
+from holdfast.memory.choice import former_embedders, local_embedder
 from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder
 from holdfast.memory.entry import (
     SCOPES,
@@ -21,6 +22,7 @@ from holdfast.memory.manager import (
     Recollection,
 )
 from holdfast.memory.minilm import MiniLmEmbedder
+from holdfast.memory.remote_vectors import RemoteEmbedder
 from holdfast.memory.static_vectors import StaticEmbedder, default_embedder
 from holdfast.memory.storage import MemoryFilter, MemoryStats, MemoryStorage
 from holdfast.memory.stores import InMemoryStorage, SqliteMemoryStorage
@@ -52,12 +54,15 @@ __all__ = [
     "NoEmbedder",
     "Provenance",
     "Recollection",
+    "RemoteEmbedder",
     "Scope",
     "ScoreParts",
     "SqliteMemoryStorage",
     "StaticEmbedder",
     "default_embedder",
     "export_memories",
+    "former_embedders",
     "import_memories",
+    "local_embedder",
     "memory_tools",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ import msgspec
 
 from holdfast.canonical import sha256_hex
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import EmbeddingFailed, NotFound, UsageError
+from holdfast.errors import AlreadyExists, EmbeddingFailed, NotFound, UsageError
 from holdfast.ids import new_id
 from holdfast.journal import Payload
 from holdfast.memory.embedder import MemoryEmbedder, packed
@@ -32,6 +33,7 @@ from holdfast.memory.events import (
 )
 from holdfast.memory.pipeline import EmbeddingPipeline
 from holdfast.memory.requests import (
+    MAX_TURN_CHARACTERS,
     check_content,
     check_limit,
     check_metadata,
@@ -250,12 +252,20 @@ class MemoryManager:
         return draft.id
 
     async def remember_messages(
-        self, session_id: str, messages: Sequence[Message], *, scope: Scope = "session"
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        scope: Scope = "session",
+        event_seqs: Mapping[str, int] | None = None,
     ) -> list[str]:
         """Store the turns of a conversation, each with its speaker, time and turn before.
 
-        Messages that were remembered before are left alone; returns the ids of new ones.
+        Messages that were remembered before, or are being remembered by another process,
+        are left alone; returns the ids of new ones. `event_seqs` are the numbers of the
+        events that brought the messages, by the ids of these.
         """
+        numbers = event_seqs or {}
         place = self._own_place(scope, session_id)
         where = MemoryFilter(kinds=(_TURN,), metadata={"session": session_id})
         newest = await self._storage.find([place], where, now=self._clock.now(), limit=1, after="")
@@ -272,16 +282,29 @@ class MemoryManager:
                     speaker=message.agent or message.role,
                     created=message.time_created or None,
                     previous_id=previous,
-                    provenance=Provenance(author=message.role),
+                    provenance=Provenance(
+                        author=message.agent or message.role,
+                        event_seq=numbers.get(message.id, 0),
+                        run_id=message.run_id,
+                    ),
                 )
                 about = {"session": session_id, "message": message.id}
-                stored.append(
+                with contextlib.suppress(AlreadyExists):
                     await self.store_memory(
-                        session_id, message.text, about, options=options, memory_id=memory_id
+                        session_id,
+                        message.text[:MAX_TURN_CHARACTERS],
+                        about,
+                        options=options,
+                        memory_id=memory_id,
                     )
-                )
+                    stored.append(memory_id)
             previous = memory_id
         return stored
+
+    async def remembers(self, session_id: str, message: Message) -> bool:
+        """Say whether a turn of a conversation was remembered, even if forgotten since."""
+        tenant = self.identity.tenant
+        return bool(await self._storage.get(tenant, [_turn_id(tenant, session_id, message)]))
 
     # --- finding ----------------------------------------------------------------------
 
@@ -313,12 +336,25 @@ class MemoryManager:
         )
 
     async def relevant(
-        self, session_id: str, query: str, budget_tokens: int, *, limit: int = 20
+        self,
+        session_id: str,
+        query: str,
+        budget_tokens: int,
+        *,
+        limit: int = 20,
+        is_noted: bool = True,
     ) -> Recollection:
-        """Return the best memories that fit into a token budget, noted with ids and scores."""
+        """Return the best memories that fit into a token budget, noted with ids and scores.
+
+        Turns of the session itself are left out: the conversation shows them already.
+        """
         if budget_tokens < 1 or not query.strip():
             return Recollection(memories=(), tokens=0, left_out=0)
-        found = await self.search_memory(session_id, query, limit)
+        found = [
+            entry
+            for entry in await self.search_memory(session_id, query, limit)
+            if entry.kind != _TURN or entry.session_id != session_id
+        ]
         taken: list[MemoryEntry] = []
         used = 0
         for entry in found:
@@ -326,7 +362,7 @@ class MemoryManager:
             if used + cost <= budget_tokens:
                 taken.append(entry)
                 used += cost
-        if taken:
+        if taken and is_noted:
             fact = MemoryRecalled(
                 memory_ids=tuple(entry.id for entry in taken),
                 scores=tuple(round(entry.relevance_score, 4) for entry in taken),

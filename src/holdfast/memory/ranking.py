@@ -148,7 +148,7 @@ def _candidates(shelf: Shelf, mask: Flags, query: Query, found: Ints) -> Ints:
     """Return the places to weigh: all of a few, else the nearest with their neighbours."""
     if shelf.count <= shelves.WHOLE:
         return np.arange(shelf.count)
-    wanted = max(shelves.NEAREST, 2 * query.limit)
+    wanted = max(shelves.NEAREST, 4 * query.limit)
     chosen = np.zeros(shelf.count + 1, np.bool_)
     chosen[found] = True
     if query.vector is not None and shelf.dimension:
@@ -195,14 +195,12 @@ def _sum(parts: Any) -> Floats:  # noqa: ANN401 - arrays of one length, at least
 
 def _spread(values: Floats, mask: Flags) -> Floats:
     """Bring the allowed values to 0..1; nothing in common is 0, also where nothing is worse."""
-    allowed = values[mask]
-    if not len(allowed):
-        return np.zeros_like(values)
-    low, high = min(float(allowed.min()), 0.0), float(allowed.max())
+    allowed = values if mask.all() else values[mask]
+    low, high = (min(float(allowed.min()), 0.0), float(allowed.max())) if len(allowed) else (0, 0)
     if high - low < 1e-12:
         return np.zeros_like(values)
-    spread: Floats = np.clip((values - low) / (high - low), 0.0, 1.0).astype(np.float32)
-    return spread
+    spread: Floats = (values - np.float32(low)) * np.float32(1.0 / (high - low))
+    return np.minimum(np.maximum(spread, 0.0, out=spread), 1.0, out=spread)
 
 
 def _spoken_by(table: _Table, names: frozenset[str]) -> Floats:

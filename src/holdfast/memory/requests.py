@@ -17,6 +17,8 @@ MAX_CONTENT_BYTES = 4 * 1024 * 1024
 MAX_METADATA_BYTES = 64 * 1024
 MAX_QUERY_CHARACTERS = 20_000
 MAX_LIMIT = 1_000
+MAX_TURN_CHARACTERS = 1_000_000
+"""More than this of a single turn is not remembered."""
 _OWN_FILTERS = {
     "type": "kinds",
     "kind": "kinds",
@@ -128,6 +130,7 @@ def _text(value: object) -> str:
 
 
 __all__ = [
+    "MAX_TURN_CHARACTERS",
     "check_content",
     "check_limit",
     "check_metadata",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.memory.ranking import Query, Scores, Weights
     from holdfast.memory.shelf import Shelf
 
+_AT_ONCE = 20_000
+"""Ranking so many takes about a millisecond, less than it is worth to hand over."""
 _log = structlog.get_logger("holdfast.memory")
 
 
@@ -83,7 +85,10 @@ class Searcher:
             if not where.is_plain:
                 rows = await self._storage.rows_where(places, where, now=now)
             weights = self._weights or ranking.Weights()
-            scores = await asyncio.to_thread(_rank, shelf, rows, where, asked, weights)
+            if shelf.count <= _AT_ONCE:
+                scores = _rank(shelf, rows, where, asked, weights)
+            else:
+                scores = await asyncio.to_thread(_rank, shelf, rows, where, asked, weights)
         found: dict[int, MemoryEntry] = {}
         if scores.rows:
             found = await self._storage.by_row(places[0].tenant, scores.rows)

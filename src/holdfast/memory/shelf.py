@@ -20,7 +20,7 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 WHOLE = 4_096
 """Up to so many memories are all compared; beyond, signs choose the nearest first."""
-NEAREST = 1_024
+NEAREST = 512
 
 _FIELDS: dict[str, tuple[str, float]] = {
     "row": ("i8", 0),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -13,9 +14,15 @@ from holdfast.memory.entry import MemoryOptions, Provenance
 from holdfast.memory.manager import MemoryManager
 from holdfast.tools import Tool, ToolContext, ToolResult, tool
 
+ManagerOf: TypeAlias = Callable[[str], Awaitable[MemoryManager]]
+"""Returns the manager that acts for a session."""
 
-def memory_tools(manager: MemoryManager) -> tuple[Tool, Tool]:
-    """Return `remember` and `recall` for the sessions of a manager."""
+
+def memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
+    """Return `remember` and `recall` for the sessions of a manager, or of whoever knows it."""
+
+    async def of(session_id: str) -> MemoryManager:
+        return manager if isinstance(manager, MemoryManager) else await manager(session_id)
 
     @tool(effect="idempotent", tags=("memory",))
     async def remember(
@@ -45,7 +52,7 @@ def memory_tools(manager: MemoryManager) -> tuple[Tool, Tool]:
         )
         memory_id = _id_of(context.idempotency_key)
         try:
-            await manager.store_memory(
+            await (await of(context.session_id)).store_memory(
                 context.session_id, content, {}, options=options, memory_id=memory_id
             )
         except AlreadyExists:
@@ -68,7 +75,8 @@ def memory_tools(manager: MemoryManager) -> tuple[Tool, Tool]:
             limit: How many memories to return at most.
         """
         try:
-            found = await manager.search_memory(context.session_id, query, limit)
+            acting = await of(context.session_id)
+            found = await acting.search_memory(context.session_id, query, limit)
         except UsageError as error:
             raise TellModel(str(error)) from error
         lines = [

@@ -28,6 +28,7 @@ Environment = Annotated[Literal["dev", "staging", "prod"], AnyCase]
 Durability = Annotated[Literal["process", "power"], AnyCase]
 OnBusy = Annotated[Literal["queue", "reject", "interrupt", "steer"], AnyCase]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], AnyCase]
+RememberScope = Annotated[Literal["off", "session", "user", "project"], AnyCase]
 LogFormat = Annotated[Literal["text", "json"], AnyCase]
 
 
@@ -203,6 +204,38 @@ class ToolSettings(_Section):
     )
 
 
+class MemorySettings(_Section):
+    """What is remembered, how it is found, and when it is shown to agents."""
+
+    embedder: Line = Field(
+        default="static",
+        description="What finds memories by their meaning: `static` (built in), `minilm` (extra "
+        "`embeddings`), `none` (words only), or `openai:MODEL` for an OpenAI-compatible server "
+        "at `model.openai_base_url`.",
+    )
+    dimensions: OptionalCount = Field(
+        default=None,
+        description="Length of the vectors to ask a remote embedder for; without it, the "
+        "model's own.",
+    )
+    recall_tokens: int = Field(
+        default=800,
+        ge=0,
+        le=100_000,
+        description="Most tokens of memories that are put before an agent with each request; "
+        "0 shows none.",
+    )
+    remember_conversations: RememberScope = Field(
+        default="off",
+        description="Store every turn of a conversation as a memory, found by this `session`, "
+        "by all of the `user` or of the `project`; `off` stores none.",
+    )
+    has_tools: Switch = Field(
+        default=True,
+        description="Whether agents are offered the tools `remember` and `recall`.",
+    )
+
+
 class LogSettings(_Section):
     """What the log says, and how."""
 
@@ -269,6 +302,7 @@ class Settings(_Section):
     network: NetworkSettings = Field(default_factory=NetworkSettings)
     policies: PolicySettings
     tools: ToolSettings
+    memory: MemorySettings = Field(default_factory=MemorySettings)
     log: LogSettings = Field(default_factory=LogSettings)
     secrets: SecretSettings = Field(default_factory=SecretSettings)
 

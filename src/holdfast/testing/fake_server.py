@@ -18,6 +18,7 @@ from aiohttp import web
 
 from holdfast.canonical import JsonObject
 from holdfast.messages import TokenUsage
+from holdfast.testing.fake_embeddings import embeddings_body
 from holdfast.testing.fake_rules import Refused, check_request
 from holdfast.testing.fake_wires import (
     Failure,
@@ -85,8 +86,12 @@ class FakeServer:
         models: Iterable[str] = ("fake-model",),
         unknown: Scripted | None = None,
         check: bool = True,
+        dimension: int = 64,
     ) -> None:
-        """Prepare; nothing listens yet. `unknown` answers paths that are not served."""
+        """Prepare; nothing listens yet. `unknown` answers paths that are not served.
+
+        `/v1/embeddings` gives texts with words in common similar vectors of `dimension`.
+        """
         self.answers: deque[Scripted] = deque(answers)
         self.requests: list[Recorded] = []
         self.disconnected = asyncio.Event()
@@ -96,6 +101,7 @@ class FakeServer:
         self._models = tuple(models)
         self._unknown = unknown or Failure(status=404, message="unknown path")
         self._check = check
+        self._dimension = dimension
         self._runner: web.AppRunner | None = None
         self._port = 0
         self._seen: dict[int, object] = {}
@@ -158,6 +164,8 @@ class FakeServer:
         recorded = await self._record(request)
         self.requests.append(recorded)
         wire = recorded.wire
+        if request.path == "/v1/embeddings" and request.method == "POST":
+            return await self._embed(request, recorded)
         if wire is None or wire not in self._wires or request.method != "POST":
             return await self._send(request, wire or "chat", recorded, self._unknown)
         if self._key and not self._has_key(recorded):
@@ -170,6 +178,19 @@ class FakeServer:
                 refused = Failure(status=400, message=str(reason))
                 return await self._send(request, wire, recorded, refused)
         return await self._send(request, wire, recorded, self._next(recorded))
+
+    async def _embed(self, request: web.Request, recorded: Recorded) -> web.StreamResponse:
+        answer: Scripted | None = self.answers.popleft() if self.answers else None
+        if self._key and not self._has_key(recorded):
+            answer = Failure(status=401, message=f"Incorrect API key provided: {self._key}")
+        if answer is not None:
+            return await self._send(request, "chat", recorded, answer)
+        try:
+            body = embeddings_body(recorded.json, self._dimension)
+        except Refused as reason:
+            refused = Failure(status=400, message=str(reason))
+            return await self._send(request, "chat", recorded, refused)
+        return _json(200, body)
 
     async def _record(self, request: web.Request) -> Recorded:
         body = await request.read()

@@ -1,0 +1,227 @@
+"""Tier 2: vectors from a provider, over the API that OpenAI made common (`/embeddings`).
+
+Whatever fails there, no memory is lost: those that wait stay in the storage and are tried
+again, and searches go by words meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import aiohttp
+import msgspec
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import (
+    EmbeddingFailed,
+    LLMConnectionError,
+    LLMError,
+    LLMTimeout,
+    UsageError,
+)
+from holdfast.providers.retry import is_transient, retry_after_s
+from holdfast.providers.tokens import estimate_tokens
+from holdfast.providers.wire import Endpoint, HttpTransport
+from holdfast.providers.wire.failures import failure_in_answer, refusal
+
+if TYPE_CHECKING:
+    from holdfast.providers.rate_limits import RateLimiter
+
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+
+KNOWN_DIMENSIONS = {
+    "text-embedding-3-small": 1536,
+    "text-embedding-3-large": 3072,
+    "text-embedding-ada-002": 1536,
+    "nomic-embed-text": 768,
+    "nomic-embed-text-v1.5": 768,
+    "mxbai-embed-large": 1024,
+    "all-minilm": 384,
+    "bge-m3": 1024,
+}
+_TEXTS = 128
+_CHARACTERS = 200_000
+_TEXT_CHARACTERS = 8_000
+"""Any script fits into the 8,191 tokens that OpenAI takes."""
+_ATTEMPTS = 3
+_LONGEST_WAIT_S = 10.0
+_CONNECT_S = 10.0
+_TOTAL_S = 60.0
+
+
+class _Vector(msgspec.Struct):
+    embedding: list[float]
+    index: int = -1
+
+
+class _Usage(msgspec.Struct):
+    total_tokens: int = 0
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Vector]
+    usage: _Usage | None = None
+
+
+class RemoteEmbedder:
+    """Asks an OpenAI-compatible server for vectors, in batches.
+
+    Passing failures are tried again a few times; keys never reach a message or a log.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        *,
+        dimension: int | None = None,
+        limiter: RateLimiter | None = None,
+        clock: Clock = SYSTEM,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """Ask this endpoint; a `dimension` other than the model's own is asked for.
+
+        Raises:
+            UsageError: nobody knows how long the model's vectors are.
+        """
+        own = KNOWN_DIMENSIONS.get(model.removesuffix(":latest").rpartition("/")[2])
+        if dimension is None and own is None:
+            raise UsageError(
+                detail=f"How long the vectors of {model!r} are is not known; set memory.dimensions."
+            )
+        self.dimension = dimension or own or 0
+        self.model_id = f"{endpoint.provider}:{model}/{self.dimension}"
+        self._asked_for = dimension if dimension not in (None, own) and own is not None else None
+        self._endpoint = endpoint
+        self._model = model
+        self._limiter = limiter
+        self._clock = clock
+        self._sleep = sleep
+        self._transport = HttpTransport()
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector per text; what is beyond 8,000 characters does not count.
+
+        Raises:
+            LLMError: the server refused or could not be reached, also after some attempts.
+            EmbeddingFailed: its answer does not fit the question.
+            RateLimitError: a rule of ours does not allow it now.
+        """
+        vectors: list[list[float]] = []
+        for batch in _batches([text[:_TEXT_CHARACTERS] or " " for text in texts]):
+            vectors += await self._persist(batch)
+        return vectors
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def _persist(self, texts: list[str]) -> list[list[float]]:
+        attempt = 1
+        while True:
+            try:
+                return await self._within_rules(texts)
+            except LLMError as error:
+                wait_s = retry_after_s(error)
+                if wait_s is None:
+                    wait_s = 0.5 * 2.0 ** (attempt - 1)
+                is_over = attempt >= _ATTEMPTS or wait_s > _LONGEST_WAIT_S
+                if is_over or not is_transient(error):
+                    raise
+            await self._sleep(wait_s)
+            attempt += 1
+
+    async def _within_rules(self, texts: list[str]) -> list[list[float]]:
+        if self._limiter is None:
+            return self._checked((await self._ask(texts)).data, len(texts))
+        from holdfast.providers.rate_rules import RateSubject  # noqa: PLC0415 - 0.1 s
+
+        subject = RateSubject(model=f"{self._endpoint.provider}:{self._model}")
+        tokens = sum(estimate_tokens(text) for text in texts)
+        held = await self._limiter.acquire(subject, input_tokens=tokens, output_tokens=0)
+        answer = await self._ask(texts)
+        if answer.usage is not None:
+            await self._limiter.settle(held, answer.usage.total_tokens)
+        return self._checked(answer.data, len(texts))
+
+    async def _ask(self, texts: list[str]) -> _Answer:
+        """Send one request and return its answer."""
+        endpoint = self._endpoint
+        question: dict[str, object] = {
+            "model": self._model,
+            "input": texts,
+            "encoding_format": "float",
+        }
+        if self._asked_for is not None:
+            question["dimensions"] = self._asked_for
+        try:
+            async with self._transport.session().post(
+                endpoint.url("/embeddings"),
+                data=msgspec.json.encode(question),
+                headers={
+                    "Content-Type": "application/json",
+                    **endpoint.auth_headers(),
+                    **endpoint.headers,
+                },
+                proxy=self._transport.proxy(endpoint),
+                ssl=self._transport.tls(endpoint),
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=_TOTAL_S, connect=_CONNECT_S),
+            ) as response:
+                body = await self._body(response)
+                status, headers = response.status, response.headers
+        except TimeoutError as error:
+            raise LLMTimeout(
+                provider=endpoint.provider, model=self._model, phase="embedding", limit_s=_TOTAL_S
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            detail = endpoint.scrub(type(error).__name__)
+            raise LLMConnectionError(
+                provider=endpoint.provider, url=endpoint.shown_url, detail=detail
+            ) from None
+        if status != 200:
+            raise refusal(
+                endpoint, self._model, status=status, headers=headers, body=body, clock=self._clock
+            )
+        try:
+            return msgspec.json.decode(body, type=_Answer)
+        except (msgspec.MsgspecError, RecursionError):
+            raise failure_in_answer(endpoint, self._model, body) from None
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        chunks, size = [], 0
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if size > self._endpoint.max_response_bytes:
+                raise EmbeddingFailed(model=self.model_id, detail="the answer has no end")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _checked(self, found: list[_Vector], count: int) -> list[list[float]]:
+        """Return the vectors in the order of the texts, whatever order they came in."""
+        places = [one.index for one in found]
+        if set(places) == {-1}:
+            places = list(range(len(found)))
+        if sorted(places) != list(range(count)):
+            detail = f"{len(found)} vectors for {count} texts"
+            raise EmbeddingFailed(model=self.model_id, detail=detail)
+        by_place = dict(zip(places, found, strict=True))
+        return [by_place[place].embedding for place in range(count)]
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        if batch and (len(batch) >= _TEXTS or size + len(text) > _CHARACTERS):
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield batch
+
+
+__all__ = ["KNOWN_DIMENSIONS", "RemoteEmbedder"]

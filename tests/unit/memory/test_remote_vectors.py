@@ -1,0 +1,178 @@
+"""Vectors from a provider, over a real connection."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast import AsyncClient
+from holdfast.errors import (
+    EmbeddingFailed,
+    LLMAuthError,
+    LLMConnectionError,
+    LLMError,
+    UsageError,
+)
+from holdfast.memory import InMemoryStorage, MemoryManager, RemoteEmbedder, StaticEmbedder
+from holdfast.providers.wire import Endpoint, Secret
+from holdfast.testing.fake_server import Failure, FakeServer, RawAnswer
+
+KEY = "sk-test-0123456789abcdefghij"
+
+
+class Naps:
+    """Keeps how long somebody would have waited."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.taken.append(seconds)
+        await asyncio.sleep(0)
+
+
+def embedder_of(server: FakeServer, naps: Naps | None = None, *, dimension: int | None = 64):
+    endpoint = Endpoint(provider="openai", base_url=server.base_url, key=Secret(KEY))
+    return RemoteEmbedder(endpoint, "some-model", dimension=dimension, sleep=naps or Naps())
+
+
+async def test_texts_become_vectors_in_batches() -> None:
+    async with FakeServer(key=KEY) as server:
+        embedder = embedder_of(server)
+        vectors = await embedder.embed([f"text {number}" for number in range(300)])
+        await embedder.close()
+    assert len(vectors) == 300 and {len(vector) for vector in vectors} == {64}
+    assert [len(request.json["input"]) for request in server.requests] == [128, 128, 44]
+    assert "dimensions" not in server.requests[0].json
+    assert server.connections == 1
+
+
+async def test_another_length_than_the_model_s_own_is_asked_for() -> None:
+    async with FakeServer() as server:
+        endpoint = Endpoint(provider="openai", base_url=server.base_url)
+        embedder = RemoteEmbedder(endpoint, "text-embedding-3-small", dimension=32)
+        (vector,) = await embedder.embed(["hello"])
+        await embedder.close()
+    assert len(vector) == 32 and server.requests[0].json["dimensions"] == 32
+    assert RemoteEmbedder(endpoint, "text-embedding-3-small").dimension == 1536
+    with pytest.raises(UsageError) as caught:
+        RemoteEmbedder(endpoint, "nobody-knows-it")
+    assert caught.value.code == "usage.invalid"
+
+
+async def test_passing_failures_are_tried_again_as_long_as_the_server_asks() -> None:
+    naps = Naps()
+    busy = Failure(status=429, message="slow down", headers={"Retry-After": "2"})
+    async with FakeServer([busy, Failure(status=503, message="away")]) as server:
+        embedder = embedder_of(server, naps)
+        assert len(await embedder.embed(["hello"])) == 1
+        await embedder.close()
+    assert naps.taken == [2.0, 1.0]
+
+
+async def test_what_does_not_pass_is_raised_at_once_and_shows_no_key() -> None:
+    naps = Naps()
+    async with FakeServer(key="another") as server:
+        embedder = embedder_of(server, naps)
+        with pytest.raises(LLMAuthError) as caught:
+            await embedder.embed(["hello"])
+        await embedder.close()
+    assert naps.taken == [] and KEY not in str(caught.value) + repr(caught.value.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'{"data": []}', EmbeddingFailed),
+        (b'{"data": [{"index": 7, "embedding": [1.0]}]}', EmbeddingFailed),
+        (b'{"data": [{"index": 0, "embedding": ["x"]}]}', LLMError),
+        (b'{"error": {"message": "no such model"}}', LLMError),
+        (b"<html>", LLMError),
+        (b"[" * 10_000, LLMError),
+    ],
+)
+async def test_nonsense_is_told_as_such(body: bytes, kind: type[Exception]) -> None:
+    async with FakeServer([RawAnswer(chunks=(body,))] * 3) as server:
+        embedder = embedder_of(server)
+        with pytest.raises(kind):
+            await embedder.embed(["hello"])
+        await embedder.close()
+
+
+async def test_a_server_that_is_away_loses_no_memory_and_is_caught_up_with() -> None:
+    server = FakeServer()
+    await server.start()
+    port = int(server.base_url.split(":")[2].split("/")[0])
+    embedder = embedder_of(server)
+    await server.stop()
+    with pytest.raises(LLMConnectionError):
+        await embedder.embed(["hello"])
+    came_back = asyncio.Event()
+
+    async with MemoryManager(InMemoryStorage(), embedder) as manager:
+
+        async def return_then(_: float) -> None:
+            if not came_back.is_set():
+                await server.start(port)
+                came_back.set()
+
+        manager.pipeline._sleep = return_then
+        wanted = await manager.store_memory("s", "the harbour opens at dawn")
+        found = await manager.search_memory("s", "harbour")
+        assert [entry.id for entry in found] == [wanted]
+        assert await manager.pipeline.settle(10)
+        assert (await manager.stats()).vectors == {embedder.model_id: 1}
+        (entry,) = await manager.search_memory("s", "harbour")
+        assert entry.parts is not None and entry.parts.cosine is not None
+    await embedder.close()
+    await server.stop()
+
+
+async def test_vectors_of_the_wrong_length_are_refused_and_the_memory_kept() -> None:
+    async with FakeServer(dimension=16) as server:
+        embedder = embedder_of(server, dimension=64)
+        async with MemoryManager(InMemoryStorage(), embedder) as manager:
+            await manager.store_memory("s", "the harbour opens at dawn")
+            assert await manager.pipeline.settle(10)
+            stats = await manager.stats()
+            assert (stats.memories, stats.vectors, stats.refused) == (1, {}, 1)
+            assert len(await manager.search_memory("s", "harbour")) == 1
+        await embedder.close()
+
+
+async def test_the_settings_choose_and_changing_them_embeds_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("talk")
+        await client.store_memory(session.id, "the harbour opens at dawn")
+        assert await (await client.memory_manager()).pipeline.settle(30)
+        assert (await client.memory_stats()).vectors == {StaticEmbedder.model_id: 1}
+    async with FakeServer(key=KEY) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "openai:some-model")
+        monkeypatch.setenv("HOLDFAST_MEMORY__DIMENSIONS", "64")
+        async with AsyncClient(tmp_path) as client:
+            await client.reindex_memories()
+            assert (await client.memory_stats()).vectors == {"openai:some-model/64": 1}
+            (entry,) = await client.search_memory(session.id, "dawn")
+            assert entry.parts is not None and entry.parts.cosine is not None
+    monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "none")
+    async with AsyncClient(tmp_path) as client:
+        assert len(await client.search_memory(session.id, "dawn")) == 1
+    monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "nonsense")
+    async with AsyncClient(tmp_path) as client:
+        with pytest.raises(UsageError):
+            await client.search_memory(session.id, "dawn")
+
+
+async def test_a_missing_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "openai:text-embedding-3-small")
+    async with AsyncClient(tmp_path) as client:
+        with pytest.raises(LLMAuthError) as caught:
+            await client.search_memory("", "dawn")
+    assert "OPENAI_API_KEY" in caught.value.hint
