@@ -90,7 +90,7 @@ class MiniLmEmbedder:
             return self._loaded
 
     def _session(self) -> Any:  # noqa: ANN401 - onnxruntime has no types
-        import onnxruntime  # noqa: PLC0415 - an extra
+        import onnxruntime  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
 
         from holdfast.memory.bert_graph import Shape, bert_model, tensor_names  # noqa: PLC0415
         from holdfast.memory.tensors import read_tensors  # noqa: PLC0415 - loads numpy

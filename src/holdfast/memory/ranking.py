@@ -89,7 +89,7 @@ def rank(shelf: Shelf, mask: Flags, query: Query, weights: Weights) -> Scores:
         "vector": weights.vector * _spread(cosine, allowed),
         "vector_context": weights.vector_context * _spread(near, allowed),
         "speaker": weights.speaker * _spoken_by(table, query.speakers),
-        "time": weights.time * _said_then(table, query.times),
+        "time": np.float32(weights.time) * _said_then(table, query.times),
         "substance": weights.substance * table.column("substance"),
     }
     base: Floats = _sum(parts.values()) * allowed

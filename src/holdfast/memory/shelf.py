@@ -117,6 +117,7 @@ class Shelf:
         than twice as many as wanted.
         """
         asked = _signs(vector[None, :], len(self._signs))
+        apart: np.ndarray[Any, np.dtype[Any]]
         apart = np.zeros(self.count, np.uint8 if self.dimension < 256 else np.uint16)
         for known, own in zip(self._signs, asked, strict=True):
             apart += np.bitwise_count(known[: self.count] ^ own[0])
