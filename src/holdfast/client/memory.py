@@ -36,6 +36,7 @@ from holdfast.memory import (
     memory_tools,
 )
 from holdfast.messages import Message
+from holdfast.providers.model import Model
 from holdfast.sessions import Session
 from holdfast.tools import Tool
 
@@ -118,7 +119,7 @@ class MemoryMethods(ContextMethods, SessionMethods):
         return await manager.relevant(session_id, query, budget_tokens, limit=limit)
 
     async def summarize_memories(
-        self, session_id: str, since: float = 0.0, *, model: str = ""
+        self, session_id: str, since: float = 0.0, *, model: str | Model = ""
     ) -> MemorySummary:
         """Return what a session's memories since a time come down to.
 

@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from holdfast.canonical import sha256_hex
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import AlreadyExists, EmbeddingFailed, NotFound, UsageError
-from holdfast.ids import new_id
+from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.journal import Payload
-from holdfast.memory.embedder import MemoryEmbedder, packed
+from holdfast.memory.drafting import NewMemory, draft_of, with_vector
+from holdfast.memory.embedder import MemoryEmbedder
 from holdfast.memory.entry import (
     SCOPES,
     MemoryEntry,
     MemoryOptions,
     MemorySummary,
-    Provenance,
     Scope,
 )
 from holdfast.memory.events import (
@@ -31,21 +28,19 @@ from holdfast.memory.events import (
     MemoryStored,
     MemorySuperseded,
 )
+from holdfast.memory.identity import Identity, own_place, owning, places_of
 from holdfast.memory.pipeline import EmbeddingPipeline
+from holdfast.memory.recollection import Recollection, recollect
 from holdfast.memory.requests import (
-    MAX_TURN_CHARACTERS,
-    check_content,
     check_limit,
-    check_metadata,
-    check_options,
     check_query,
     parse_filters,
 )
 from holdfast.memory.search import Searcher
 from holdfast.memory.storage import Draft, MemoryFilter, MemoryStats, MemoryStorage, Place, Purge
 from holdfast.memory.summarizer import ExtractiveSummarizer, MemorySummarizer
+from holdfast.memory.turns import TURN, new_turns, turn_id
 from holdfast.messages import Message
-from holdfast.providers.tokens import estimate_tokens
 
 if TYPE_CHECKING:
     from holdfast.memory.ranking import Weights
@@ -55,17 +50,8 @@ Note: TypeAlias = Callable[[str, Payload], Awaitable[None]]
 """Takes a fact about a session, to be journalled; the id may be empty."""
 
 _SUMMARY = "summary"
-_TURN = "turn"
 _SUMMARY_WORDS = 150
 _CLOSING_PATIENCE_S = 5.0
-
-
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """For whom a manager works; every row it touches belongs to this tenant."""
-
-    tenant: str = "default"
-    user: str = ""
-    project: str = ""
 
 
 class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,24 +65,6 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     half_life_s: float = 30 * 86_400.0
     purge_every_s: float = 300.0
     summary_words: int = _SUMMARY_WORDS
-
-
-class Recollection(msgspec.Struct, frozen=True, kw_only=True):
-    """Memories that fit a budget, best first."""
-
-    memories: tuple[MemoryEntry, ...]
-    tokens: int
-    """Estimate of what they take."""
-    left_out: int
-    """How many more were found but did not fit."""
-
-    @property
-    def text(self) -> str:
-        """The memories as lines for a model, marked as material."""
-        if not self.memories:
-            return ""
-        lines = [f"- [{entry.id}] {_said(entry)}" for entry in self.memories]
-        return "<memories>\n" + "\n".join(lines) + "\n</memories>"
 
 
 async def note_nothing(session_id: str, fact: Payload) -> None:
@@ -203,7 +171,7 @@ class MemoryManager:
         """
         draft = self._draft(session_id, content, metadata, options, memory_id)
         if embeddings is not None:
-            draft = self._with_vector(draft, embeddings)
+            draft = with_vector(draft, self.embedder, embeddings)
         await self._storage.add([draft])
         self.pipeline.wake()
         fact = MemoryStored(
@@ -242,7 +210,7 @@ class MemoryManager:
             raise UsageError(detail="A newer version stays in the scope of the older one.")
         kept = old.metadata if metadata is None else metadata
         chosen = msgspec.structs.replace(chosen, supersedes=old.id)
-        owned = self.acting_for(_owning(self.identity, old))
+        owned = self.acting_for(owning(self.identity, old))
         draft = owned._draft(old.session_id, content, kept, chosen, "")
         if draft.valid_from < old.valid_from:
             raise UsageError(detail="A newer version cannot be true before the older one.")
@@ -265,46 +233,41 @@ class MemoryManager:
         are left alone; returns the ids of new ones. `event_seqs` are the numbers of the
         events that brought the messages, by the ids of these.
         """
-        numbers = event_seqs or {}
-        place = self._own_place(scope, session_id)
-        where = MemoryFilter(kinds=(_TURN,), metadata={"session": session_id})
+        tenant = self.identity.tenant
+        place = own_place(self.identity, scope, session_id)
+        where = MemoryFilter(kinds=(TURN,), metadata={"session": session_id})
         newest = await self._storage.find([place], where, now=self._clock.now(), limit=1, after="")
-        previous = newest[0].id if newest else ""
-        spoken = [message for message in messages if message.text.strip()]
-        ids = [_turn_id(self.identity.tenant, session_id, message) for message in spoken]
-        known = {entry.id for entry in await self._storage.get(self.identity.tenant, ids)}
+        spoken = [
+            (message, turn_id(tenant, session_id, message))
+            for message in messages
+            if message.text.strip()
+        ]
+        ids = [memory_id for _, memory_id in spoken]
+        known = frozenset(entry.id for entry in await self._storage.get(tenant, ids))
         stored = []
-        for message, memory_id in zip(spoken, ids, strict=True):
-            if memory_id not in known:
-                options = MemoryOptions(
-                    scope=scope,
-                    kind=_TURN,
-                    speaker=message.agent or message.role,
-                    created=message.time_created or None,
-                    previous_id=previous,
-                    provenance=Provenance(
-                        author=message.agent or message.role,
-                        event_seq=numbers.get(message.id, 0),
-                        run_id=message.run_id,
-                    ),
+        for turn in new_turns(
+            spoken,
+            known,
+            previous=newest[0].id if newest else "",
+            scope=scope,
+            event_seqs=event_seqs or {},
+        ):
+            with contextlib.suppress(AlreadyExists):
+                about = {"session": session_id, **(turn.metadata or {})}
+                await self.store_memory(
+                    session_id,
+                    turn.content,
+                    about,
+                    options=turn.options,
+                    memory_id=turn.memory_id,
                 )
-                about = {"session": session_id, "message": message.id}
-                with contextlib.suppress(AlreadyExists):
-                    await self.store_memory(
-                        session_id,
-                        message.text[:MAX_TURN_CHARACTERS],
-                        about,
-                        options=options,
-                        memory_id=memory_id,
-                    )
-                    stored.append(memory_id)
-            previous = memory_id
+                stored.append(turn.memory_id)
         return stored
 
     async def remembers(self, session_id: str, message: Message) -> bool:
         """Say whether a turn of a conversation was remembered, even if forgotten since."""
         tenant = self.identity.tenant
-        return bool(await self._storage.get(tenant, [_turn_id(tenant, session_id, message)]))
+        return bool(await self._storage.get(tenant, [turn_id(tenant, session_id, message)]))
 
     # --- finding ----------------------------------------------------------------------
 
@@ -328,7 +291,7 @@ class MemoryManager:
         """
         where = parse_filters(filters)
         return await self._searcher.search(
-            self._places(session_id, across_sessions, scopes),
+            places_of(self.identity, session_id, across_sessions=across_sessions, scopes=scopes),
             check_query(query),
             where,
             now=self._clock.now(),
@@ -353,23 +316,17 @@ class MemoryManager:
         found = [
             entry
             for entry in await self.search_memory(session_id, query, limit)
-            if entry.kind != _TURN or entry.session_id != session_id
+            if entry.kind != TURN or entry.session_id != session_id
         ]
-        taken: list[MemoryEntry] = []
-        used = 0
-        for entry in found:
-            cost = estimate_tokens(f"- [{entry.id}] {_said(entry)}\n")
-            if used + cost <= budget_tokens:
-                taken.append(entry)
-                used += cost
-        if taken and is_noted:
+        made = recollect(found, budget_tokens)
+        if made.memories and is_noted:
             fact = MemoryRecalled(
-                memory_ids=tuple(entry.id for entry in taken),
-                scores=tuple(round(entry.relevance_score, 4) for entry in taken),
-                tokens=used,
+                memory_ids=tuple(entry.id for entry in made.memories),
+                scores=tuple(round(entry.relevance_score, 4) for entry in made.memories),
+                tokens=made.tokens,
             )
             await self._note(session_id, fact)
-        return Recollection(memories=tuple(taken), tokens=used, left_out=len(found) - len(taken))
+        return made
 
     async def get_memory(self, memory_id: str, *, with_embedding: bool = False) -> MemoryEntry:
         """Return a memory by id; raises NotFound, also for one that was forgotten."""
@@ -391,7 +348,7 @@ class MemoryManager:
     ) -> list[MemoryEntry]:
         """Return memories, newest first; `after` is the last id of the page before."""
         return await self._storage.find(
-            self._places(session_id, across_sessions, scopes),
+            places_of(self.identity, session_id, across_sessions=across_sessions, scopes=scopes),
             parse_filters(filters),
             now=self._clock.now(),
             limit=check_limit(limit),
@@ -425,7 +382,7 @@ class MemoryManager:
         Raises:
             NotFound: there are no memories since then.
         """
-        place = [self._own_place("session", session_id)]
+        place = [own_place(self.identity, "session", session_id)]
         now = self._clock.now()
         where = MemoryFilter(since=since)
         found = await self._storage.find(place, where, now=now, limit=1_000, after="")
@@ -540,93 +497,14 @@ class MemoryManager:
         options: MemoryOptions | None,
         memory_id: str,
     ) -> Draft:
-        text = check_content(content)
-        about = check_metadata(metadata)
-        if self._redactor is not None:
-            text, about = self._redactor.text(text), self._redactor.value(about)
-        chosen = check_options(options or MemoryOptions(), about)
-        now = self._clock.now()
-        created = now if chosen.created is None else chosen.created
-        valid_from = created if chosen.valid_from is None else chosen.valid_from
-        if chosen.valid_to is not None and chosen.valid_to < valid_from:
-            raise UsageError(detail="A memory cannot end to be true before it begins.")
-        return Draft(
-            id=memory_id or new_id("mem"),
-            tenant=self.identity.tenant,
-            owner=self._own_place(chosen.scope, session_id).owner or "",
+        new = NewMemory(
             session_id=session_id,
-            content=text,
-            metadata=about,
-            created=created,
-            valid_from=valid_from,
-            expires=None if chosen.ttl_s is None else now + chosen.ttl_s,
-            options=chosen,
-            supersedes=chosen.supersedes,
+            content=content,
+            metadata=metadata,
+            options=options,
+            memory_id=memory_id,
         )
-
-    def _with_vector(self, draft: Draft, vector: Sequence[float]) -> Draft:
-        model, dimension = self.embedder.model_id, self.embedder.dimension
-        if not model:
-            raise UsageError(detail="A vector needs an embedder that made it; there is none.")
-        try:
-            data = packed(vector, dimension, model)
-        except (EmbeddingFailed, struct.error) as error:
-            detail = f"The vector does not fit the embedder {model}: {error}"
-            raise UsageError(detail=detail) from error
-        return msgspec.structs.replace(draft, vector=data, vector_model=model)
-
-    def _own_place(self, scope: Scope, session_id: str) -> Place:
-        identity = self.identity
-        owner = {
-            "session": session_id,
-            "user": identity.user,
-            "project": identity.project,
-            "global": "everyone",
-        }[scope]
-        if not owner:
-            whose = "a session id" if scope == "session" else f"a {scope} in its identity"
-            raise UsageError(detail=f"Scope {scope!r} needs {whose}.")
-        return Place(identity.tenant, scope, owner)
-
-    def _places(
-        self, session_id: str, across_sessions: bool, scopes: Sequence[Scope]
-    ) -> tuple[Place, ...]:
-        """Return where a search looks; always inside the tenant."""
-        identity = self.identity
-        has_owner = {
-            "session": bool(session_id) or across_sessions,
-            "user": bool(identity.user),
-            "project": bool(identity.project),
-            "global": True,
-        }
-        unknown = [scope for scope in scopes if scope not in has_owner]
-        if unknown:
-            raise UsageError(detail=f"There is no scope {unknown[0]!r}.")
-        wanted = [scope for scope in scopes or has_owner if has_owner[scope]]
-        places = []
-        for scope in wanted:
-            if scope == "session" and across_sessions:
-                places.append(Place(identity.tenant, "session", None))
-            else:
-                places.append(self._own_place(scope, session_id))  # type: ignore[arg-type]
-        if not places:
-            raise UsageError(detail="There is nothing to look at: no session, user or project.")
-        return tuple(places)
-
-
-def _owning(identity: Identity, entry: MemoryEntry) -> Identity:
-    """Return the identity to which an entry of the tenant belongs."""
-    if entry.scope in ("user", "project"):
-        return msgspec.structs.replace(identity, **{entry.scope: entry.owner})
-    return identity
-
-
-def _said(entry: MemoryEntry) -> str:
-    return f"{entry.speaker}: {entry.content}" if entry.speaker else entry.content
-
-
-def _turn_id(tenant: str, session_id: str, message: Message) -> str:
-    return "mem_" + sha256_hex(f"{tenant}\0{session_id}\0{message.id}".encode())[:26]
+        return draft_of(new, self.identity, now=self._clock.now(), redactor=self._redactor)
 
 
 __all__ = [

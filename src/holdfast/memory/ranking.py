@@ -83,14 +83,15 @@ def rank(shelf: Shelf, mask: Flags, query: Query, weights: Weights) -> Scores:
     own, context = table.lexical
     cosine, near = _cosines(table, query)
     allowed = table.allowed
+    substance: Floats = table.column("substance")
     parts: dict[str, Floats] = {
         "lexical": weights.lexical * _spread(own, allowed),
         "lexical_context": weights.lexical_context * _spread(context, allowed),
         "vector": weights.vector * _spread(cosine, allowed),
         "vector_context": weights.vector_context * _spread(near, allowed),
         "speaker": weights.speaker * _spoken_by(table, query.speakers),
-        "time": np.float32(weights.time) * _said_then(table, query.times),
-        "substance": weights.substance * table.column("substance"),
+        "time": weights.time * _said_then(table, query.times),
+        "substance": weights.substance * substance,
     }
     base: Floats = _sum(parts.values()) * allowed
     parts["neighbours"] = _neighbours(table, base, weights)

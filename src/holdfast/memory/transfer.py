@@ -36,6 +36,8 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     supersedes: str = ""
     expires: float | None = None
     provenance: Provenance = Provenance()
+    contradicts: tuple[str, ...] = ()
+    derived_from: tuple[str, ...] = ()
 
 
 async def export_memories(manager: MemoryManager, session_id: str = "") -> AsyncIterator[bytes]:
@@ -89,6 +91,10 @@ async def import_memories(
         except AlreadyExists:
             skipped += 1
         kept.add(one.id)
+    for one in parsed:
+        for other in one.contradicts:
+            if one.id < other and {one.id, other} <= kept:
+                await manager.link_contradiction(one.id, other)
     return stored, skipped
 
 
@@ -128,6 +134,7 @@ def _options(one: _Line, kept: set[str], now: float) -> MemoryOptions:
         supersedes=one.supersedes if one.supersedes in kept else "",
         previous_id=one.previous_id if one.previous_id in kept else "",
         provenance=one.provenance,
+        derived_from=tuple(other for other in one.derived_from if other in kept),
     )
 
 

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncClient, Client
-from holdfast.errors import NotFound
+from holdfast.errors import LLMConnectionError, NotFound
 from holdfast.memory import MemoryOptions
+from holdfast.providers.model import ModelInfo
+from holdfast.testing import ScriptedModel
+
+LLM = ModelInfo(provider="test", model="writer")
 
 
 def on_disk(folder: Path) -> bytes:
@@ -105,3 +109,35 @@ async def test_many_stores_at_once_are_all_kept(tmp_path: Path) -> None:
         ids = await asyncio.gather(*stores)
         found = await client.search_memory(session.id, "walnut", 100)
         assert {entry.id for entry in found} == set(ids)
+
+
+async def test_a_model_writes_the_summary_when_there_is_one(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("talk")
+        await client.store_memory(session.id, "The orchid blooms in May. It is white.")
+        plain = await client.summarize_memories(session.id)
+        model = ScriptedModel("A white orchid, in May.", info=LLM)
+        written = await client.summarize_memories(session.id, model=model)
+        failing = await client.summarize_memories(
+            session.id,
+            model=ScriptedModel(LLMConnectionError(provider="x", detail="gone"), info=LLM),
+        )
+    assert (plain.method, written.method, failing.method) == ("extractive", "model", "extractive")
+    assert written.summary == "A white orchid, in May."
+    assert "white" in model.requests[0].messages[0].text
+
+
+async def test_links_survive_export_and_import(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path / "one") as client:
+        session = await client.create_session("talk")
+        first = await client.store_memory(session.id, "The gate is green")
+        second = await client.store_memory(session.id, "The gate is blue")
+        await (await client.memory_manager()).link_contradiction(first, second)
+        summary = await client.summarize_memories(session.id)
+        lines = [line async for line in client.memory_lines()]
+    async with AsyncClient(tmp_path / "two") as client:
+        assert await client.import_memories(lines) == (3, 0)
+        assert (await client.get_memory(first)).contradicts == (second,)
+        assert (await client.get_memory(second)).contradicts == (first,)
+        assert (await client.get_memory(summary.id)).derived_from == (first, second)
+        assert summary.id in await client.forget_memories([first])

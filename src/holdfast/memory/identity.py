@@ -1,0 +1,69 @@
+"""For whom a manager works, and which places are theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.memory.entry import MemoryEntry, Scope
+from holdfast.memory.storage import Place
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """For whom a manager works; every row it touches belongs to this tenant."""
+
+    tenant: str = "default"
+    user: str = ""
+    project: str = ""
+
+
+def own_place(identity: Identity, scope: Scope, session_id: str) -> Place:
+    """Return where memories of a scope lie; raises UsageError if nobody owns it."""
+    owner = {
+        "session": session_id,
+        "user": identity.user,
+        "project": identity.project,
+        "global": "everyone",
+    }[scope]
+    if not owner:
+        whose = "a session id" if scope == "session" else f"a {scope} in its identity"
+        raise UsageError(detail=f"Scope {scope!r} needs {whose}.")
+    return Place(identity.tenant, scope, owner)
+
+
+def places_of(
+    identity: Identity, session_id: str, *, across_sessions: bool, scopes: Sequence[Scope]
+) -> tuple[Place, ...]:
+    """Return where a search looks; always inside the tenant."""
+    has_owner: dict[Scope, bool] = {
+        "session": bool(session_id) or across_sessions,
+        "user": bool(identity.user),
+        "project": bool(identity.project),
+        "global": True,
+    }
+    unknown = [scope for scope in scopes if scope not in has_owner]
+    if unknown:
+        raise UsageError(detail=f"There is no scope {unknown[0]!r}.")
+    places = []
+    for scope in scopes or has_owner:
+        if not has_owner[scope]:
+            continue
+        if scope == "session" and across_sessions:
+            places.append(Place(identity.tenant, "session", None))
+        else:
+            places.append(own_place(identity, scope, session_id))
+    if not places:
+        raise UsageError(detail="There is nothing to look at: no session, user or project.")
+    return tuple(places)
+
+
+def owning(identity: Identity, entry: MemoryEntry) -> Identity:
+    """Return the identity to which an entry of the tenant belongs."""
+    if entry.scope in ("user", "project"):
+        return msgspec.structs.replace(identity, **{entry.scope: entry.owner})
+    return identity
+
+
+__all__ = ["Identity", "own_place", "owning", "places_of"]
