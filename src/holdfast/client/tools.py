@@ -20,9 +20,11 @@ from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.sessions import Completed, Failed, Outcome, Parked, Run, Session, Turn, compose
 from holdfast.tools import ToolContext
 from holdfast.tools.artifacts import JournalArtifacts, load_artifact
+from holdfast.tools.builtin import restore_grants
 from holdfast.tools.gate import NobodyApproves
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
+from holdfast.tools.state import JournalState
 from holdfast.tools.tracker import ToolExecution, ToolExecutionTracker
 
 
@@ -136,7 +138,9 @@ class ToolMethods(AgentMethods):
             session_id=session.id,
             run_id=turn.run.id,
             artifacts=JournalArtifacts(turn, self._journal, session.id),
+            state=JournalState(turn, self._journal, session.id),
         )
+        await restore_grants(workspace, context.state)
         rights = Rights(session=RuleSet(rules=session.permission))
         terms = self.approval_terms(scope.on_ask)
         around = self._surroundings().of_run(session.id, turn.run.id, "")

@@ -136,4 +136,4 @@ async def test_a_tool_that_nobody_knows_is_an_error_before_anything_is_kept(clie
     with pytest.raises(HoldfastError) as caught:
         await client.call_tool("nothing", {})
     assert caught.value.code == "usage.not_found"
-    assert (await client.list_sessions()).items == []
+    assert not (await client.list_sessions()).items
