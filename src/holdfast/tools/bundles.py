@@ -171,7 +171,7 @@ class LocalToolManager:
         """
         folder = Path(source).absolute()
         if not folder.is_dir():
-            raise NotFound(kind="tool bundle", value=str(folder))
+            raise NotFound(kind="tool", value=str(folder))
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         copy = self._directory / f".install-{random_token(8)}"
         try:
@@ -200,7 +200,7 @@ class LocalToolManager:
             NotFound: none of this name is installed.
         """
         if name not in self.names():
-            raise NotFound(kind="tool bundle", value=name)
+            raise NotFound(kind="tool", value=name)
         self._forget(name)
 
     def names(self) -> list[str]:
@@ -228,7 +228,7 @@ class LocalToolManager:
         """
         names = self.names()
         if name and name not in names:
-            raise NotFound(kind="tool bundle", value=name)
+            raise NotFound(kind="tool", value=name)
         return [self._verified(each) for each in ([name] if name else names)]
 
     def load(self) -> list[Tool]:
