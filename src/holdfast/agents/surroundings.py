@@ -16,7 +16,7 @@ from holdfast.providers.model import Model
 from holdfast.sessions import SessionManager
 from holdfast.tools import Tool, ToolContext, ToolRegistry
 from holdfast.tools.hooked import ToolHooks
-from holdfast.tools.services import ProgressUpdate
+from holdfast.tools.services import Attendant, NobodyAttends, ProgressUpdate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,8 @@ class Surroundings:
     bus: Emitter = field(default_factory=Silence)
     execution: ExecutionContext = field(default_factory=ExecutionContext)
     where: Where = NOWHERE
+    attendant: Attendant = field(default_factory=NobodyAttends)
+    """Who answers the questions of tools while a run goes on."""
 
     def of_run(self, session_id: str, run_id: str, agent_path: str) -> Surroundings:
         """Return the surroundings of one run; its context sees the application's."""
@@ -62,7 +64,7 @@ class Surroundings:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._emit, "tool.progress", data)
 
-        return replace(context, execution=self.execution, progress=tell)
+        return replace(context, execution=self.execution, progress=tell, attendant=self.attendant)
 
     def around_tools(self, registry: ToolRegistry) -> ToolHooks | None:
         """Return what asks the hooks about calls, or nothing where there are no hooks."""

@@ -61,11 +61,13 @@ from holdfast.sessions.events import MessagePartUpdated
 from holdfast.skills import Skill
 from holdfast.tools import SandboxRunner, Tool, ToolContext, ToolRegistry
 from holdfast.tools.artifacts import JournalArtifacts
+from holdfast.tools.builtin import restore_grants
 from holdfast.tools.gate import Approver
 from holdfast.tools.heritage import Heritage, without_end
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
 from holdfast.tools.result import Parked as ParkedCall
+from holdfast.tools.state import JournalState
 
 _MOST_CORRECTIONS = 2
 
@@ -173,7 +175,7 @@ class AgentTurn:
                 spending.close()
 
     async def _go_on(self, session: Session, spending: Spending | None) -> Outcome:
-        manager, tools = self._tools(session, spending)
+        manager, tools = await self._tools(session, spending)
         tools = await self._services.surroundings.discover(manager.tool_registry, tools)
         while True:
             await self._take_steering()
@@ -243,7 +245,7 @@ class AgentTurn:
         await spending.open(session, services.sessions.journal, pending)
         return spending
 
-    def _tools(
+    async def _tools(
         self, session: Session, spending: Spending | None
     ) -> tuple[ToolExecutionManager, dict[str, Tool]]:
         """Return what executes calls, and the tools that the model may see."""
@@ -271,7 +273,9 @@ class AgentTurn:
             is_read_only=sandbox == "read-only",
             heritage=self._heritage(spending, terms),
             artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
+            state=JournalState(turn, services.sessions.journal, session.id),
         )
+        await restore_grants(workspace, context.state)
         context = services.surroundings.equip(context)
         manager = ToolExecutionManager(
             registry,

@@ -18,6 +18,7 @@ from holdfast.canonical import JsonObject
 from holdfast.cli.output import printable
 from holdfast.sessions import PermissionRule
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
+from holdfast.tools.services import Question
 
 _KEYS = {
     "y": "yes, once",
@@ -37,6 +38,10 @@ class AskInTerminal:
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         """Show the call and wait for a key; `None` when the terminal is gone."""
         return await asyncio.to_thread(_ask_alone, request)
+
+    async def ask(self, questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
+        """Put questions of an agent and wait for the answers; `None` when nobody is there."""
+        return await asyncio.to_thread(_answers, questions)
 
 
 ask_in_terminal = AskInTerminal()
@@ -80,6 +85,31 @@ def ask_here(request: ApprovalRequest) -> ApprovalAnswer:
             show_rules(rules)
             if click.confirm("Write it and go on?", default=False, err=True):
                 return ApprovalAnswer(verdict="allow", by=by, rules=rules)
+
+
+def _answers(questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
+    with _one_at_a_time:
+        try:
+            return tuple(_answer(question) for question in questions)
+        except click.Abort:
+            return None
+
+
+def _answer(question: Question) -> tuple[str, ...]:
+    """Ask one question; numbers choose options, anything else is the answer itself."""
+    lines = ["", *([question.header] if question.header else []), question.question]
+    for number, option in enumerate(question.options, 1):
+        lines.append(f"  {number}. {option.label}  {option.description}".rstrip())
+    click.echo(printable("\n".join(lines)), err=True)
+    hint = "Answer"
+    if question.options:
+        hint = "Numbers, with commas, or words" if question.is_multiple else "Number, or words"
+    given = str(click.prompt(hint, default="", show_default=False, err=True)).strip()
+    words = [word.strip() for word in given.split(",")] if question.is_multiple else [given]
+    labels = {str(number): option.label for number, option in enumerate(question.options, 1)}
+    if question.options and words and all(word in labels for word in words):
+        return tuple(labels[word] for word in words)
+    return (given,) if given else ()
 
 
 def _show(request: ApprovalRequest) -> None:

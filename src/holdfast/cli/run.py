@@ -23,6 +23,7 @@ from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, error_from_dict
 from holdfast.policy.approvals import OnAsk
 from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
+from holdfast.tools.services import Attendant
 
 
 @click.command("run", cls=Command)
@@ -114,6 +115,7 @@ class _Job:
             ready = await client.ready_model(self._model)
             say(ready.notice, err=True, color="yellow")
             client.approver = self._approver()
+            client.attendant = self._attendant()
             policies = await client.policies()
             # `kill -HUP`, or `holdfast policies reload` elsewhere, holds from the next call on.
             if threading.current_thread() is threading.main_thread():
@@ -159,6 +161,10 @@ class _Job:
             }.get(item.reason, f"answer {item.id} TEXT")
             say(f"{item.tool} waits. Answer: holdfast approvals {words}", err=True)
         say(f"Then go on: holdfast run --run-id {result.run_id}", err=True)
+
+    def _attendant(self) -> Attendant | None:
+        """Whoever sits at the terminal answers questions, also where calls need no consent."""
+        return AskInTerminal() if sys.stdin.isatty() and self._invocation.is_text else None
 
     def _approver(self) -> Approver:
         if self._auto_confirm:

@@ -143,7 +143,7 @@ async def _run(
         if auto_confirm:
             client.approver = AutoConfirm()
         elif sys.stdin.isatty() and invocation.is_text:
-            client.approver = AskInTerminal()
+            client.approver = client.attendant = AskInTerminal()
         return await client.call_tool(name, arguments, session_id=session, run_id=run_id)
 
 

@@ -33,6 +33,7 @@ from holdfast.sessions.events import OnBusy
 from holdfast.skills import TrustStore, skill_tool
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.builtin.search import searxng_tools
 from holdfast.tools.bundles import register_bundles
 from holdfast.tools.gate import Approver, Gate
 
@@ -335,5 +336,8 @@ class AgentMethods(MemoryMethods, ScriptMethods):
             own = (skill_tool(self._offered_skills), *work)
             layer = builtin_tools().child(own, scope="built-in")
             self._tools = layer.child(scope="project")
+            if self.settings.tools.searxng_url:
+                for made in searxng_tools(str(self.settings.tools.searxng_url)):
+                    self._tools.register(made, replace=True)
             register_bundles(self._tools, self.settings.tools.dir)
         return self._tools

@@ -19,6 +19,7 @@ from holdfast.policy.shared_budget import TENANTS
 from holdfast.redaction import Redactor
 from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
 from holdfast.settings import load_settings
+from holdfast.tools.state import TOOL_STATE
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -66,7 +67,7 @@ class ClientBase:
         self._is_closed = False
         store = SqliteStore(
             self.base_dir / JOURNAL_FILE,
-            projections=(*SESSION_PROJECTIONS, AGENTS, APPROVALS, TENANTS, CHILDREN),
+            projections=(*SESSION_PROJECTIONS, AGENTS, APPROVALS, TENANTS, CHILDREN, TOOL_STATE),
             durability=self.settings.storage.durability,
         )
         self.redactor = redactor if redactor is not None else process_redactor(self.settings)

@@ -39,6 +39,7 @@ from holdfast.hooks.points import SystemShutdown, SystemStartup
 from holdfast.journal import SYSTEM_SESSION, Origin, Payload
 from holdfast.sessions import SessionManager
 from holdfast.sessions.lifecycle import LIFECYCLE_EVENTS, SessionLifecycle, lifecycle_handler
+from holdfast.tools.services import Attendant, NobodyAttends
 
 _OPTIONS = QueueOptions()
 _LAST_WORDS_S = 5.0
@@ -53,6 +54,8 @@ class HookMethods(ClientBase):
     _context: ExecutionContext | None = None
     _is_announced = False
     _follows_facts = False
+    attendant: Attendant | None = None
+    """Who answers questions of agents while they wait; without anybody, the run parks."""
 
     # --- hooks and callbacks ----------------------------------------------------------
 
@@ -226,7 +229,12 @@ class HookMethods(ClientBase):
         return self._lives
 
     def _surroundings(self) -> Surroundings:
-        return Surroundings(hooks=self.hooks, bus=self._event_bus(), execution=self.context)
+        return Surroundings(
+            hooks=self.hooks,
+            bus=self._event_bus(),
+            execution=self.context,
+            attendant=self.attendant or NobodyAttends(),
+        )
 
     async def _record(self, where: HookPayload, fact: Payload) -> None:
         """Keep what a hook decided with the session and run that it decided about."""

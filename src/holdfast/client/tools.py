@@ -20,9 +20,12 @@ from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.sessions import Completed, Failed, Outcome, Parked, Run, Session, Turn, compose
 from holdfast.tools import ToolContext
 from holdfast.tools.artifacts import JournalArtifacts, load_artifact
+from holdfast.tools.builtin import SearchProvider, restore_grants
+from holdfast.tools.builtin.search import codesearch_tool, websearch_tool
 from holdfast.tools.gate import NobodyApproves
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
+from holdfast.tools.state import JournalState
 from holdfast.tools.tracker import ToolExecution, ToolExecutionTracker
 
 
@@ -62,9 +65,11 @@ class ToolMethods(AgentMethods):
 
         Raises:
             NotFound: there is no such tool or session.
+            PolicyInvalid: a policy file is wrong; nothing was called.
         """
         sessions = await self._ready()
         self._tool_registry().get(name)
+        await self._confinement()  # wrong policies are told before anything is kept
         session = await sessions.get_session(
             session_id or await self._session_for(f"Call of {name}", run_id)
         )
@@ -85,6 +90,16 @@ class ToolMethods(AgentMethods):
             if message.run_id == run.id and message.tool_calls:
                 return ToolCallResult(part=message.tool_calls[0], run=run)
         return ToolCallResult(part=ToolPart(call_id="", tool=name, input=arguments), run=run)
+
+    def use_search(
+        self, *, web: SearchProvider | None = None, code: SearchProvider | None = None
+    ) -> None:
+        """Let `websearch` and `codesearch` ask these providers from now on."""
+        registry = self._tool_registry()
+        if web is not None:
+            registry.register(websearch_tool(web), replace=True)
+        if code is not None:
+            registry.register(codesearch_tool(code), replace=True)
 
     async def get_execution_history(
         self,
@@ -136,7 +151,9 @@ class ToolMethods(AgentMethods):
             session_id=session.id,
             run_id=turn.run.id,
             artifacts=JournalArtifacts(turn, self._journal, session.id),
+            state=JournalState(turn, self._journal, session.id),
         )
+        await restore_grants(workspace, context.state)
         rights = Rights(session=RuleSet(rules=session.permission))
         terms = self.approval_terms(scope.on_ask)
         around = self._surroundings().of_run(session.id, turn.run.id, "")

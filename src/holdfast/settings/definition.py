@@ -202,6 +202,11 @@ class ToolSettings(_Section):
         "directory.",
         json_schema_extra=_named("AGENT_TOOLS_DIR"),
     )
+    searxng_url: Url | None = Field(
+        default=None,
+        description="Address of a SearXNG server with its JSON format on, for `websearch` and "
+        "`codesearch`; its host must be allowed by the network rules.",
+    )
 
 
 class MemorySettings(_Section):

@@ -171,7 +171,7 @@ class LocalToolManager:
         """
         folder = Path(source).absolute()
         if not folder.is_dir():
-            raise NotFound(kind="tool bundle", value=str(folder))
+            raise NotFound(kind="tool", value=str(folder))
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         copy = self._directory / f".install-{random_token(8)}"
         try:
@@ -200,15 +200,24 @@ class LocalToolManager:
             NotFound: none of this name is installed.
         """
         if name not in self.names():
-            raise NotFound(kind="tool bundle", value=name)
+            raise NotFound(kind="tool", value=name)
         self._forget(name)
 
     def names(self) -> list[str]:
-        """Return the names of all installed bundles."""
-        if not self._directory.is_dir():
+        """Return the names of all installed bundles.
+
+        Raises:
+            BundleRefused: the directory of bundles cannot be read.
+        """
+        try:
+            found = os.listdir(self._directory)
+        except FileNotFoundError:
             return []
+        except OSError as error:
+            detail = f"the directory cannot be read: {error.strerror}"
+            raise BundleRefused(name=str(self._directory), detail=detail) from error
         return sorted(
-            path.name.removesuffix(".pin.json") for path in self._directory.glob("*.pin.json")
+            name.removesuffix(".pin.json") for name in found if name.endswith(".pin.json")
         )
 
     def verify(self, name: str = "") -> list[Verification]:
@@ -219,7 +228,7 @@ class LocalToolManager:
         """
         names = self.names()
         if name and name not in names:
-            raise NotFound(kind="tool bundle", value=name)
+            raise NotFound(kind="tool", value=name)
         return [self._verified(each) for each in ([name] if name else names)]
 
     def load(self) -> list[Tool]:
@@ -227,7 +236,12 @@ class LocalToolManager:
         return list(self._sound_tools())
 
     def _sound_tools(self) -> Iterable[Tool]:
-        for name in self.names():
+        try:
+            names = self.names()
+        except BundleRefused as error:
+            _log.warning("%s", error)
+            names = []
+        for name in names:
             try:
                 pin = self._checked(name)
                 folder = self._directory / name

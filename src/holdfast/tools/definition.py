@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
 from holdfast.canonical import JsonObject, digest, sha256_hex
-from holdfast.errors import ToolInputInvalid, UsageError
+from holdfast.errors import HoldfastError, TellModel, ToolError, ToolInputInvalid, UsageError
 from holdfast.messages import ToolSpec
 from holdfast.sandbox import Workspace
 from holdfast.tools.context import ToolContext
@@ -153,7 +153,13 @@ class Tool:
 
     def targets(self, arguments: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]:
         """What a call with these arguments touches; permission patterns match this."""
-        return self.target.of(arguments, workspace)
+        try:
+            return self.target.of(arguments, workspace)
+        except (TellModel, HoldfastError):
+            raise
+        except Exception as error:
+            detail = f"it cannot say what it touches ({type(error).__name__})"
+            raise ToolError(tool=self.name, detail=detail) from error
 
     @functools.cached_property
     def source_hash(self) -> str:

@@ -7,14 +7,17 @@ loop, and one that does not stop when it is told to is left behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.errors import HoldfastError, TellModel, ToolError, ToolTimeout
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
 from holdfast.tools.eager import start_eagerly
 from holdfast.tools.result import NestedCallWaits, Outcome
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 STOP_GRACE_S = 5.0
 """How long a call that was told to stop may take to do so."""
@@ -60,12 +63,33 @@ async def invoke(
 async def _guarded(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Outcome:
     try:
         return await tool.call(values, context)
-    except (asyncio.CancelledError, TellModel, HoldfastError, NestedCallWaits):
+    except (asyncio.CancelledError, GeneratorExit, TellModel, HoldfastError, NestedCallWaits):
         raise
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        # The last two would pass through the task into the loop and end it.
-        detail = f"{type(error).__name__}: {_text(error)}".removesuffix(": ")
-        raise ToolError(tool=tool.name, detail=detail) from error
+    except BaseException as error:
+        raise failure_of(tool.name, error) from error
+
+
+async def ask_aside(
+    tool: str, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call what a tool has besides its function (a preview, a note); it fails as the tool does.
+
+    Raises:
+        ToolError: it failed, or tried to end the program.
+        TellModel, HoldfastError: what it raises itself.
+    """
+    try:
+        return await function(*args, **kwargs)
+    except (asyncio.CancelledError, GeneratorExit, TellModel, HoldfastError):
+        raise
+    except BaseException as error:
+        raise failure_of(tool, error) from error
+
+
+def failure_of(tool: str, error: BaseException) -> ToolError:
+    """Return the failure of a tool that raised something."""
+    detail = f"{type(error).__name__}: {_text(error)}".removesuffix(": ")
+    return ToolError(tool=tool, detail=detail)
 
 
 async def _stop(task: asyncio.Future[Outcome], context: ToolContext, grace_s: float) -> None:

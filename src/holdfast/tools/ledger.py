@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.errors import HoldfastError, TellModel
 from holdfast.journal import Event, Journal
 from holdfast.messages import ToolPart
 from holdfast.tools.context import ToolContext
@@ -24,6 +25,7 @@ from holdfast.tools.events import (
     ToolParked,
     ToolStarted,
 )
+from holdfast.tools.invocation import ask_aside
 from holdfast.tools.result import ToolResult
 
 _KINDS = frozenset(
@@ -112,7 +114,12 @@ async def way_forward(tool: Tool, record: CallRecord, context: ToolContext) -> W
     if tool.effect == then and then in ("read", "idempotent"):
         return Again()
     if tool.effect == then and tool.reconcile is not None:
-        return _reconciled(tool, await tool.reconcile(record.started.intent, context))
+        intent = record.started.intent
+        try:
+            return _reconciled(tool, await ask_aside(tool.name, tool.reconcile, intent, context))
+        except (TellModel, HoldfastError) as error:
+            # A tool that cannot say is no tool that did nothing.
+            return AskPerson(_question(tool, f"it could not find out itself: {error}"))
     return AskPerson(_question(tool, "its outcome was not recorded"))
 
 

@@ -51,7 +51,7 @@ from holdfast.tools.events import (
 )
 from holdfast.tools.gate import ApprovalRequest, Gate, default_action
 from holdfast.tools.hooked import ToolHooks
-from holdfast.tools.invocation import invoke
+from holdfast.tools.invocation import ask_aside, invoke
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.output import check_result, clip, shorten
 from holdfast.tools.registry import ToolRegistry
@@ -391,7 +391,8 @@ class ToolExecutionManager:
         preview = ""
         if tool.preview is not None:
             try:
-                shown = await tool.preview(passage.values, self._call_context(call))
+                context = self._call_context(call)
+                shown = await ask_aside(tool.name, tool.preview, passage.values, context)
                 preview = shown[:_PREVIEW_CHARS]
                 if len(shown) > _PREVIEW_CHARS:
                     preview += f"\n({len(shown) - _PREVIEW_CHARS} more characters)"
@@ -602,7 +603,9 @@ class ToolExecutionManager:
     async def _intent(
         self, call: Call, tool: Tool, values: dict[str, Any], context: ToolContext
     ) -> Intent:
-        noted = await tool.prepare(values, context) if tool.prepare else {}
+        noted: JsonObject = {}
+        if tool.prepare is not None:
+            noted = await ask_aside(tool.name, tool.prepare, values, context)
         return Intent(
             tool=tool.name,
             version=tool.version,

@@ -129,7 +129,8 @@ class _Job:
         """Do the work and return what tells the loop about it."""
         try:
             result = self._call()
-        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        except (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration) as error:
+            # None of them can be the result of a future.
             stopped = ToolError(tool="in a thread", detail=f"it raised {type(error).__name__}")
             return lambda: self._report(lambda: self._future.set_exception(stopped))
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the call

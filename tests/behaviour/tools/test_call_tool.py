@@ -136,4 +136,16 @@ async def test_a_tool_that_nobody_knows_is_an_error_before_anything_is_kept(clie
     with pytest.raises(HoldfastError) as caught:
         await client.call_tool("nothing", {})
     assert caught.value.code == "usage.not_found"
-    assert (await client.list_sessions()).items == []
+    assert not (await client.list_sessions()).items
+
+
+async def test_wrong_policies_are_told_before_anything_is_kept(tmp_path):
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "network.yaml").write_text("surprise: 1")
+    chosen = {"policies.dir": str(tmp_path / "policies")}
+    settings = load_settings(overrides=chosen).settings
+    async with AsyncClient(tmp_path / "state", settings=settings) as client:
+        with pytest.raises(HoldfastError) as caught:
+            await client.call_tool("todoread", {})
+        assert type(caught.value).__name__ == "PolicyInvalid"
+        assert not (await client.list_sessions()).items

@@ -570,6 +570,15 @@ async def test_a_failing_program_may_say_so_itself(tmp_path, local):
     assert (part.state, part.error) == ("error", "no")
 
 
+def test_a_directory_that_cannot_be_read_has_no_tools_and_says_so(tmp_path, caplog):
+    (tmp_path / "tools").write_text("no directory")
+    manager = LocalToolManager(tmp_path / "tools")
+    assert manager.load() == []
+    assert "cannot be read" in caplog.text
+    with pytest.raises(BundleRefused):
+        manager.verify()
+
+
 async def test_the_client_offers_installed_bundles(tmp_path):
     settings = load_settings(overrides={"tools.dir": tmp_path / "tools"}).settings
     LocalToolManager(tmp_path / "tools").install(make_bundle(tmp_path / "b"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from run_kit import open_run
 
+from holdfast.errors import NotFound, TellModel
 from holdfast.journal import Origin
 from holdfast.messages import ToolPart
 from holdfast.tools import Intent, Parked, Reconciliation, ToolContext, ToolResult, tool
@@ -85,6 +86,28 @@ async def test_a_tool_that_can_reconcile_is_asked(context, found, way):
     assert isinstance(answer, way)
     if isinstance(answer, ways.AskPerson) and found.because:
         assert found.because in answer.question
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("x"),
+        TellModel("the shop is closed"),
+        SystemExit(1),
+        NotFound(kind="a", value="b"),
+    ],
+)
+async def test_a_tool_that_fails_to_reconcile_leaves_it_to_a_person(context, error):
+    async def reconcile(intent: Intent, context: ToolContext) -> Reconciliation:
+        raise error
+
+    @tool(effect="reconcile", reconcile=reconcile)
+    async def charge(amount: int) -> str:
+        """Charge the customer."""
+        return f"charged {amount}"
+
+    answer = await way_forward(charge, CallRecord(started=started("reconcile")), context)
+    assert isinstance(answer, ways.AskPerson)
 
 
 async def test_answers_of_people_become_results(context):

@@ -49,8 +49,8 @@ class NoSearch:
         """Say what to configure."""
         raise ToolError(
             tool=self._tool,
-            detail="no search provider is configured; pass one to builtin_tools, such as "
-            "SearxngSearch('https://searx.example.org')",
+            detail="no search provider is configured; set tools.searxng_url to the address of a "
+            "SearXNG server, or pass a provider of your own to client.use_search",
         )
 
 
@@ -87,6 +87,12 @@ class _SearxngResult(msgspec.Struct):
 
 class _SearxngAnswer(msgspec.Struct):
     results: list[_SearxngResult] = []
+
+
+def searxng_tools(base_url: str) -> tuple[Tool, Tool]:
+    """Make both search tools on one SearXNG server."""
+    code = SearxngSearch(base_url, categories="it")
+    return websearch_tool(SearxngSearch(base_url)), codesearch_tool(code)
 
 
 def websearch_tool(provider: SearchProvider) -> Tool:

@@ -50,7 +50,7 @@ async def test_nothing_found_is_said(call):
 async def test_without_a_provider_it_says_what_to_configure(call, make):
     with pytest.raises(ToolError) as caught:
         await call(make(NoSearch("websearch")), query="x")
-    assert "SearxngSearch" in str(caught.value)
+    assert "searxng_url" in str(caught.value)
 
 
 async def test_searxng_is_asked_for_json():
