@@ -5,7 +5,8 @@ Runs without a key: the built-in offline model calls the calculator.
 
 import asyncio
 
-from holdfast import Agent, AsyncClient
+from holdfast import Agent
+from holdfast import AsyncClient as OpenCodeAsyncClient
 
 
 async def main() -> None:
@@ -21,7 +22,7 @@ async def main() -> None:
     )
 
     # Register and use
-    client = AsyncClient()
+    client = OpenCodeAsyncClient()
     await client.register_agent(my_agent)
 
     session = await client.create_session("Math Help")
@@ -33,6 +34,13 @@ async def main() -> None:
     )
 
     print(result.response)  # "15 * 23 = 345"
+
+    # Store memory
+    await client.store_memory(
+        session_id=session.id,
+        content="User is working on math homework",
+        metadata={"type": "context"},
+    )
     await client.close()
 
 

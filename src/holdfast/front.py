@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from holdfast import agents
 from holdfast.agents import AgentResult
+from holdfast.agents.streaming import StreamItem
 from holdfast.client import AsyncClient
-from holdfast.client.agents import StreamItem
 from holdfast.sync import Client
 
 

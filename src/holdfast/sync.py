@@ -268,6 +268,7 @@ class Client:
     execute_agent = _forward(AsyncClient.execute_agent)
     launch = _forward(AsyncClient.launch)
     stream_agent = _forward_iterator(AsyncClient.stream_agent)
+    stream = stream_agent
     ready_model = _forward(AsyncClient.ready_model)
     session_context = _forward(AsyncClient.session_context)
     compact_session = _forward(AsyncClient.compact_session)

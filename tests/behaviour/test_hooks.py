@@ -19,6 +19,7 @@ from holdfast.hooks import (
     ExecutionContext,
     HookDecided,
     HookLimits,
+    Hooks,
     Notification,
     Progress,
     Replace,
@@ -572,7 +573,7 @@ async def test_tools_reach_the_services_and_data_of_their_run(client: AsyncClien
 
 async def test_script_hooks_need_a_runner_and_then_decide(client: AsyncClient) -> None:
     with pytest.raises(UsageError):
-        client.hooks.on_script("tool.before_execution", ["./check"])
+        Hooks().on_script("tool.before_execution", ["./check"])
 
     class Runner:
         async def run(self, argv: object, stdin: bytes, *, timeout_s: float) -> ScriptOutcome:

@@ -12,6 +12,7 @@ import pytest
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import LLMOverloaded
 from holdfast.hooks import HookPayload, all_points
+from holdfast.orchestration.workflows import Workflow
 from holdfast.testing import ScriptedModel, tool_call
 
 
@@ -58,6 +59,11 @@ async def everything(client: AsyncClient) -> None:
     for _ in range(3):
         await client.execute_agent(talker, session.id, "go on " * 200)
     assert await client.compact_session(session.id, model=ScriptedModel("in short")) is not None
+    # A workflow that works, and one whose step fails.
+    good = Workflow("good").step("one", tool=add, args={"a": 1, "b": 2})
+    assert (await client.run_workflow(good)).status == "completed"
+    bad = Workflow("bad").step("one", tool=fail, args={})
+    assert (await client.run_workflow(bad)).status == "failed"
     await client.register_agent(Agent("registered"))
     await client.archive_session(session.id)
     await client.restore_session(session.id)

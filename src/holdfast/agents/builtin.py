@@ -12,6 +12,7 @@ _DEFAULTS: tuple[Rule, ...] = (
     {"permission": "plan_enter", "pattern": "*", "action": "deny"},
     {"permission": "plan_exit", "pattern": "*", "action": "deny"},
     {"permission": "compact", "pattern": "*", "action": "allow"},
+    {"permission": "search_history", "pattern": "*", "action": "allow"},
 )
 _EXPLORING = ("grep", "glob", "list", "read", "bash", "webfetch", "websearch", "codesearch")
 

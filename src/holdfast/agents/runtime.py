@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -14,6 +15,7 @@ from holdfast.agents.lineage import path_of
 from holdfast.agents.result import AgentResult, run_messages, summarize
 from holdfast.agents.scope import EVERYTHING, RunScope
 from holdfast.agents.spending import Budgets, Charge, without_cost
+from holdfast.agents.streaming import StreamItem, streamed
 from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
 from holdfast.canonical import JsonObject
@@ -171,6 +173,41 @@ class AgentRuntime:
             messages = await run_messages(services.sessions, run)
         took = services.clock.monotonic() - began
         return await agent.finish(summarize(agent, run, messages, took))
+
+    async def stream_agent(
+        self,
+        agent: Agent,
+        session: Session,
+        user_message: str,
+        tools: ToolRegistry,
+        skills: Sequence[Skill] = (),
+        *,
+        options: JsonObject | None = None,
+        run_id: str = "",
+        scope: RunScope = EVERYTHING,
+    ) -> AsyncGenerator[StreamItem, None]:
+        """Run an agent as `execute_agent` does, and yield what happens; the result is last.
+
+        Leaving the loop early cancels the run.
+        """
+
+        async def start(listener: Listener) -> AgentResult:
+            return await self.execute_agent(
+                agent,
+                session,
+                user_message,
+                tools,
+                skills,
+                options=options,
+                run_id=run_id,
+                scope=scope,
+                listener=listener,
+            )
+
+        items = streamed(start)
+        async with contextlib.aclosing(items):
+            async for item in items:
+                yield item
 
     def _around(self, services: Services, agent_path: str, turn: Turn) -> Services:
         """Put the surroundings around what a turn works with."""

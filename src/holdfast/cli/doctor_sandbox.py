@@ -7,7 +7,6 @@ import asyncio
 from holdfast.cli.doctor_check import Check, Patient
 from holdfast.tools import describe_sandbox
 
-
 _LIMITS = "limits of memory per process, of processes in all (rlimits)"
 
 

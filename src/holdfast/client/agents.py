@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
-from typing import TypeAlias
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
 from holdfast.agents.confinement import Confinement
 from holdfast.agents.consent_above import ConsentForTheLine
 from holdfast.agents.files import AgentFiles
+from holdfast.agents.history import history_tool
 from holdfast.agents.launch import Launch
 from holdfast.agents.lineage import lineage_of, path_of, rights_of
 from holdfast.agents.scope import RunScope
 from holdfast.agents.spending import Budgets
+from holdfast.agents.streaming import StreamItem, streamed
 from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
@@ -22,12 +23,11 @@ from holdfast.client.scripts import ScriptMethods
 from holdfast.context import AgentContext
 from holdfast.hooks import Where
 from holdfast.ids import new_id
-from holdfast.messages import ToolPart
 from holdfast.orchestration.delegation import task
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
-from holdfast.providers.model import Delta, Model
+from holdfast.providers.model import Model
 from holdfast.sessions import Run, Session, compose
 from holdfast.sessions.events import OnBusy
 from holdfast.skills import TrustStore, skill_tool
@@ -39,9 +39,6 @@ from holdfast.tools.gate import Approver, Gate
 
 _TITLE = 60
 DEFAULT_AGENT = "build"
-
-StreamItem: TypeAlias = Delta | ToolPart | AgentResult
-"""A piece of an answer, a finished call, and at the very end the result."""
 
 
 class AgentMethods(MemoryMethods, ScriptMethods):
@@ -153,7 +150,6 @@ class AgentMethods(MemoryMethods, ScriptMethods):
 
         Leaving the loop early cancels the run.
         """
-        heard: asyncio.Queue[StreamItem | None] = asyncio.Queue()
         launch = Launch(
             agent=agent_name,
             session_id=session_id,
@@ -165,16 +161,13 @@ class AgentMethods(MemoryMethods, ScriptMethods):
             budget=budget,
             on_busy=on_busy,
         )
-        work = asyncio.create_task(self.launch(launch, heard.put_nowait))
-        work.add_done_callback(lambda _: heard.put_nowait(None))
-        try:
-            while (item := await heard.get()) is not None:
+        items = streamed(lambda listener: self.launch(launch, listener))
+        async with contextlib.aclosing(items):
+            async for item in items:
                 yield item
-            yield await work
-        finally:
-            if not work.done():
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
+
+    stream = stream_agent
+    """The same by its short name."""
 
     async def launch(self, launch: Launch, listener: Listener = hear_nothing) -> AgentResult:
         """Execute a run, or resume it, and return its result; the base of all other ways.
@@ -332,8 +325,15 @@ class AgentMethods(MemoryMethods, ScriptMethods):
 
     def _tool_registry(self) -> ToolRegistry:
         if self._tools is None:
-            work = (compact, *plan_tools(self._sessions), task, *self._memory_tools())
-            own = (skill_tool(self._offered_skills), *work)
+            sessions = self._sessions
+            own = (
+                skill_tool(self._offered_skills),
+                compact,
+                history_tool(sessions),
+                *plan_tools(sessions),
+                task,
+                *self._memory_tools(),
+            )
             layer = builtin_tools().child(own, scope="built-in")
             self._tools = layer.child(scope="project")
             if self.settings.tools.searxng_url:

@@ -41,6 +41,22 @@ VIEWS: dict[str, tuple[str, ...]] = {
 }
 """Which other names the facts of a kind may appear under."""
 
+EPHEMERAL: tuple[str, ...] = (
+    "model.requested",
+    "model.failed",
+    "model.text_delta",
+    "model.reasoning_delta",
+    "tool.progress",
+    "agent.initialized",
+    "agent.ready",
+    "agent.executing",
+    "agent.paused",
+    "agent.error",
+    "agent.cleanup",
+    "system.stopping",
+)
+"""What is told to whoever listens and kept nowhere."""
+
 _VIEW_NAMES = frozenset(name for names in VIEWS.values() for name in names)
 
 

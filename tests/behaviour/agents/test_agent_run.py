@@ -10,11 +10,13 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast import Agent, AsyncClient, tool
+from holdfast.agents import AgentRuntime
 from holdfast.errors import AlreadyExists, LLMOverloaded, NotFound, UsageError
 from holdfast.messages import Message, ToolPart
 from holdfast.providers.model import TextDelta
 from holdfast.sessions import PermissionRule
 from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
 
@@ -229,6 +231,19 @@ async def test_stream_yields_pieces_then_the_result(client: AsyncClient) -> None
     assert items[-1].response == "three it is"  # type: ignore[union-attr]
 
 
+async def test_both_layers_stream_the_same(client: AsyncClient) -> None:
+    sessions, turns = await client.session_manager(), await client.turns()
+    session = await client.create_session("s")
+    runtime = AgentRuntime(sessions, turns, model=ScriptedModel("a b"))
+    items = [item async for item in runtime.stream_agent(Agent("a"), session, "go", ToolRegistry())]
+    agent = Agent("a", model=ScriptedModel("a b"))
+    again = [item async for item in client.stream(agent, session.id, "go")]
+    kinds = [type(item).__name__ for item in items]
+    assert kinds == [type(item).__name__ for item in again]
+    assert kinds[-1] == "AgentResult" and "TextDelta" in kinds
+    assert items[-1].response == "a b"  # type: ignore[union-attr]
+
+
 async def test_cancelled_run_leaves_no_call_without_a_result(client: AsyncClient) -> None:
     under_way = asyncio.Event()
 
@@ -293,9 +308,6 @@ async def test_two_clients_in_one_session_keep_both_turns_whole_and_in_order(
 
 async def test_fake_session_is_refused(client: AsyncClient) -> None:
     sessions, turns = await client.session_manager(), await client.turns()
-    from holdfast.agents import AgentRuntime  # noqa: PLC0415 - layer 2 is named where it is used
-    from holdfast.tools import ToolRegistry  # noqa: PLC0415
-
     runtime = AgentRuntime(sessions, turns, model=ScriptedModel("x"))
     with pytest.raises(UsageError):
         await runtime.execute_agent(Agent("a"), "ses_1", "hi", ToolRegistry())  # type: ignore[arg-type]

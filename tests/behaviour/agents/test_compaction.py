@@ -327,3 +327,25 @@ async def test_reverting_behind_a_compaction_brings_the_old_view_back(client: As
     after = ScriptedModel("fine", info=INFO)
     await Agent("a", model=after).run("go on", session=session.id, client=client)
     assert [m.text for m in after.requests[0].messages][0] == "question 0"
+
+
+async def test_what_a_summary_stands_for_can_still_be_searched(client: AsyncClient) -> None:
+    session = await client.create_session("long")
+    for text in ("the password of the kettle is blue-42", "something else", "and more"):
+        talker = Agent("a", model=ScriptedModel("a long answer " * 200))
+        await client.execute_agent(talker, session.id, text)
+    assert await client.compact_session(session.id, model=ScriptedModel("they talked"))
+    model = ScriptedModel(
+        [
+            tool_call("search_history", query="password kettle"),
+            tool_call("search_history", query="xyz"),
+        ],
+        "found",
+    )
+    result = await client.execute_agent("build", session.id, "What was it?", model=model)
+    assert result.response == "found"
+    # The conversation that the model sees no longer says so, the tool does.
+    assert not any("blue-42" in message.text for message in model.requests[0].messages)
+    found, nothing = model.requests[1].messages[-1].tool_calls
+    assert "[message 1, user] the password of the kettle is blue-42" in found.output
+    assert nothing.output == "Nothing was found."

@@ -28,7 +28,6 @@ HANDS_OUT_ASYNC_OBJECTS = {
     "memory_manager",
     "orchestrator",
     "policies",
-    "ready_model",
     "session_manager",
     "tool_registry",
     "turns",

@@ -1,0 +1,289 @@
+"""Whatever goes wrong in a turn, the session is usable afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import stamina
+
+from holdfast import Agent, AsyncClient, tool
+from holdfast.hooks import HookPayload
+from holdfast.messages import Message
+from holdfast.providers.model import ModelRequest
+from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
+from holdfast.testing.fake_server import FakeServer, Gate
+from holdfast.testing.fake_server import Reply as Served
+
+SOURCE = Path(__file__).resolve().parents[3] / "src"
+KEY = "sk-test-3f9a8b7c6d5e4f3a2b1c"
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(tmp_path / "state") as opened:
+        yield opened
+
+
+async def messages(client: AsyncClient, session_id: str) -> tuple[Message, ...]:
+    return (await client.list_messages(session_id, limit=500)).items
+
+
+async def is_usable(client: AsyncClient, session_id: str) -> bool:
+    """Say whether another turn runs in the session, and no call there lacks its result."""
+    agent = Agent("next", model=ScriptedModel("here"))
+    result = await client.execute_agent(agent, session_id, "are you there?")
+    found = await messages(client, session_id)
+    is_whole = all(part.state != "pending" for message in found for part in message.tool_calls)
+    return result.response == "here" and is_whole
+
+
+# --- two clients ----------------------------------------------------------------------
+
+
+def echo_agent(name: str) -> Agent:
+    """Calls a tool once per turn, then answers with how much history it saw."""
+
+    @tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        await asyncio.sleep(0)
+        return "seen"
+
+    def answer(request: ModelRequest) -> Reply:
+        if request.messages[-1].role == "user":
+            return Reply(text="", calls=(tool_call("look"),))
+        asked = [message.text for message in request.messages if message.role == "user"]
+        return Reply(text=f"{name} read {json.dumps(asked)}")
+
+    return Agent(name, model=FunctionModel(answer), tools=[look])
+
+
+async def test_turns_of_two_clients_are_whole_in_order_and_know_of_each_other(
+    tmp_path: Path,
+) -> None:
+    async with AsyncClient(tmp_path) as one, AsyncClient(tmp_path) as two:
+        session = await one.create_session("shared")
+        await asyncio.gather(
+            *[
+                client.execute_agent(echo_agent(name), session.id, f"{name} {number}")
+                for number in range(4)
+                for client, name in ((one, "ann"), (two, "bob"))
+            ]
+        )
+        found = await messages(one, session.id)
+    turns = [found[at : at + 3] for at in range(0, len(found), 3)]
+    assert len(turns) == 8
+    questions = [turn[0].text for turn in turns]
+    assert sorted(questions) == sorted(f"{name} {n}" for n in range(4) for name in ("ann", "bob"))
+    for place, (question, calls, answer) in enumerate(turns):
+        name = question.text.split()[0]
+        assert {question.run_id} == {calls.run_id, answer.run_id}
+        assert [part.output for part in calls.tool_calls] == ["seen"]
+        # Everything that stands before a turn was its history.
+        assert answer.text == f"{name} read {json.dumps(questions[: place + 1])}"
+
+
+# --- the provider ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["head", "first", "middle", "end"])
+async def test_a_provider_that_dies_in_the_middle_of_a_stream(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    answers = [Served(text="a long answer, cut off", break_at=place) for _ in range(2)]  # type: ignore[arg-type]
+    async with FakeServer([*answers, Served(text="back")], key=KEY) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        session = await client.create_session("s")
+        agent = Agent("a", model="openai:gpt-4o-mini")
+        with stamina.set_testing(True, attempts=2):
+            result = await client.execute_agent(agent, session.id, "talk")
+            assert (result.status, result.response) == ("failed", "")
+            # Nothing of the broken answer is in the conversation.
+            assert [m.role for m in await messages(client, session.id)] == ["user"]
+            assert (await client.execute_agent(agent, session.id, "again")).response == "back"
+    assert await is_usable(client, session.id)
+
+
+# --- tools ----------------------------------------------------------------------------
+
+
+async def test_a_tool_that_hangs_is_given_up_and_the_run_goes_on(client: AsyncClient) -> None:
+    never, release = asyncio.Event(), threading.Event()
+
+    @tool(effect="read", timeout_s=0.05)
+    async def hang() -> str:
+        """Hang."""
+        await never.wait()
+        return "never"
+
+    @tool(effect="read", timeout_s=0.05)
+    def block() -> str:
+        """Hang in a thread."""
+        release.wait(60)
+        return "never"
+
+    model = ScriptedModel([tool_call("hang"), tool_call("block")], "gave up")
+    session = await client.create_session("s")
+    agent = Agent("a", model=model, tools=[hang, block])
+    try:
+        result = await client.execute_agent(agent, session.id, "go")
+    finally:
+        release.set()
+    assert result.response == "gave up"
+    states = [part.state for part in model.requests[-1].messages[-1].tool_calls]
+    assert states == ["error", "error"]
+    assert await is_usable(client, session.id)
+
+
+async def test_a_run_whose_tool_hangs_can_be_cancelled(client: AsyncClient) -> None:
+    reached, release = threading.Event(), threading.Event()
+
+    @tool(effect="unsafe", permission="allow")
+    def block() -> str:
+        """Hang in a thread."""
+        reached.set()
+        release.wait(60)
+        return "never"
+
+    session = await client.create_session("s")
+    agent = Agent("a", model=ScriptedModel(tool_call("block"), "never"), tools=[block])
+    run = asyncio.create_task(client.execute_agent(agent, session.id, "go", run_id="job"))
+    try:
+        assert await asyncio.to_thread(reached.wait, 30)
+        await client.cancel_run("job", reason="enough")
+        async with asyncio.timeout(30):
+            assert (await run).status == "cancelled"
+    finally:
+        release.set()
+    assert await is_usable(client, session.id)
+
+
+# --- hooks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["on", "observe"])
+async def test_hooks_that_raise_everywhere_change_nothing(client: AsyncClient, way: str) -> None:
+    async def stumble(payload: HookPayload) -> None:
+        raise RuntimeError("a broken hook")
+
+    getattr(client.hooks, way)("*", stumble)
+    session = await client.create_session("s")
+    assert (await client.execute_agent(echo_agent("ann"), session.id, "hi")).status == "completed"
+    assert client.hooks.failures > 0
+    assert await is_usable(client, session.id)
+
+
+# --- the disk -------------------------------------------------------------------------
+
+FULL_DISK = """
+import asyncio, json, resource, signal, sys
+from holdfast import Agent, AsyncClient, tool
+from holdfast.errors import HoldfastError
+from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+numbers = iter(range(10_000))
+
+@tool(effect="read")
+async def look(number: int) -> str:
+    '''Say a lot.'''
+    return f"{number} " * 1500
+
+def answer(request):
+    if sum(m.role == "assistant" for m in request.messages) % 4 == 3:
+        return Reply(text="enough")
+    return Reply(text="", calls=(tool_call("look", number=next(numbers)),))
+
+async def main():
+    told = {"codes": []}
+    agent = Agent("a", model=FunctionModel(answer), tools=[look])
+    async with AsyncClient(sys.argv[1]) as client:
+        session = await client.create_session("s")
+        await client.execute_agent(agent, session.id, "while there is room")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+        for _ in range(40):
+            try:
+                result = await client.execute_agent(agent, session.id, "more")
+                if result.status == "failed":
+                    told["codes"].append(result.metadata["error"]["code"])
+            except HoldfastError as error:
+                told["codes"].append(error.code)
+            if told["codes"]:
+                break
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        last = Agent("next", model=ScriptedModel("here"))
+        told["same"] = (await client.execute_agent(last, session.id, "there?")).response
+    async with AsyncClient(sys.argv[1]) as client:
+        told["damage"] = len(await client.verify())
+        last = Agent("next", model=ScriptedModel("here"))
+        told["new"] = (await client.execute_agent(last, session.id, "there?")).response
+        found = (await client.list_messages(session.id, limit=500)).items
+        told["pending"] = sum(p.state == "pending" for m in found for p in m.tool_calls)
+    print(json.dumps(told))
+
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_ends_the_run_and_the_session_goes_on_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "state")],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert set(told.pop("codes")) & {"storage.full", "storage.failed"}
+    assert told == {"same": "here", "new": "here", "damage": 0, "pending": 0}
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_ctrl_c_in_a_command_leaves_a_session_that_goes_on(
+    tmp_path: Path, times: int
+) -> None:
+    gate = Gate()
+    async with FakeServer([Served(text="x", gate=gate), Served(text="back")], key=KEY) as server:
+        around = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "PYTHONPATH": str(SOURCE),
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": server.base_url,
+            "AGENT_STATE_DIR": str(tmp_path / "state"),
+        }
+        words = [sys.executable, "-m", "holdfast", "run", "--model", "openai:gpt-4o-mini"]
+        process = await asyncio.create_subprocess_exec(
+            *words, "talk", "--run-id", "job", env=around, stderr=asyncio.subprocess.DEVNULL
+        )
+        async with asyncio.timeout(60):
+            await gate.reached.wait()
+            for _ in range(times):
+                process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
+        async with AsyncClient(tmp_path / "state") as client:
+            session = (await client.get_run("job")).session_id
+        process = await asyncio.create_subprocess_exec(
+            *words, "again", "--session", session, env=around, stdout=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(60):
+            out, _ = await process.communicate()
+        assert (process.returncode, out.decode().strip()) == (0, "back")
+    async with AsyncClient(tmp_path / "state") as client:
+        assert await is_usable(client, session)

@@ -1,0 +1,44 @@
+"""The two applications of the seeds print what they should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+APPLICATION = """\
+  begun: A day at the office
+  custom_calculator {'operation': 'multiply', 'a': 15, 'b': 23}
+15 × 23 = 345 (accountant)
+  skill {'name': 'what-to-wear'}
+  custom_weather {'city': 'Oslo'}
+Rain in Oslo: take a coat. (forecaster)
+You are planning a trip to Oslo. (secretary)
+remembered: The user is planning a trip to Oslo
+used: custom_weather (completed)
+used: skill (completed)
+used: custom_calculator (completed)
+  put away: A day at the office
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [("math_help.py", "15 * 23 = 345\n"), ("custom_agent_app.py", APPLICATION)],
+)
+def test_an_application_prints_what_it_should(name: str, printed: str, tmp_path: Path) -> None:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("AGENT_", "OPENAI", "XDG_"))}
+    ended = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        cwd=tmp_path,
+        env=kept | {"HOME": str(tmp_path), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout) == (0, printed), ended.stderr
