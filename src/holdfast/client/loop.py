@@ -282,7 +282,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
             executor = options.agents.executor
             kept = {
                 "on_ask": options.on_ask,
-                "model": options.model,
+                "model": options.model if isinstance(options.model, str) else "",
                 "executor": executor.name if executor is not None else "",
             }
             return await self._turns.submit(

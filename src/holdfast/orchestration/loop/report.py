@@ -90,8 +90,7 @@ class LoopReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> JsonObject:
         """Return it as JSON values."""
-        built: JsonObject = msgspec.to_builtins(self)
-        return built
+        return msgspec.json.decode(msgspec.json.encode(self), type=JsonObject)
 
     def to_markdown(self) -> str:
         """Return it as a page for people."""
