@@ -1,4 +1,4 @@
-"""What is killed: a loop with two steps, commands as checks, one retry, and a review each.
+"""What is killed: a loop with two steps, two checks and a review each, one step tried twice.
 
 Outside the state directory stand the workspace that the executor writes to, and a ledger with one
 line per effect, written and synced: what was done, by whom, how often.

@@ -37,7 +37,7 @@ from holdfast.orchestration.loop import (
 from holdfast.orchestration.loop.checks import CheckServices
 from holdfast.orchestration.loop.crew import Crew
 from holdfast.orchestration.loop.events import StepStarted
-from holdfast.orchestration.loop.report import LoopOutcome, files_changed
+from holdfast.orchestration.loop.report import LoopOutcome
 from holdfast.sessions import Outcome, Run, RunStatus, Session, Turn, compose
 from holdfast.sessions.events import MessagePartUpdated, SessionChanges, SessionUpdated
 from holdfast.sessions.projections import RUNS
@@ -160,7 +160,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
             outcome=outcomes.get(run.status, "working"),
             reason=run.reason or str(run.error.get("message", "")),
             error=run.error,
-            files=tuple(files_changed(state)),
+            files=tuple(state.files),
         )
 
     async def list_runs(

@@ -99,6 +99,7 @@ class RunFiles:
         self._clock = clock
         self._written: dict[str, int] = {}
         self._one_at_a_time = asyncio.Lock()
+        self._streams: dict[Path, IO[bytes]] = {}
         self._soon: asyncio.Task[None] | None = None
 
     def track(self, session_id: str) -> None:
@@ -131,6 +132,7 @@ class RunFiles:
             lines, audit = await self._news()
             header = RunHeader(run_id=self._run_id, session_id=self._session_id)
             whole = [msgspec.json.encode(header) + b"\n", *lines]
+            self._close_streams()
             await asyncio.to_thread(_replace, target or self.path, whole)
             if target is None:
                 await asyncio.to_thread(_replace, self.audit_path, audit)
@@ -141,9 +143,9 @@ class RunFiles:
         async with self._one_at_a_time:
             lines, audit = await self._news()
             if lines:
-                await asyncio.to_thread(_append, self.path, lines)
+                await asyncio.to_thread(self._append, self.path, lines)
             if audit:
-                await asyncio.to_thread(_append, self.audit_path, audit)
+                await asyncio.to_thread(self._append, self.audit_path, audit)
 
     def write_soon(self) -> None:
         """Add what was recorded since, in the background; many calls become one."""
@@ -155,6 +157,7 @@ class RunFiles:
         if self._soon is not None:
             await asyncio.gather(self._soon, return_exceptions=True)
         await self.write()
+        self._close_streams()
 
     async def keep_report(self, report: LoopReport) -> None:
         """Write the report as `reports/run-<id>.md` and `.json`."""
@@ -170,6 +173,22 @@ class RunFiles:
         reports = [self._reports / f"{stem}.md", self._reports / f"{stem}.json"]
         for path in (self.path, self.audit_path, self.marks_path, *reports):
             path.unlink(missing_ok=True)
+
+    def _append(self, path: Path, lines: list[bytes]) -> None:
+        try:
+            stream = self._streams.get(path)
+            if stream is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+                stream = self._streams[path] = open(os.open(path, flags, 0o600), "ab")
+            stream.write(b"".join(lines))
+            stream.flush()
+        except OSError as error:
+            raise StorageError(path=str(path), detail=error.strerror or str(error)) from error
+
+    def _close_streams(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
 
     async def _news(self) -> tuple[list[bytes], list[bytes]]:
         journal = self._sessions.journal
@@ -280,14 +299,5 @@ def _replace(path: Path, lines: Iterable[bytes]) -> None:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.writelines(lines)
         os.replace(partial, path)
-    except OSError as error:
-        raise StorageError(path=str(path), detail=error.strerror or str(error)) from error
-
-
-def _append(path: Path, lines: list[bytes]) -> None:
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        with open(os.open(path, flags, 0o600), "ab") as file:
-            file.write(b"".join(lines))
     except OSError as error:
         raise StorageError(path=str(path), detail=error.strerror or str(error)) from error

@@ -128,17 +128,6 @@ def make_report(
     )
 
 
-def files_changed(state: LoopState) -> list[FileDelta]:
-    """Return every change of every attempt, in the order in which they were seen."""
-    return [
-        change
-        for step in state.steps.values()
-        for attempt in step.attempts
-        if attempt.checked is not None
-        for change in attempt.checked.files
-    ]
-
-
 def _answer(state: StepState) -> str:
     for attempt in reversed(state.attempts):
         if attempt.worked is not None and attempt.worked.answer:
