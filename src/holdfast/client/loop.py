@@ -48,6 +48,7 @@ LoopItem: TypeAlias = LoopNews | LoopReport
 
 
 _PAGE = 200
+_MOST_RUNS = 100_000
 
 
 def _hear_nothing(_: LoopNews) -> None:
@@ -239,6 +240,16 @@ class LoopMethods(LayoutMethods, SessionMethods):
                 moved = SessionUpdated(changes=SessionChanges(directory=here))
                 await self._journal.append(name, [moved])
         return await self._turns.get(records.run_id)
+
+    async def export_layout(self, target: str | os.PathLike[str]) -> int:
+        """Write everything as plain JSON files below a directory; returns their number.
+
+        The `run-<id>.jsonl` of a loop holds its agents' sessions too, and can be imported.
+        """
+        count = await super().export_layout(target)
+        for run in await self.list_runs(all_kinds=False, limit=_MOST_RUNS):
+            await self.export_run(run.id, Path(target) / f"run-{run.id}.jsonl")
+        return count
 
     async def delete_session(self, session_id: str, *, reason: str = "") -> None:
         """Remove a session for good; only the fact that it existed remains.

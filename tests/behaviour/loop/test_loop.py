@@ -377,6 +377,17 @@ async def test_a_loop_that_waits_for_a_person_goes_on_after_the_answer(client, w
     assert (workspace / "x.txt").read_text() == "y"
 
 
+async def test_the_layout_holds_a_run_file_that_can_be_imported(
+    client, tmp_path: Path, workspace: Path
+) -> None:
+    await client.run_loop("Do", run_id="job", options=options(crew_model([step("a")])))
+    files = await client.export_layout(tmp_path / "out")
+    assert files == len([path for path in (tmp_path / "out").rglob("*") if path.is_file()])
+    async with open_client(tmp_path / "other", workspace) as other:
+        assert (await other.import_run(tmp_path / "out" / "run-job.jsonl")).status == "completed"
+        assert (await other.loop_report("job")).outcome == "done"
+
+
 async def test_deleting_the_session_removes_the_files_of_its_loop(client) -> None:
     report = await client.run_loop("Do", run_id="job", options=options(crew_model([step("a")])))
     assert any(client.base_dir.rglob("*job*"))
