@@ -98,6 +98,8 @@ class RunFiles:
         self._session_id = session_id
         self._clock = clock
         self._written: dict[str, int] = {}
+        self._read: set[str] = set()
+        self._seen = 0
         self._one_at_a_time = asyncio.Lock()
         self._streams: dict[Path, IO[bytes]] = {}
         self._soon: asyncio.Task[None] | None = None
@@ -129,6 +131,8 @@ class RunFiles:
         """Write the whole file anew, seen complete or not at all; returns its lines."""
         async with self._one_at_a_time:
             self._written = dict.fromkeys(self._written, 0)
+            self._read.clear()
+            self._seen = await self._sessions.journal.last_seq()
             lines, audit = await self._news()
             header = RunHeader(run_id=self._run_id, session_id=self._session_id)
             whole = [msgspec.json.encode(header) + b"\n", *lines]
@@ -191,19 +195,37 @@ class RunFiles:
         self._streams.clear()
 
     async def _news(self) -> tuple[list[bytes], list[bytes]]:
+        """Return the lines of what was recorded since: new sessions whole, others by the feed.
+
+        One look at the feed finds the news of all sessions, however many there are.
+        """
         journal = self._sessions.journal
-        lines: list[bytes] = []
-        audit: list[bytes] = []
-        for session_id in list(self._written):
-            while events := await journal.read(
+        news: list[Event] = []
+        up_to = await journal.last_seq()
+        for session_id in [name for name in self._written if name not in self._read]:
+            self._read.add(session_id)
+            while page := await journal.read(
                 session_id, after=self._written[session_id], limit=_PAGE
             ):
-                self._written[session_id] = events[-1].session_seq
-                for event in events:
-                    lines.append(_line(event))
-                    if found := _audited(event):
-                        audit.append(msgspec.json.encode(found) + b"\n")
+                news += self._take(page)
+        while self._seen < up_to:
+            page = await journal.store.feed(after=self._seen, limit=_PAGE)
+            if not page:
+                break
+            self._seen = page[-1].seq
+            news += self._take(page)
+        lines = [_line(event) for event in news]
+        audit = [msgspec.json.encode(found) + b"\n" for e in news if (found := _audited(e))]
         return lines, audit
+
+    def _take(self, events: Iterable[Event]) -> list[Event]:
+        """Return those events of our sessions that were not written yet."""
+        taken = []
+        for event in events:
+            if event.session_seq > self._written.get(event.session_id, event.session_seq):
+                self._written[event.session_id] = event.session_seq
+                taken.append(event)
+        return taken
 
 
 def parse_run_file(source: IO[bytes]) -> RunRecords:
