@@ -220,7 +220,9 @@ class LoopMethods(LayoutMethods, SessionMethods):
         """Bring in a `run-<id>.jsonl`, so that `run_loop` with its id goes on here.
 
         The whole file is checked before anything is changed. Sessions that are here already
-        are left as they are. The run works in this client's workspace from now on.
+        are left as they are. The run works in this client's workspace from now on, and rules
+        that were added to its sessions elsewhere do not hold here. Calls that it left open are
+        made when it goes on: import only what you would run.
 
         Raises:
             InvalidImport: the file is none of a run, is damaged or was changed.
@@ -235,10 +237,10 @@ class LoopMethods(LayoutMethods, SessionMethods):
             name = events[0].session_id
             if await self._journal.head(name) is not None or name == SYSTEM_SESSION:
                 continue
-            session = await sessions.import_events(events)
-            if session.directory != here:
-                moved = SessionUpdated(changes=SessionChanges(directory=here))
-                await self._journal.append(name, [moved])
+            await sessions.import_events(events)
+            # What somebody allowed there, for there, is not allowed here.
+            changes = SessionChanges(directory=here, permission=())
+            await self._journal.append(name, [SessionUpdated(changes=changes)])
         return await self._turns.get(records.run_id)
 
     async def export_layout(self, target: str | os.PathLike[str]) -> int:

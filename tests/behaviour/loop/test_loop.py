@@ -13,6 +13,7 @@ from holdfast import AsyncClient
 from holdfast.errors import InvalidImport, NotFound, UsageError
 from holdfast.orchestration.loop import LoopLimits
 from holdfast.policy.budgets import Budget
+from holdfast.sessions import PermissionRule
 from holdfast.settings import load_settings
 from holdfast.testing import Reply, tool_call
 
@@ -330,6 +331,21 @@ async def test_a_run_goes_on_in_an_empty_state_directory_from_its_file(
         )
         assert (report.outcome, seen) == ("done", ["Do b."])
         assert await other.verify() == []
+
+
+async def test_rules_that_were_added_elsewhere_do_not_hold_after_an_import(
+    client, tmp_path: Path, workspace: Path
+) -> None:
+    report = await client.run_loop("Do", run_id="job", options=options(crew_model([step("a")])))
+    rules = [PermissionRule(permission="*", action="allow")]
+    await client.update_session(report.session_id, permission=rules)
+    await client.export_run("job", tmp_path / "copy.jsonl")
+    other_place = tmp_path / "elsewhere"
+    other_place.mkdir()
+    async with open_client(tmp_path / "other", other_place) as other:
+        await other.import_run(tmp_path / "copy.jsonl")
+        session = await other.get_session(report.session_id)
+        assert (session.permission, session.directory) == ((), str(other_place))
 
 
 async def test_a_changed_run_file_is_refused_whole(client, tmp_path: Path, workspace) -> None:
