@@ -157,8 +157,9 @@ class LiveView:
         for mark, title, note in self._rows():
             spinner = self._spinner if mark == "…" else texts.Text(mark, style=_COLORS[mark])
             table.add_row(spinner, texts.Text(printable(title)), texts.Text(note, style="dim"))
-        notes = [texts.Text(_short(note), style="yellow") for note in self._notes]
-        current = texts.Text(_short(self._now), style="dim")
+        cut = {"no_wrap": True, "overflow": "ellipsis"}
+        notes = [texts.Text(_short(note), style="yellow", **cut) for note in self._notes]
+        current = texts.Text(_short(self._now), style="dim", **cut)
         return group(table, *notes, current, texts.Text(self._taken(), style="dim"))
 
     def _rows(self) -> list[tuple[str, str, str]]:

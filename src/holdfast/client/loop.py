@@ -37,7 +37,7 @@ from holdfast.orchestration.loop import (
 from holdfast.orchestration.loop.checks import CheckServices
 from holdfast.orchestration.loop.crew import Crew
 from holdfast.orchestration.loop.events import StepStarted
-from holdfast.orchestration.loop.report import LoopOutcome, files_changed
+from holdfast.orchestration.loop.report import LoopOutcome
 from holdfast.sessions import Outcome, Run, RunStatus, Session, Turn, compose
 from holdfast.sessions.events import MessagePartUpdated, SessionChanges, SessionUpdated
 from holdfast.sessions.projections import RUNS
@@ -48,6 +48,7 @@ LoopItem: TypeAlias = LoopNews | LoopReport
 
 
 _PAGE = 200
+_MOST_RUNS = 100_000
 
 
 def _hear_nothing(_: LoopNews) -> None:
@@ -160,7 +161,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
             outcome=outcomes.get(run.status, "working"),
             reason=run.reason or str(run.error.get("message", "")),
             error=run.error,
-            files=tuple(files_changed(state)),
+            files=tuple(state.files),
         )
 
     async def list_runs(
@@ -219,7 +220,9 @@ class LoopMethods(LayoutMethods, SessionMethods):
         """Bring in a `run-<id>.jsonl`, so that `run_loop` with its id goes on here.
 
         The whole file is checked before anything is changed. Sessions that are here already
-        are left as they are. The run works in this client's workspace from now on.
+        are left as they are. The run works in this client's workspace from now on, and rules
+        that were added to its sessions elsewhere do not hold here. Calls that it left open are
+        made when it goes on: import only what you would run.
 
         Raises:
             InvalidImport: the file is none of a run, is damaged or was changed.
@@ -234,11 +237,21 @@ class LoopMethods(LayoutMethods, SessionMethods):
             name = events[0].session_id
             if await self._journal.head(name) is not None or name == SYSTEM_SESSION:
                 continue
-            session = await sessions.import_events(events)
-            if session.directory != here:
-                moved = SessionUpdated(changes=SessionChanges(directory=here))
-                await self._journal.append(name, [moved])
+            await sessions.import_events(events)
+            # What somebody allowed there, for there, is not allowed here.
+            changes = SessionChanges(directory=here, permission=())
+            await self._journal.append(name, [SessionUpdated(changes=changes)])
         return await self._turns.get(records.run_id)
+
+    async def export_layout(self, target: str | os.PathLike[str]) -> int:
+        """Write everything as plain JSON files below a directory; returns their number.
+
+        The `run-<id>.jsonl` of a loop holds its agents' sessions too, and can be imported.
+        """
+        count = await super().export_layout(target)
+        for run in await self.list_runs(all_kinds=False, limit=_MOST_RUNS):
+            await self.export_run(run.id, Path(target) / f"run-{run.id}.jsonl")
+        return count
 
     async def delete_session(self, session_id: str, *, reason: str = "") -> None:
         """Remove a session for good; only the fact that it existed remains.
@@ -282,7 +295,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
             executor = options.agents.executor
             kept = {
                 "on_ask": options.on_ask,
-                "model": options.model,
+                "model": options.model if isinstance(options.model, str) else "",
                 "executor": executor.name if executor is not None else "",
             }
             return await self._turns.submit(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+from holdfast import Agent
+from holdfast.orchestration.loop import LoopAgents, LoopOptions
 from holdfast.providers.model import ModelRequest
 from holdfast.testing import FunctionModel
 
@@ -53,3 +55,18 @@ def crew_model(
         return work(request)
 
     return FunctionModel(answer)
+
+
+def options(
+    model: FunctionModel, *, rules: Sequence[dict[str, str]] = (), **more: object
+) -> LoopOptions:
+    """Return options whose three agents are this model."""
+    allowed = list(rules) or [{"permission": "*", "action": "allow"}]
+    return LoopOptions(
+        agents=LoopAgents(
+            planner=Agent("planner", model=model, allowed_tools=["read"]),
+            executor=Agent("executor", model=model, permission=allowed),
+            reviewer=Agent("reviewer", model=model, allowed_tools=["read"]),
+        ),
+        **more,
+    )

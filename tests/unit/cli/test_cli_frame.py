@@ -97,11 +97,11 @@ def test_an_unknown_command_of_a_group_names_the_nearest_one(app: Root) -> None:
 @pytest.mark.parametrize("goal", ["Describe this workspace", "fix it", "Describe", "why?", "-x y"])
 def test_a_goal_is_handed_to_run(app: Root, goal: str) -> None:
     words = ["--", goal] if goal.startswith("-") else [goal]
-    assert call(*words, app=app).output == f"text:{goal}\n"
+    assert call(*words, app=app).output == f"text:--plan|{goal}\n"
 
 
 def test_a_goal_may_be_followed_by_options(app: Root) -> None:
-    assert call("fix it", "--json", app=app).output == "json:fix it\n"
+    assert call("fix it", "--json", app=app).output == "json:--plan|fix it\n"
 
 
 def test_a_misspelt_command_is_not_taken_for_a_goal(app: Root) -> None:

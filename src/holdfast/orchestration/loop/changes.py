@@ -105,6 +105,8 @@ def deltas(before: Snapshot, after: Snapshot, known: Mapping[str, FileDelta]) ->
         old, new = before.files.get(path), after.files.get(path)
         if old is not None and new is not None and old.sha256 == new.sha256:
             continue
+        if path in known and known[path].sha256 == (new.sha256 if new is not None else ""):
+            continue  # told already: a crash came before the marks were kept
         first = old.text if old is not None and path not in known else None
         if first is not None and len(first) > KEPT_BEFORE:
             first = None

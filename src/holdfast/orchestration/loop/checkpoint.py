@@ -98,7 +98,10 @@ class RunFiles:
         self._session_id = session_id
         self._clock = clock
         self._written: dict[str, int] = {}
+        self._read: set[str] = set()
+        self._seen = 0
         self._one_at_a_time = asyncio.Lock()
+        self._streams: dict[Path, IO[bytes]] = {}
         self._soon: asyncio.Task[None] | None = None
 
     def track(self, session_id: str) -> None:
@@ -128,9 +131,12 @@ class RunFiles:
         """Write the whole file anew, seen complete or not at all; returns its lines."""
         async with self._one_at_a_time:
             self._written = dict.fromkeys(self._written, 0)
+            self._read.clear()
+            self._seen = await self._sessions.journal.last_seq()
             lines, audit = await self._news()
             header = RunHeader(run_id=self._run_id, session_id=self._session_id)
             whole = [msgspec.json.encode(header) + b"\n", *lines]
+            self._close_streams()
             await asyncio.to_thread(_replace, target or self.path, whole)
             if target is None:
                 await asyncio.to_thread(_replace, self.audit_path, audit)
@@ -141,9 +147,9 @@ class RunFiles:
         async with self._one_at_a_time:
             lines, audit = await self._news()
             if lines:
-                await asyncio.to_thread(_append, self.path, lines)
+                await asyncio.to_thread(self._append, self.path, lines)
             if audit:
-                await asyncio.to_thread(_append, self.audit_path, audit)
+                await asyncio.to_thread(self._append, self.audit_path, audit)
 
     def write_soon(self) -> None:
         """Add what was recorded since, in the background; many calls become one."""
@@ -155,6 +161,7 @@ class RunFiles:
         if self._soon is not None:
             await asyncio.gather(self._soon, return_exceptions=True)
         await self.write()
+        self._close_streams()
 
     async def keep_report(self, report: LoopReport) -> None:
         """Write the report as `reports/run-<id>.md` and `.json`."""
@@ -171,20 +178,54 @@ class RunFiles:
         for path in (self.path, self.audit_path, self.marks_path, *reports):
             path.unlink(missing_ok=True)
 
+    def _append(self, path: Path, lines: list[bytes]) -> None:
+        try:
+            stream = self._streams.get(path)
+            if stream is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+                stream = self._streams[path] = open(os.open(path, flags, 0o600), "ab")
+            stream.write(b"".join(lines))
+            stream.flush()
+        except OSError as error:
+            raise StorageError(path=str(path), detail=error.strerror or str(error)) from error
+
+    def _close_streams(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+
     async def _news(self) -> tuple[list[bytes], list[bytes]]:
+        """Return the lines of what was recorded since: new sessions whole, others by the feed.
+
+        One look at the feed finds the news of all sessions, however many there are.
+        """
         journal = self._sessions.journal
-        lines: list[bytes] = []
-        audit: list[bytes] = []
-        for session_id in list(self._written):
-            while events := await journal.read(
+        news: list[Event] = []
+        up_to = await journal.last_seq()
+        for session_id in [name for name in self._written if name not in self._read]:
+            self._read.add(session_id)
+            while page := await journal.read(
                 session_id, after=self._written[session_id], limit=_PAGE
             ):
-                self._written[session_id] = events[-1].session_seq
-                for event in events:
-                    lines.append(_line(event))
-                    if found := _audited(event):
-                        audit.append(msgspec.json.encode(found) + b"\n")
+                news += self._take(page)
+        while self._seen < up_to:
+            page = await journal.store.feed(after=self._seen, limit=_PAGE)
+            if not page:
+                break
+            self._seen = page[-1].seq
+            news += self._take(page)
+        lines = [_line(event) for event in news]
+        audit = [msgspec.json.encode(found) + b"\n" for e in news if (found := _audited(e))]
         return lines, audit
+
+    def _take(self, events: Iterable[Event]) -> list[Event]:
+        """Return those events of our sessions that were not written yet."""
+        taken = []
+        for event in events:
+            if event.session_seq > self._written.get(event.session_id, event.session_seq):
+                self._written[event.session_id] = event.session_seq
+                taken.append(event)
+        return taken
 
 
 def parse_run_file(source: IO[bytes]) -> RunRecords:
@@ -280,14 +321,5 @@ def _replace(path: Path, lines: Iterable[bytes]) -> None:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.writelines(lines)
         os.replace(partial, path)
-    except OSError as error:
-        raise StorageError(path=str(path), detail=error.strerror or str(error)) from error
-
-
-def _append(path: Path, lines: list[bytes]) -> None:
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        with open(os.open(path, flags, 0o600), "ab") as file:
-            file.write(b"".join(lines))
     except OSError as error:
         raise StorageError(path=str(path), detail=error.strerror or str(error)) from error

@@ -55,7 +55,7 @@ from holdfast.orchestration.loop.events import (
 )
 from holdfast.orchestration.loop.options import LoopOptions, StepEvidence
 from holdfast.orchestration.loop.plan import DraftPlan, Plan, Step, problems_of, to_plan
-from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, files_changed, make_report
+from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, make_report
 from holdfast.orchestration.loop.state import Attempt, LoopState, StepState, fold
 from holdfast.orchestration.loop.verdict import Verdict
 from holdfast.providers.model import Delta
@@ -131,6 +131,7 @@ class LoopDriver:
         self._state = LoopState()
         self._marks = asyncio.Lock()
         self._snapshot: Snapshot | None = None
+        self._is_marked = True
 
     async def execute(self) -> Outcome:
         """Work until the loop is over, waits, is cancelled, or its time is over."""
@@ -450,6 +451,10 @@ class LoopDriver:
         """Keep a fact, fold it, write the checkpoint, and tell whoever listens."""
         [event] = await self._turn.append(fact, agent_path=roles.LOOP_AGENT)
         self._state.apply(fact, event.time)
+        if self._snapshot is not None and not self._is_marked:
+            # Only now that what changed is a fact may it be forgotten that it is news.
+            self._is_marked = True
+            await asyncio.to_thread(self._snapshot.save, self._files.marks_path)
         await self._files.write()
         self._tell(event, fact)
 
@@ -475,9 +480,11 @@ class LoopDriver:
                 self._snapshot = await asyncio.to_thread(Snapshot.load, place)
             before, hidden = self._snapshot, _within(self._state_dir, workspace.root)
             now = await asyncio.to_thread(take_snapshot, workspace, before=before, hidden=hidden)
-            await asyncio.to_thread(now.save, place)
             self._snapshot = now
-            known = {change.path: change for change in files_changed(self._state)}
+            self._is_marked = is_first
+            if is_first:
+                await asyncio.to_thread(now.save, place)
+            known = {change.path: change for change in self._state.files}
             return deltas(before, now, known) if before is not None else []
 
     async def _finish(
@@ -485,7 +492,7 @@ class LoopDriver:
     ) -> Outcome:
         """Report, and say how the run ends."""
         state, now = self._state, self._clock.now()
-        changes: list[FileDelta] = files_changed(state)
+        changes = list(state.files)
         if state.has_begun:
             changes += await self._look_at_workspace()
         marks = self._snapshot.files if self._snapshot is not None else {}

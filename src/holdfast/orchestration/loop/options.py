@@ -13,6 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.orchestration.loop.plan import MOST_STEPS
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.providers.model import Model
 
 
 class LoopLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,7 +84,7 @@ class LoopOptions:
 
     limits: LoopLimits = field(default_factory=LoopLimits)
     agents: LoopAgents = field(default_factory=LoopAgents)
-    model: str = ""
+    model: str | Model = ""
     """The model of agents that name none."""
     on_ask: OnAsk = "deny"
     functions: Mapping[str, CheckFunction] = field(default_factory=dict)

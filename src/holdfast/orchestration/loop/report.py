@@ -90,8 +90,7 @@ class LoopReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> JsonObject:
         """Return it as JSON values."""
-        built: JsonObject = msgspec.to_builtins(self)
-        return built
+        return msgspec.json.decode(msgspec.json.encode(self), type=JsonObject)
 
     def to_markdown(self) -> str:
         """Return it as a page for people."""
@@ -127,17 +126,6 @@ def make_report(
         seconds=round(state.elapsed_s(now), 3) if now else state.worked_s,
         error=error or {},
     )
-
-
-def files_changed(state: LoopState) -> list[FileDelta]:
-    """Return every change of every attempt, in the order in which they were seen."""
-    return [
-        change
-        for step in state.steps.values()
-        for attempt in step.attempts
-        if attempt.checked is not None
-        for change in attempt.checked.files
-    ]
 
 
 def _answer(state: StepState) -> str:

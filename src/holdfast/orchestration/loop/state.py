@@ -11,6 +11,7 @@ from holdfast.journal import Event
 from holdfast.journal.payloads import Payload
 from holdfast.orchestration.loop.events import (
     NOTHING_SPENT,
+    FileDelta,
     LoopBegan,
     LoopReported,
     PlanCreated,
@@ -105,6 +106,8 @@ class LoopState:
     steps: dict[str, StepState] = field(default_factory=dict)
     replan_reason: str = ""
     spent: Spent = NOTHING_SPENT
+    files: list[FileDelta] = field(default_factory=list)
+    """Every change of every attempt, in the order in which they were seen."""
     report: JsonObject = field(default_factory=dict)
     worked_s: float = 0.0
     """Time in which the loop was at work, up to its last fact."""
@@ -172,6 +175,7 @@ class LoopState:
                 state.attempts[-1].worked = fact
             case StepChecked():
                 state.attempts[-1].checked = fact
+                self.files += fact.files
             case StepReviewed():
                 state.attempts[-1].reviewed = fact
             case StepEnded(status=status, reason=reason):

@@ -1,0 +1,126 @@
+"""`holdfast init`: the files that a project begins with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import click
+
+from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.output import emit, say
+from holdfast.errors import UsageError
+
+_CONFIG: Final = """\
+# Settings of this project. `holdfast config view` shows what is in force, and why.
+
+[model]
+# name = "openai:gpt-5.2"      # or AGENT_MODEL; without one, what is found on this machine
+
+[network]
+allow_net = false              # policies/network.yaml says which hosts, once this is true
+
+[budget]
+# max_cost_usd = 5.0           # for everything that this state directory ever spends
+"""
+_ENV: Final = """\
+# Copy to .env and fill in; .env is never committed.
+# AGENT_MODEL=openai:gpt-5.2
+# OPENAI_API_KEY=
+# ANTHROPIC_API_KEY=
+# OPENAI_BASE_URL=http://127.0.0.1:1234/v1
+# AGENT_STATE_DIR=.holdfast/state
+ALLOW_NET=false
+"""
+_TOOLS: Final = """\
+# A ceiling: it grants nothing, it only holds back. `holdfast policies test` runs the tests below.
+budgets:
+  max_tool_calls: 500
+rules:
+  - {permission: external_directory, action: deny}
+tests:
+  - {tool: read, path: README.md, expect: allow}
+"""
+_NETWORK: Final = """\
+allow_net: false
+allowed_hosts: []
+"""
+_PATHS: Final = """\
+blocked_globs: ["**/.git/**", ".env", ".holdfast/secrets.env"]
+tests:
+  - {tool: read, path: .env, expect: deny}
+"""
+_AGENT: Final = """\
+---
+description: Reviews a change and reports faults.
+tools: [read, grep, glob, list]
+---
+
+You review. Read what changed, check it against the rest of the project, and report only what you
+have verified, each with its file and line.
+"""
+_SKILL: Final = """\
+---
+name: release-notes
+description: Write release notes. Use it when somebody asks what changed since the last release.
+---
+
+1. Read the changelog and the list of commits.
+2. Group what a user notices: new, changed, fixed. Leave out what they do not.
+3. One sentence each, in the present tense, with the name of the thing first.
+"""
+_IGNORE: Final = """\
+.env
+.holdfast/state/
+.holdfast/secrets.env
+"""
+
+FILES: Final[dict[str, str]] = {
+    "holdfast.toml": _CONFIG,
+    ".env.example": _ENV,
+    "policies/tools.yaml": _TOOLS,
+    "policies/network.yaml": _NETWORK,
+    "policies/paths.yaml": _PATHS,
+    ".holdfast/agents/reviewer.md": _AGENT,
+    ".holdfast/skills/release-notes/SKILL.md": _SKILL,
+    ".gitignore": _IGNORE,
+}
+"""What a project begins with, by path."""
+
+
+@click.command("init", cls=Command)
+@click.argument("directory", default=".", metavar="DIR")
+@pass_invocation
+def command(invocation: Invocation, directory: str) -> None:
+    """Begin a project: config, policies, an agent, a skill.
+
+    Files that are there already are left as they are.
+    """
+    root = Path(directory)
+    made = [name for name, text in FILES.items() if _write(root, name, text)]
+    rows = [{"file": name, "is_new": name in made} for name in FILES]
+    if not invocation.is_text:
+        emit({"directory": str(root.absolute()), "files": rows})
+        return
+    for name in FILES:
+        say(f"{'made ' if name in made else 'kept '} {name}")
+    say("")
+    say("Next: holdfast policies validate, then holdfast doctor,")
+    say('then holdfast "Describe this workspace".')
+
+
+def _write(root: Path, name: str, text: str) -> bool:
+    """Write a file that is not there; says whether it was written."""
+    path = root / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # O_EXCL: an existing file, and a link to anywhere, stays untouched.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise UsageError(detail=f"{path} cannot be written: {error.strerror}") from error
+    with open(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    return True
