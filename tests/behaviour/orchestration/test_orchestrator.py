@@ -270,25 +270,26 @@ async def test_childrens_events_are_seen_live_under_their_parent(tmp_path: Path)
         heard: list[str] = []
         seen: list[tuple[str, str]] = []
 
-        async def listen() -> None:
+        async def listen(after: int) -> None:
             async for event in client.events(
-                ("model.completed", "run.completed"), session_id=session.id, with_children=True
+                ("model.completed", "run.completed"),
+                after=after,
+                session_id=session.id,
+                with_children=True,
             ):
                 heard.append(event.session_id)
                 if event.name == "run.completed":
                     return
 
-        async def watch() -> None:
-            async for one in client.watch_family(session.id):
+        async def watch(after: int) -> None:
+            async for one in client.watch_family(session.id, after=after):
                 seen.append((one.path, one.event.kind))
                 if one.event.kind == "run.completed":
                     return
 
-        tasks = [asyncio.create_task(listen()), asyncio.create_task(watch())]
-        await asyncio.sleep(0)
+        now = await (await client.journal()).last_seq()
+        tasks = [asyncio.create_task(listen(now)), asyncio.create_task(watch(now))]
         async with asyncio.timeout(WAIT_S):
-            while len(client._event_bus().subscriptions) < 1:
-                await asyncio.sleep(0)
             await client.execute_agent(worker("other"), stranger.id, "x")
             result = await orchestrator.delegate_task(Agent("boss"), "worker", "go", session.id)
             await asyncio.gather(*tasks)
