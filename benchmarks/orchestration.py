@@ -80,8 +80,7 @@ class Company:
         limits = DelegationLimits(parallel=PARALLEL, breadth=AGENTS, total=AGENTS)
         orchestrator = await self.client.orchestrator(limits=limits)
         tasks = [
-            AgentTask(agent_name="worker", description=f"task {number}")
-            for number in range(AGENTS)
+            AgentTask(agent_name="worker", description=f"task {number}") for number in range(AGENTS)
         ]
         results = await orchestrator.run_parallel_agents(tasks, session.id)
         assert [one.response for one in results] == ["done"] * AGENTS

@@ -12,7 +12,7 @@ from holdfast.agents.consent_above import ConsentForTheLine
 from holdfast.agents.files import AgentFiles
 from holdfast.agents.launch import Launch
 from holdfast.agents.lineage import lineage_of, path_of, rights_of
-from holdfast.agents.scope import RunScope
+from holdfast.agents.scope import RunScope, Starter
 from holdfast.agents.spending import Budgets
 from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
@@ -214,7 +214,7 @@ class AgentMethods(ContextMethods, ScriptMethods):
             budget=launch.budget or NO_BUDGET,
             tool_ids=launch.tool_ids,
             skill_names=launch.skill_names,
-            starter=launch.starter,
+            starter=launch.starter or _starter_of(session),
         )
 
         async def execute(message: str) -> AgentResult:
@@ -332,3 +332,9 @@ class AgentMethods(ContextMethods, ScriptMethods):
             self._tools = layer.child(scope="project")
             register_bundles(self._tools, self.settings.tools.dir)
         return self._tools
+
+
+def _starter_of(session: Session) -> Starter | None:
+    """Who started the runs of a session; a run that a person adds there counts as theirs too."""
+    above = lineage_of(session)
+    return above.starter if above is not None else None
