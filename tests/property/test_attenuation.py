@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from holdfast import Agent, AsyncClient
 from holdfast.agents.handoff import transfer_to
 from holdfast.agents.launch import Launch
+from holdfast.agents.lineage import below
 from holdfast.orchestration.delegation import AgentTask
+from holdfast.orchestration.workflows import Workflow
 from holdfast.policy import CallRequest, Rights, RuleSet, decide
 from holdfast.providers.model import ModelRequest
 from holdfast.sessions import PermissionRule
@@ -149,7 +151,16 @@ async def by_parallel(client: AsyncClient, top: Agent, low: Agent, at: str, skil
     return await orchestrator.run_parallel_agents(tasks, at)
 
 
+async def by_workflow(client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any) -> object:
+    """From a session that the starter began; a workflow takes no skills away by itself."""
+    lineage = below(top, await client.get_session(at), skill_names=skills)
+    session = await client.create_session("Mid", parent_id=at, metadata=lineage.to_metadata())
+    flow = Workflow("flow").step("one", agent="low", message="go")
+    return await client.run_workflow(flow, parent_id=session.id)
+
+
 WAYS: tuple[Way, ...] = (
+    by_workflow,
     by_task,
     by_batch,
     by_tool,
@@ -192,19 +203,19 @@ async def client_with(low: Agent) -> AsyncIterator[AsyncClient]:
 
 
 @given(
-    above=RULES, below=RULES, person=RULES, above_box=SANDBOXES, below_box=SANDBOXES, skills=SKILLS
+    above=RULES, under=RULES, person=RULES, above_box=SANDBOXES, below_box=SANDBOXES, skills=SKILLS
 )
 @settings(max_examples=8, deadline=None)
 async def test_child_does_nothing_that_its_starter_may_not(
     above: list[PermissionRule],
-    below: list[PermissionRule],
+    under: list[PermissionRule],
     person: list[PermissionRule],
     above_box: Any,
     below_box: Any,
     skills: Any,
 ) -> None:
     world = World()
-    top, low = starter(above, above_box), child_agent(below, world, below_box)
+    top, low = starter(above, above_box), child_agent(under, world, below_box)
     person = [*person, *MAY_START]
     async with client_with(low) as client:
         for way in WAYS:
@@ -213,7 +224,7 @@ async def test_child_does_nothing_that_its_starter_may_not(
             await way(client, top, low, session.id, skills)
             for name, at in world.done:
                 assert may(above, person, name, at), (way.__name__, name, at)
-                assert may(below, [], name, at), (way.__name__, name, at)
+                assert may(under, [], name, at), (way.__name__, name, at)
             if skills is not None:
                 assert await loaded(client, session.id) <= set(skills), way.__name__
     if "read-only" in (above_box, below_box):
@@ -228,6 +239,8 @@ async def test_what_both_may_do_is_done_whichever_way_the_child_was_started() ->
             world.done.clear()
             session = await client.create_session("Top")
             await way(client, top, low, session.id, ("one",))
-            assert set(world.done) == {(name, at) for name in NAMES for at in TARGETS}
+            # A workflow asks by itself before it lets somebody wipe.
+            names = ("touch",) if way is by_workflow else NAMES
+            assert set(world.done) == {(name, at) for name in names for at in TARGETS}
             assert await loaded(client, session.id) == {"one"}, way.__name__
     assert set(world.read_only) == {True}

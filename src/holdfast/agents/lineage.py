@@ -113,6 +113,7 @@ def below(
     run_id: str = "",
     call_id: str = "",
     tool_ids: tuple[str, ...] | None = None,
+    skill_names: tuple[str, ...] | None = None,
     shares: tuple[Share, ...] | None = None,
 ) -> Lineage:
     """Return the lineage of what an agent, or without one a person, starts from a session.
@@ -122,10 +123,11 @@ def below(
     """
     above = lineage_of(session)
     if agent is not None:
-        rights, path = rights_of(agent, session, tool_ids), path_of(agent, session)
+        rights = rights_of(agent, session, tool_ids, skill_names)
+        path = path_of(agent, session)
         sandbox = sandbox_of(agent, session)
     else:
-        rights = _rights(_A_PERSON, session, tool_ids, None)
+        rights = _rights(_A_PERSON, session, tool_ids, skill_names)
         path = above.path if above is not None else ()
         sandbox = above.sandbox if above is not None else "workspace-write"
     if shares is None:
@@ -203,8 +205,7 @@ def _rights(
     if skill_names is not None:
         only = [*_A_PERSON.rules, PermissionRule(permission="skill", action="deny")]
         only += [
-            PermissionRule(permission="skill", pattern=name, action="allow")
-            for name in skill_names
+            PermissionRule(permission="skill", pattern=name, action="allow") for name in skill_names
         ]
         parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
     return Rights(agent=agent, session=RuleSet(rules=session.permission), parent=parent)
