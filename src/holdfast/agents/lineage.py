@@ -82,12 +82,18 @@ def lineage_of(session: Session) -> Lineage | None:
         raise UsageError(detail=detail) from error
 
 
-def rights_of(agent: Agent, session: Session, tool_ids: tuple[str, ...] | None = None) -> Rights:
+def rights_of(
+    agent: Agent,
+    session: Session,
+    tool_ids: tuple[str, ...] | None = None,
+    skill_names: tuple[str, ...] | None = None,
+) -> Rights:
     """Return what an agent may do in a session, below whoever started it.
 
-    With `tool_ids` no other tool may be called, whatever the rules say.
+    With `tool_ids` no other tool may be called, with `skill_names` no other skill loaded,
+    whatever the rules say.
     """
-    return _rights(RuleSet(rules=agent.rules), session, tool_ids)
+    return _rights(RuleSet(rules=agent.rules), session, tool_ids, skill_names)
 
 
 def path_of(agent: Agent, session: Session) -> tuple[str, ...]:
@@ -112,6 +118,7 @@ def below(
     run_id: str = "",
     call_id: str = "",
     tool_ids: tuple[str, ...] | None = None,
+    skill_names: tuple[str, ...] | None = None,
     shares: tuple[Share, ...] | None = None,
 ) -> Lineage:
     """Return the lineage of what an agent, or without one a person, starts from a session.
@@ -121,10 +128,11 @@ def below(
     """
     above = lineage_of(session)
     if agent is not None:
-        rights, path = rights_of(agent, session, tool_ids), path_of(agent, session)
+        rights = rights_of(agent, session, tool_ids, skill_names)
+        path = path_of(agent, session)
         sandbox = sandbox_of(agent, session)
     else:
-        rights = _rights(_A_PERSON, session, tool_ids)
+        rights = _rights(_A_PERSON, session, tool_ids, skill_names)
         path = above.path if above is not None else ()
         sandbox = above.sandbox if above is not None else "workspace-write"
     if shares is None:
@@ -187,12 +195,23 @@ async def _living(sessions: SessionManager, rights: Rights, line: tuple[str, ...
     return Rights(agent=rights.agent, session=own, parent=parent)
 
 
-def _rights(agent: RuleSet, session: Session, tool_ids: tuple[str, ...] | None) -> Rights:
+def _rights(
+    agent: RuleSet,
+    session: Session,
+    tool_ids: tuple[str, ...] | None,
+    skill_names: tuple[str, ...] | None,
+) -> Rights:
     above = lineage_of(session)
     parent = above.rights if above is not None else None
     if tool_ids is not None:
         only = [PermissionRule(permission="*", action="deny")]
         only += [PermissionRule(permission=name, action="allow") for name in tool_ids]
+        parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
+    if skill_names is not None:
+        only = [*_A_PERSON.rules, PermissionRule(permission="skill", action="deny")]
+        only += [
+            PermissionRule(permission="skill", pattern=name, action="allow") for name in skill_names
+        ]
         parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
     return Rights(agent=agent, session=RuleSet(rules=session.permission), parent=parent)
 

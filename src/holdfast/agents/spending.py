@@ -138,6 +138,10 @@ class Spending:
 
     async def open(self, session: Session, journal: Journal, pending: int) -> None:
         """Take up what the journal says was spent; `pending` calls have not run yet."""
+        async with self._ledger.opening:
+            await self._open(session, journal, pending)
+
+    async def _open(self, session: Session, journal: Journal, pending: int) -> None:
         run = self._turn.run
         spent = NOTHING
         top = await self._open_above(journal)

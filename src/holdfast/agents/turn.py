@@ -250,7 +250,7 @@ class AgentTurn:
     ) -> tuple[ToolExecutionManager, dict[str, Tool]]:
         """Return what executes calls, and the tools that the model may see."""
         services, turn, agent = self._services, self._turn, self._agent
-        rights = rights_of(agent, session, self._scope.tool_ids)
+        rights = rights_of(agent, session, self._scope.tool_ids, self._scope.skill_names)
         path, sandbox = path_of(agent, session), sandbox_of(agent, session)
         terms = services.terms
         if self._scope.on_ask == "park":

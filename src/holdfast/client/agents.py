@@ -12,7 +12,7 @@ from holdfast.agents.files import AgentFiles
 from holdfast.agents.history import history_tool
 from holdfast.agents.launch import Launch
 from holdfast.agents.lineage import lineage_of, path_of, rights_of
-from holdfast.agents.scope import RunScope
+from holdfast.agents.scope import RunScope, Starter
 from holdfast.agents.spending import Budgets
 from holdfast.agents.streaming import StreamItem, streamed
 from holdfast.agents.tools import compact, plan_tools, visible_tools
@@ -208,7 +208,7 @@ class AgentMethods(MemoryMethods, ScriptMethods):
             budget=launch.budget or NO_BUDGET,
             tool_ids=launch.tool_ids,
             skill_names=launch.skill_names,
-            starter=launch.starter,
+            starter=launch.starter or _starter_of(session),
         )
 
         async def execute(message: str) -> AgentResult:
@@ -341,3 +341,9 @@ class AgentMethods(MemoryMethods, ScriptMethods):
                     self._tools.register(made, replace=True)
             register_bundles(self._tools, self.settings.tools.dir)
         return self._tools
+
+
+def _starter_of(session: Session) -> Starter | None:
+    """Who started the runs of a session; a run that a person adds there counts as theirs too."""
+    above = lineage_of(session)
+    return above.starter if above is not None else None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.agents import Agent
+from holdfast.agents.lineage import below
 from holdfast.canonical import JsonObject, digest
 from holdfast.client.tools import ToolMethods
 from holdfast.errors import AlreadyExists, UsageError, WorkflowInvalid
@@ -99,11 +100,17 @@ class WorkflowMethods(ToolMethods):
             run_id = check_id(run_id, "run") if run_id else new_id("run")
             # From the run's id, so that a crash in between leaves no session behind.
             session_id = f"ses_{digest(['workflow', run_id])[:26]}"
+            metadata: JsonObject = {}
+            if parent_id:
+                # What holds in the session above holds for all that is started from it.
+                parent = await self._sessions.get_session(parent_id)
+                metadata = below(None, parent).to_metadata()
             with contextlib.suppress(AlreadyExists):
                 await self._sessions.create_session(
                     f"Workflow {definition.name}",
                     directory=self.settings.workspace,
                     parent_id=parent_id,
+                    metadata=metadata,
                     session_id=session_id,
                 )
             session = await self._sessions.get_session(session_id)

@@ -10,6 +10,7 @@ what several processes share is kept as facts of its own (`shared_budget`).
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
@@ -193,6 +194,9 @@ class BudgetLedger:
         """Start with no scope."""
         self._nodes: dict[str, _Node] = {}
         self._lock = threading.Lock()
+        self.opening = asyncio.Lock()
+        """Held from looking up what was spent in a scope until the scope is open, so that
+        nobody begins and ends in between unseen."""
 
     def open(
         self, scope: str, budget: Budget, *, parent: str = "", spent: Amount = NOTHING

@@ -85,6 +85,7 @@ class CallDelegation:
             agent=errand.agent,
             task=errand.task,
             above=below_call(context, session),
+            parent=session,
             session_id=errand.session_id,
             tool_ids=errand.tool_ids,
             skill_names=_common(heritage.skill_names, errand.skill_names),

@@ -48,6 +48,8 @@ class Order:
     agent: str | Agent
     task: str
     above: Lineage
+    parent: Session
+    """The starter's session, which `above` speaks of."""
     session_id: str = ""
     tool_ids: tuple[str, ...] | None = None
     skill_names: tuple[str, ...] | None = None
@@ -121,13 +123,12 @@ class Children:
 
     async def _session(self, order: Order) -> Session:
         """Return the child's session: a new one, the one that a crash left, or a known one."""
-        above, sessions = order.above, self.sessions
+        parent, sessions = order.parent, self.sessions
         if order.session_id:
             return await self._known(order)
         title = " ".join(order.task.split())[:_TITLE] or f"Errand for {order.name}"
         session_id = derived_id("ses", order.key)
-        parent = await sessions.get_session(above.session_id)
-        metadata: JsonObject = {**above.to_metadata()}
+        metadata: JsonObject = {**order.above.to_metadata()}
         if order.state:
             metadata[STATE_KEY] = order.state
         try:

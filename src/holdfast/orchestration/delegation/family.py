@@ -11,9 +11,12 @@ import msgspec
 
 from holdfast.agents.children import runs_below_session
 from holdfast.agents.lineage import lineage_of
+from holdfast.agents.scope import RunScope
 from holdfast.errors import NotFound
-from holdfast.journal import Event
+from holdfast.journal import Condition, Event, RowQuery
 from holdfast.sessions import SessionManager
+from holdfast.sessions.events import RunQueued
+from holdfast.sessions.projections import SESSIONS
 
 _PAGE = 500
 
@@ -48,23 +51,41 @@ class Family:
         depth = await self._depth(event.session_id)
         if depth is None:
             return None
+        if event.kind == RunQueued.kind and depth:
+            self._note_path(event)
         path = event.agent_path or self._paths.get(event.session_id, "")
         return FamilyEvent(path=path, depth=depth, event=event)
 
     async def events(self, *, after: int = 0, limit: int = 1_000) -> list[FamilyEvent]:
         """Return stored events after a `seq`, in the order in which they happened."""
         journal = self._sessions.journal
-        below = await runs_below_session(journal, self._session_id)
-        ids = dict.fromkeys([self._session_id, *[row.session_id for row in below]])
-        paths = {row.session_id: "/".join(row.path) for row in below}
-        chains = [await self._chain(one, after, limit) for one in ids]
+        for row in await runs_below_session(journal, self._session_id):
+            self._paths.setdefault(row.session_id, "/".join(row.path))
+        chains = [await self._chain(one, after, limit) for one in await self._members()]
         merged = list(heapq.merge(*chains, key=lambda event: event.seq))[:limit]
-        found = []
-        for event in merged:
-            self._paths.setdefault(event.session_id, paths.get(event.session_id, ""))
-            view = await self.view(event)
-            found += [view] if view is not None else []
+        views = [await self.view(event) for event in merged]
+        return [view for view in views if view is not None]
+
+    async def _members(self) -> list[str]:
+        """The session and all below it, also those in which nothing has run."""
+        found = [self._session_id]
+        level: tuple[str, ...] = (self._session_id,)
+        while level:
+            query = RowQuery(
+                projection=SESSIONS, where=(Condition("parent_id", "in", level),), limit=10_000
+            )
+            rows = [keyed.row for keyed in await self._sessions.journal.rows(query)]
+            level = tuple(row.id for row in rows if row.id not in found)
+            found += level
         return found
+
+    def _note_path(self, event: Event) -> None:
+        """Learn who works in a child session from the run that is queued there."""
+        queued = event.decode()
+        assert isinstance(queued, RunQueued)
+        starter = RunScope.of(queued.options).starter if "starter" in queued.options else None
+        if starter is not None:
+            self._paths[event.session_id] = "/".join((*starter.path, queued.agent))
 
     async def _chain(self, session_id: str, after: int, limit: int) -> list[Event]:
         events: list[Event] = []
@@ -86,5 +107,5 @@ class Family:
             depth = await self._depth(above.session_id) if above is not None else None
             self._depths[session_id] = None if depth is None else depth + 1
             if above is not None and depth is not None:
-                self._paths[session_id] = "/".join(above.path)
+                self._paths.setdefault(session_id, "/".join(above.path))
         return self._depths[session_id]

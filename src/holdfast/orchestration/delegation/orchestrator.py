@@ -154,6 +154,7 @@ class AgentOrchestrator:
             agent=task.agent_name,
             task=task.description,
             above=above,
+            parent=session,
             tool_ids=task.tool_ids,
             skill_names=task.skill_names,
             options=task.options,

@@ -1,0 +1,23 @@
+"""One agent lets two others work at the same time, and sums up what they report."""
+
+from holdfast import Agent, Client
+from holdfast.testing import FunctionModel, ScriptedModel, tool_call
+
+left = Agent("left", mode="subagent", model=FunctionModel(lambda _: "The left door is open."))
+right = Agent("right", mode="subagent", model=FunctionModel(lambda _: "The right one is shut."))
+
+errands = [tool_call("task", agent=name, task="Look at your door.") for name in ("left", "right")]
+boss = Agent(
+    "boss",
+    model=ScriptedModel(errands, "Go left."),
+    permission=[{"permission": "task", "action": "allow"}],
+)
+
+with Client() as client:
+    client.register_agent(left)
+    client.register_agent(right)
+    result = client.execute_agent(boss, "", "Which way?")
+    for one in client.family_events(result.session_id):
+        if one.event.kind == "run.completed":
+            print("done:", one.path or "boss")
+    print(result.response)

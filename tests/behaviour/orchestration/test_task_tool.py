@@ -1,0 +1,322 @@
+"""The task tool: a real sub-agent, below its caller, that can park, go on and be cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast import Agent, AsyncClient
+from holdfast.agents import AgentResult
+from holdfast.errors import BudgetExceeded
+from holdfast.messages import ToolPart
+from holdfast.policy import Budget
+from holdfast.providers.model import ModelRequest
+from holdfast.settings import load_settings
+from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
+from holdfast.tools import Tool, ToolContext, tool
+from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
+
+WAIT_S = 20
+MAY_SEND = [{"permission": "*", "action": "allow"}]
+
+
+def make_delete(done: list[str]) -> Tool:
+    @tool(permission="ask", target="path", effect="idempotent")
+    async def delete(path: str) -> str:
+        """Delete a file."""
+        done.append(path)
+        return f"deleted {path}"
+
+    return delete
+
+
+def boss(*replies: object, **fields: object) -> Agent:
+    fields.setdefault("permission", MAY_SEND)
+    return Agent("boss", model=ScriptedModel(*replies), **fields)  # type: ignore[arg-type]
+
+
+def calls(result: AgentResult) -> list[ToolPart]:
+    return [part for part in result.parts if isinstance(part, ToolPart)]
+
+
+async def call_parts(client: AsyncClient, session_id: str) -> list[ToolPart]:
+    page = await client.list_messages(session_id)
+    return [call for message in page.items for call in message.tool_calls]
+
+
+async def test_sub_agent_reports_and_goes_on_in_its_session(tmp_path: Path) -> None:
+    model = ScriptedModel("It is here.", "It is 3 lines long.")
+    finder = Agent("finder", description="Finds things.", mode="subagent", model=model)
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(finder)
+        top = boss(tool_call("task", agent="finder", task="Where is it?"), "found")
+        first = await client.execute_agent(top, "", "look for it")
+        assert first.response == "found"
+        [call] = await call_parts(client, first.session_id)
+        child = str(call.metadata["session_id"])
+        assert call.output == f"It is here.\n\n(session_id: {child})"
+        shown = {spec.name: spec.description for spec in top.model.requests[0].tools}
+        assert "- finder: Finds things." in shown["task"]
+        assert "- general:" in shown["task"]
+        assert "- build:" not in shown["task"]
+        again = boss(tool_call("task", agent="finder", task="How long?", session_id=child), "ok")
+        await client.execute_agent(again, first.session_id, "go on")
+        page = await client.list_messages(child)
+        said = [message.text for message in page.items]
+        assert said == ["Where is it?", "It is here.", "How long?", "It is 3 lines long."]
+        runs = {one.event.run_id for one in await client.family_events(first.session_id)}
+        assert len(runs - {""}) == 4
+
+
+async def test_session_of_somebody_else_is_no_child(tmp_path: Path) -> None:
+    finder = Agent("finder", mode="subagent", model=ScriptedModel("x"))
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(finder)
+        private = await client.create_session("Private")
+        top = boss(tool_call("task", agent="finder", task="?", session_id=private.id), "ok")
+        result = await client.execute_agent(top, "", "go")
+        [call] = await call_parts(client, result.session_id)
+        assert call.state == "error"
+        assert (await client.get_session(private.id)).message_count == 0
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [{"permission": "task", "action": "deny"}],
+        [{"permission": "*", "action": "allow"}, {"permission": "task", "action": "deny"}],
+        [
+            {"permission": "task", "pattern": "general", "action": "deny"},
+            {"permission": "task", "pattern": "explore", "action": "deny"},
+        ],
+    ],
+)
+async def test_tool_is_hidden_where_no_sub_agent_is_allowed(tmp_path: Path, rules: list) -> None:
+    async with AsyncClient(tmp_path / "state") as client:
+        top = boss("ok", permission=rules)
+        await client.execute_agent(top, "", "go")
+        assert "task" not in {spec.name for spec in top.model.requests[0].tools}
+
+
+async def test_rules_name_the_agents_that_may_be_sent(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path / "state") as client:
+        rules = [*MAY_SEND, {"permission": "task", "pattern": "general", "action": "deny"}]
+        top = boss(tool_call("task", agent="general", task="x"), "ok", permission=rules)
+        result = await client.execute_agent(top, "", "go")
+        [call] = await call_parts(client, result.session_id)
+        assert call.state == "error"
+        [spec] = [one for one in top.model.requests[0].tools if one.name == "task"]
+        assert "- general:" not in spec.description
+
+
+async def test_read_only_starter_has_read_only_children(tmp_path: Path) -> None:
+    seen: list[bool] = []
+
+    @tool(effect="read")
+    async def inspect(context: ToolContext) -> str:
+        """Look at the sandbox."""
+        seen.append(context.is_read_only)
+        return "ok"
+
+    child = Agent("child", mode="subagent", model=ScriptedModel(tool_call("inspect"), "x"))
+    child = child.wrapped(tools=[inspect])
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(child)
+        top = boss(tool_call("task", agent="child", task="x"), "ok", sandbox="read-only")
+        assert (await client.execute_agent(top, "", "go")).status == "completed"
+    assert seen == [True]
+
+
+async def test_parent_parks_with_its_child_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def cleaner() -> Agent:
+        def work(request: ModelRequest) -> object:
+            is_done = request.messages[-1].role == "tool"
+            return "cleaned" if is_done else tool_call("delete", path="a.txt")
+
+        model = FunctionModel(work)  # type: ignore[arg-type]
+        return Agent("cleaner", mode="subagent", model=model, tools=[make_delete(done)])
+
+    def top() -> Agent:
+        def work(request: ModelRequest) -> object:
+            is_done = request.messages[-1].role == "tool"
+            return "all done" if is_done else tool_call("task", agent="cleaner", task="clean")
+
+        return Agent("boss", model=FunctionModel(work), permission=MAY_SEND)  # type: ignore[arg-type]
+
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(cleaner())
+        parked = await client.execute_agent(top(), "", "go", run_id="job", on_ask="park")
+        assert (parked.status, parked.metadata["reason"]) == ("parked", "approval")
+        # Nothing has happened: it parks again.
+        parked = await client.execute_agent(top(), "", "go", run_id="job", on_ask="park")
+        assert parked.status == "parked"
+    async with AsyncClient(tmp_path / "state") as other:
+        [question] = await other.open_questions()
+        assert question.session_id != parked.session_id
+        await other.approve(question.id, by="ann")
+        assert (await other.get_run("job")).status == "queued"
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(cleaner())
+        result = await client.execute_agent(top(), "", "go", run_id="job", on_ask="park")
+        assert (result.status, result.response) == ("completed", "all done")
+    assert done == ["a.txt"]
+
+
+async def test_parent_whose_wake_up_was_lost_goes_on_with_its_child(tmp_path: Path) -> None:
+    done: list[str] = []
+    model = ScriptedModel(tool_call("delete", path="a"), "cleaned")
+    cleaner = Agent("cleaner", mode="subagent", model=model, tools=[make_delete(done)])
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(cleaner)
+        top = boss(tool_call("task", agent="cleaner", task="clean"), "all done")
+        parked = await client.execute_agent(top, "", "go", run_id="job", on_ask="park")
+        [question] = await client.open_questions()
+        # As after a crash right behind the answer: the child is woken, its parent is not.
+        client._wake_above = _nothing  # type: ignore[method-assign]
+        await client.approve(question.id, by="ann")
+        assert (await client.get_run("job")).status == "parked"
+        result = await client.execute_agent(
+            top, parked.session_id, "go", run_id="job", on_ask="park"
+        )
+        assert (result.status, done) == ("completed", ["a"])
+
+
+async def _nothing(*_: object) -> None:
+    return None
+
+
+async def test_always_in_a_child_holds_for_the_whole_line(tmp_path: Path) -> None:
+    done: list[str] = []
+    asks = [{"permission": "*", "action": "allow"}, {"permission": "delete", "action": "ask"}]
+    model = ScriptedModel(*[tool_call("delete", path="a"), "cleaned"] * 2)
+    cleaner = Agent("cleaner", mode="subagent", model=model, tools=[make_delete(done)])
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(cleaner)
+        errand = tool_call("task", agent="cleaner", task="clean")
+        top = boss(errand, "one", errand, "two", permission=asks)
+        parked = await client.execute_agent(top, "", "go", run_id="one", on_ask="park")
+        [question] = await client.open_questions()
+        await client.approve(question.id, by="ann", always=True)
+        above = await client.get_session(parked.session_id)
+        assert [(rule.permission, rule.pattern) for rule in above.permission] == [("delete", "a")]
+        first = await client.execute_agent(top, above.id, "go", run_id="one", on_ask="park")
+        assert first.status == "completed"
+        # A new child asks its own agent's level only where no person has answered: the
+        # parent's level is answered now, the child's own session is new.
+        second = await client.execute_agent(top, above.id, "again", run_id="two", on_ask="park")
+        assert second.status == "parked"
+        [question] = await client.open_questions()
+        await client.approve(question.id, by="ann")
+        second = await client.execute_agent(top, above.id, "again", run_id="two", on_ask="park")
+        assert (second.status, done) == ("completed", ["a", "a"])
+
+
+async def test_always_at_the_prompt_asks_once_for_a_whole_line(tmp_path: Path) -> None:
+    done: list[str] = []
+    asked: list[str] = []
+
+    class Ann:
+        async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+            asked.append(request.agent_path)
+            return ApprovalAnswer(verdict="allow", by="ann", rules=request.rules)
+
+    asks = [{"permission": "*", "action": "allow"}, {"permission": "delete", "action": "ask"}]
+    twice = [tool_call("delete", path="a"), tool_call("delete", path="a"), "cleaned"]
+    cleaner = Agent(
+        "cleaner", mode="subagent", model=ScriptedModel(*twice), tools=[make_delete(done)]
+    )
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(cleaner)
+        errand = tool_call("task", agent="cleaner", task="clean")
+        top = boss(errand, "one", permission=asks, approve=Ann())
+        result = await client.execute_agent(top, "", "go")
+        assert (result.status, done) == ("completed", ["a", "a"])
+        assert asked == ["boss/cleaner"]
+        above = await client.get_session(result.session_id)
+        assert [(rule.permission, rule.pattern) for rule in above.permission] == [("delete", "a")]
+
+
+async def test_cancelling_a_parked_parent_cancels_its_parked_child(tmp_path: Path) -> None:
+    model = ScriptedModel(tool_call("delete", path="a"), "cleaned")
+    cleaner = Agent("cleaner", mode="subagent", model=model, tools=[make_delete([])])
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(cleaner)
+        top = boss(tool_call("task", agent="cleaner", task="clean"), "all done")
+        await client.execute_agent(top, "", "go", run_id="job", on_ask="park")
+        [question] = await client.open_questions()
+    async with AsyncClient(tmp_path / "state") as other:
+        await other.cancel_run("job", reason="enough")
+        assert (await other.get_run(question.run_id)).status == "cancelled"
+        assert await other.open_questions() == []
+
+
+async def test_parent_cancelled_by_another_client_takes_its_child_along(tmp_path: Path) -> None:
+    never, begun = asyncio.Event(), asyncio.Event()
+
+    async def work(_request: ModelRequest) -> str:
+        begun.set()
+        await never.wait()
+        return "never"
+
+    slow = Agent("slow", mode="subagent", model=FunctionModel(work))
+    async with AsyncClient(tmp_path / "state") as client, AsyncClient(tmp_path / "state") as other:
+        await client.register_agent(slow)
+        top = boss(tool_call("task", agent="slow", task="x"), "never")
+        session = await client.create_session("Above")
+        running = asyncio.create_task(client.execute_agent(top, session.id, "go", run_id="job"))
+        async with asyncio.timeout(WAIT_S):
+            await begun.wait()
+            await (await other.turns()).cancel("job", reason="enough")
+            result = await running
+        assert result.status == "cancelled"
+        runs = {one.event.run_id for one in await client.family_events(session.id)} - {"", "job"}
+        assert [(await client.get_run(one)).status for one in runs] == ["cancelled"]
+
+
+async def test_child_that_never_ends_is_told_to_and_its_parent_goes_on(tmp_path: Path) -> None:
+    hold = asyncio.Event()
+    slow = Agent("slow", mode="subagent", model=ScriptedModel(Reply(hold=hold)))
+    settings = load_settings(overrides={"orchestration.time_s": 0.2}).settings
+    async with AsyncClient(tmp_path / "state", settings=settings) as client:
+        await client.register_agent(slow)
+        top = boss(tool_call("task", agent="slow", task="x"), "without it")
+        async with asyncio.timeout(WAIT_S):
+            result = await client.execute_agent(top, "", "go")
+        assert result.response == "without it"
+        [call] = await call_parts(client, result.session_id)
+        assert (call.state, call.metadata["status"]) == ("error", "cancelled")
+
+
+async def test_child_spends_from_its_parents_budget(tmp_path: Path) -> None:
+    eager = Agent("eager", mode="subagent", model=FunctionModel(lambda _: "done"))
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(eager)
+        errands = [tool_call("task", agent="eager", task=f"{n}") for n in range(5)]
+        top = boss(errands, "done")
+        result = await client.execute_agent(top, "", "go", budget=Budget(max_calls=3))
+        assert result.metadata["error"]["code"] == BudgetExceeded.code
+        states = [call.state for call in await call_parts(client, result.session_id)]
+        assert states.count("completed") == 2
+
+
+async def test_batch_and_skill_limits_reach_the_child(tmp_path: Path) -> None:
+    child = Agent(
+        "child",
+        mode="subagent",
+        model=ScriptedModel(tool_call("glob", pattern="*"), "x"),
+    )
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(child)
+        rules = [*MAY_SEND, {"permission": "glob", "action": "deny"}]
+        inner = {"tool": "task", "parameters": {"agent": "child", "task": "look"}}
+        top = boss(tool_call("batch", tool_calls=[inner]), "ok", permission=rules)
+        result = await client.execute_agent(top, "", "go")
+        assert result.status == "completed"
+        page = await client.list_sessions()
+        [below] = [one for one in page.items if one.parent_id == result.session_id]
+        [call] = await call_parts(client, below.id)
+        assert (call.tool, call.state) == ("glob", "error")
