@@ -9,7 +9,7 @@ from typing import TypeAlias
 from holdfast.errors import HoldfastError
 from holdfast.journal.envelope import Draft
 
-_MOMENT_S = 0.02
+_MOMENT_S = 0.1
 
 Store: TypeAlias = Callable[[Sequence[Draft]], Awaitable[object]]
 """Stores facts, together or not at all."""
