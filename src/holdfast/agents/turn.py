@@ -121,7 +121,7 @@ class AgentTurn:
         self._listener = listener
         self._options = {**agent.options, **options}
         self._messages: list[Message] = []
-        self._call_ids: set[str] = set()
+        self._call_ids: set[str] | None = None
         self._left_open: frozenset[str] = frozenset()
         self._steps = 0
         self._was_compacted = False
@@ -212,9 +212,13 @@ class AgentTurn:
         # Messages are written only by whoever holds the session, so the count is true.
         if session.message_count:
             self._messages = list(await sessions.messages.all(session))
-        self._call_ids = {call.call_id for each in self._messages for call in each.tool_calls}
-        self._left_open = frozenset(self._call_ids)
-        mine = [message for message in self._messages if message.run_id == self._turn.run.id]
+        # Only the last message can have calls that nobody has answered yet.
+        self._left_open = frozenset(
+            [call.call_id for last in self._messages[-1:] for call in last.tool_calls]
+        )
+        mine: list[Message] = []
+        if self._turn.is_resumed:
+            mine = [message for message in self._messages if message.run_id == self._turn.run.id]
         self._steps = sum(message.role == "assistant" for message in mine)
         message = self._turn.request.message
         if not mine and message is not None:
@@ -522,10 +526,22 @@ class AgentTurn:
         if not part.id:
             part = msgspec.structs.replace(part, id=new_id("prt"))
         if isinstance(part, ToolPart):
-            if not part.call_id or part.call_id in self._call_ids:
+            known = self._known_call_ids()
+            if not part.call_id or part.call_id in known:
                 part = msgspec.structs.replace(part, call_id=new_id("call"))
-            self._call_ids.add(part.call_id)
+            known.add(part.call_id)
         return part
+
+    def _known_call_ids(self) -> set[str]:
+        """The ids of all calls so far; a turn without calls need not know them."""
+        if self._call_ids is None:
+            self._call_ids = {
+                part.call_id
+                for message in self._messages
+                for part in message.parts
+                if isinstance(part, ToolPart)
+            }
+        return self._call_ids
 
     def _replace_last(self, done: dict[str, ToolPart]) -> None:
         last = self._messages[-1]

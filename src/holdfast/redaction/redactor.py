@@ -117,7 +117,7 @@ class Redactor:
             likely = self._scan(data)[1]
         for one in likely:
             text = one.pattern.sub(one.mark, text)
-        if may_unpack and any(map(self._is_guilty, _packed_texts(data))):
+        if may_unpack and any(map(self._is_guilty, self._packed_texts(data))):
             text = _PACKED.sub(self._repacked, text)
         return text
 
@@ -180,14 +180,19 @@ class Redactor:
         self._starts = tuple({clue for one in self._formats for clue in one.long_clues})
         self._low_clues = tuple({clue for one in self._formats for clue in one.low_clues})
         self._parts = tuple({clue for one in self._known for clue in one.long_clues})
-        self._heads = frozenset(part[:LONG] for part in self._parts)
+        self._openings = frozenset(_openings(self._starts))
+        self._has_digests = not any(map(_may_look_like_digest, self._formats)) and not any(
+            _is_digest(_inner_base64(one.raw, shift).encode())
+            for one in self._known
+            for shift in range(3)
+        )
         self._always = tuple(one for one in self._formats if one.is_always)
         self._short = tuple(one for one in self._known if one.has_short_clues)
 
     def _is_suspicious(self, data: bytes) -> bool:
         """Say whether JSON is worth decoding; misses nothing that `text` would find."""
         known, likely = self._scan(data)
-        if known or any(map(self._is_guilty, _packed_texts(data))):
+        if known or any(map(self._is_guilty, self._packed_texts(data))):
             return True
         if not likely:
             return False
@@ -203,10 +208,12 @@ class Redactor:
 
         Most data is done with after a look at its long rows of letters and digits.
         """
-        rows = list(_rows(data, _SHAPE, _LONG_ROW))
+        rows = [row for row in data.translate(_ROWS).split() if len(row) >= LONG]
         known: Iterable[_Known] = self._known if self._holds_known(rows) else self._short
         likely: list[_Format] = list(self._always)
-        if any(_begins(row, self._starts) for row in rows):
+        openings = self._openings
+        odd = [row for row in rows if row[:2] in openings]
+        if odd and any([_begins(row, self._starts) for row in odd]):
             long = b" ".join(rows)
             likely += [one for one in self._formats if one.is_in_long(long)]
         low = data.lower()
@@ -223,23 +230,25 @@ class Redactor:
 
     def _holds_known(self, rows: list[bytes]) -> bool:
         """Say whether a known secret may lie in one of the long rows."""
-        heads = self._heads
-        for row in rows if heads else ():
-            if len(row) > _HUGE:
-                if any(part in row for part in self._parts):
-                    return True
-            elif any(row[at : at + LONG] in heads for at in range(len(row) - LONG + 1)):
-                return True
-        return False
+        if not self._parts:
+            return False
+        long = b" ".join(rows)
+        return any([part in long for part in self._parts])
+
+    def _packed_texts(self, data: bytes) -> Iterator[str]:
+        """The texts that lie in the data as base64; what is no text (an image) is left out."""
+        for row in _rows(data, _PACKED_SHAPE, _PACKED_ROW):
+            # Digests are frequent, and no clue of any format can be spelled in their letters.
+            inner = "" if self._has_digests and _is_digest(row) else _unpacked(row)
+            if inner:
+                yield inner
 
 
-_HUGE = 2_048
+_DIGITS = b"0123456789abcdef"
 _ROWS = bytes(
     code if chr(code).isascii() and (chr(code).isalnum() or code in b"_-") else 32
     for code in range(256)
 )
-_SHAPE = bytes(32 if code == 32 else 120 for code in _ROWS)
-_LONG_ROW = b"x" * LONG
 _PACKED_SHAPE = bytes(120 if chr(code) in _BASE64_LETTERS else 32 for code in range(256))
 _PACKED_ROW = b"x" * 32
 
@@ -261,12 +270,28 @@ def _begins(row: bytes, starts: tuple[bytes, ...]) -> bool:
     return colour > 0 and row.startswith(starts, colour + 1)
 
 
-def _packed_texts(data: bytes) -> Iterator[str]:
-    """The texts that lie in the data as base64; what is no text (an image) is left out."""
-    for row in _rows(data, _PACKED_SHAPE, _PACKED_ROW):
-        inner = _unpacked(row)
-        if inner:
-            yield inner
+def _openings(starts: Iterable[bytes]) -> Iterator[bytes]:
+    """The first two letters of every row that `_begins` may find something in."""
+    for start in starts:
+        yield start[:2]
+        yield from (bytes([escape, start[0]]) for escape in b"nrtbf")
+    yield from (bytes([117, digit]) for digit in b"0123456789abcdefABCDEF")
+    for tens in b"0123456789":
+        yield bytes([tens, 109])
+        yield from (bytes([tens, ones]) for ones in b"0123456789")
+
+
+def _is_digest(row: bytes) -> bool:
+    """Say whether a row is made of the letters of a digest only."""
+    return not row.translate(None, _DIGITS)
+
+
+def _may_look_like_digest(one: _Format) -> bool:
+    """Say whether a text of this format, packed as base64, may be all letters of a digest."""
+    spelled = {*one.long_clues, *one.low_clues, *[clue.upper() for clue in one.low_clues]}
+    return one.is_always or any(
+        _is_digest(_inner_base64(clue, shift).encode()) for clue in spelled for shift in range(3)
+    )
 
 
 def _unpacked(row: bytes) -> str:
@@ -318,13 +343,13 @@ class _Known:
         self.value = value
         self.folded = _unescaped(value)
         self._mark = f"[redacted:{name or 'secret'}]"
-        self._raw = value.encode("utf-8", "surrogatepass")
+        self.raw = value.encode("utf-8", "surrogatepass")
         self._spelled = re.compile("".join(_any_spelling(char) for char in value))
-        coded = [_inner_base64(self._raw, shift) for shift in range(3)]
+        coded = [_inner_base64(self.raw, shift) for shift in range(3)]
         self._coded = tuple(code for code in coded if len(code) >= 2 * SHORTEST)
-        inside = _to_json(self._raw.decode("utf-8", "replace"))[1:-1]
+        inside = _to_json(self.raw.decode("utf-8", "replace"))[1:-1]
         twice = _to_json(inside.decode())[1:-1]
-        clues = {self._raw, quote(self._raw).encode(), inside, twice}
+        clues = {self.raw, quote(self.raw).encode(), inside, twice}
         clues |= {clue.replace(b"/", slash) for clue in clues for slash in (b"\\/", b"\\\\/")}
         self._clues = tuple({*clues, *(code.encode() for code in self._coded)})
         long = [_long_part(clue) for clue in self._clues]
@@ -349,9 +374,9 @@ class _Known:
             decoded = base64.b64decode(code, validate=True)
         except binascii.Error:
             return self._mark
-        if self._raw not in decoded:
+        if self.raw not in decoded:
             return self._mark
-        return base64.b64encode(decoded.replace(self._raw, self._mark.encode())).decode()
+        return base64.b64encode(decoded.replace(self.raw, self._mark.encode())).decode()
 
 
 def _any_spelling(char: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import stat
 import sys
@@ -147,8 +148,9 @@ class KernelFinder:
         return Place(parent_fd=fd, name=name, path=_join(parent, name), info=info)
 
 
+@functools.cache
 def best_finder() -> Finder:
-    """Return the quickest finder that this machine supports."""
+    """Return the quickest finder that this machine supports; it is found out once."""
     return KernelFinder() if KernelFinder.is_supported() else WalkingFinder()
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from holdfast.errors import HoldfastError
 from holdfast.journal.envelope import Draft
 
-_MOMENT_S = 0.02
+_MOMENT_S = 0.1
 
 Store: TypeAlias = Callable[[Sequence[Draft]], Awaitable[object]]
 """Stores facts, together or not at all."""
@@ -26,14 +26,17 @@ class DeferredFacts:
         self._store = store
         self._waiting: list[Draft] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
         self._storing: asyncio.Task[None] | None = None
 
     def add(self, facts: Sequence[Draft]) -> None:
         """Take facts; they are stored a moment later at the latest."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            self._due = loop.time() + _MOMENT_S
         self._waiting += facts
         if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_MOMENT_S, self._store_soon)
+            self._timer = loop.call_at(self._due, self._store_soon, loop)
 
     async def take(self) -> list[Draft]:
         """Hand over what waits, to be stored before the taker's own facts.
@@ -68,9 +71,14 @@ class DeferredFacts:
         finally:
             self._storing = None
 
-    def _store_soon(self) -> None:
+    def _store_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        if self._waiting and self._storing is None:
+        if not self._waiting or self._storing is not None:
+            return
+        if loop.time() < self._due:
+            # What it was set for is stored; what waits now came later.
+            self._timer = loop.call_at(self._due, self._store_soon, loop)
+        else:
             self._storing = asyncio.create_task(self._store_quietly())
 
     async def _store_quietly(self) -> None:

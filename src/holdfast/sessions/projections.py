@@ -134,18 +134,17 @@ def merge_metadata(old: JsonObject, changes: JsonObject) -> JsonObject:
     return {key: value for key, value in {**old, **changes}.items() if value is not None}
 
 
-class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MessageRow(msgspec.Struct, frozen=True, array_like=True):
     """Where a message stands in the log; its content is read from there.
 
     `updates` and `deletions` are numbers of events; those that a revert hid do not count.
+    Written with every message and every result, so it is kept small.
     """
 
-    id: str
     role: str
     session_seq: int
     updates: tuple[int, ...] = ()
     deletions: tuple[int, ...] = ()
-    run_id: str = ""
 
     def is_visible(self, hidden: Ranges) -> bool:
         """Say whether the message belongs to the conversation."""
@@ -158,7 +157,7 @@ class MessagesTable(Projection[MessageRow]):
     """One row per message: its place in the log."""
 
     name = "messages"
-    version = 1
+    version = 2
     row_type = MessageRow
     columns = ("session_seq", "role")
     indexes = (("session", "session_seq"),)
@@ -176,13 +175,7 @@ class MessagesTable(Projection[MessageRow]):
     def apply(self, row: MessageRow | None, event: Event, payload: Payload) -> MessageRow | None:
         """Fold one fact into the message's row."""
         if isinstance(payload, facts.MessageCreated):
-            message = payload.message
-            return MessageRow(
-                id=message.id,
-                role=message.role,
-                session_seq=event.session_seq,
-                run_id=event.run_id,
-            )
+            return MessageRow(payload.message.role, event.session_seq)
         if row is None:
             return None
         if isinstance(payload, facts.MessageDeleted):

@@ -30,7 +30,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import check_id, new_id
-from holdfast.journal.envelope import Event, Origin
+from holdfast.journal.envelope import Origin
 from holdfast.journal.journal import Journal
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
@@ -41,6 +41,7 @@ from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import stored
 from holdfast.sessions.model import check_open
 from holdfast.sessions.projections import RUNS, Run
+from holdfast.sessions.turn_endings import after, end_facts, failed, late_steering
 from holdfast.sessions.turns import (
     Cancelled,
     Completed,
@@ -364,17 +365,17 @@ class TurnQueue:
             await _finish(self._keeper.forgo(session.id))
             await _finish(self._abandon(queued.run_id))
             raise
-        run = _after(None, events[:1])
+        run = after(None, events[:1])
         # As it was stored: without secrets.
         turn = Turn(self._manager, run, lease, events[0].expect(facts.RunQueued))
-        turn.run = _after(run, events[1:])
+        turn.run = after(run, events[1:])
         return turn
 
     async def _see_through(self, turn: Turn, handler: Handler) -> Run:
         """Execute a turn that has just begun and return its run when it rests."""
         claim = self._claimed[turn.run.id] = asyncio.Event()
         try:
-            await self._execute_held(turn, handler)
+            await self._execute_begun(turn, handler)
         except asyncio.CancelledError:
             await _finish(self._abandon(turn.run.id))
             raise
@@ -383,14 +384,11 @@ class TurnQueue:
             claim.set()
         return turn.ended or await self.run(turn.run.id, handler)
 
-    async def _execute_held(self, turn: Turn, handler: Handler) -> bool:
-        """Execute a turn and give the session back; `False` when it was lost meanwhile."""
+    async def _execute_begun(self, turn: Turn, handler: Handler) -> None:
         try:
             await self._execute(turn, handler)
-            return True
         except LeaseLost:
-            # Another process has taken over and goes on from what is stored.
-            return False
+            return  # another process has taken over and goes on from what is stored
         finally:
             if not turn.is_released:
                 await self._keeper.release(turn.lease)
@@ -448,13 +446,15 @@ class TurnQueue:
             if run is None:
                 return False
             turn = await self._begin(run, lease)
+            if turn is not None:
+                await self._execute(turn, handler)
+            return True
         except LeaseLost:
+            # Another process has taken over and goes on from what is stored.
             return False
         finally:
-            if turn is None:
+            if turn is None or not turn.is_released:
                 await self._keeper.release(lease)
-        # A run that was cancelled meanwhile is done with.
-        return turn is None or await self._execute_held(turn, handler)
 
     async def _begin(self, run: Run, lease: Lease) -> Turn | None:
         """Note that the run is under way; `None` when it was cancelled meanwhile."""
@@ -476,7 +476,7 @@ class TurnQueue:
                 [event] = await turn.append(begin, after=seq)
             except StaleWriter:
                 continue
-            turn.run = _after(run, [event])
+            turn.run = after(run, [event])
             return turn
 
     async def _turn(self, run: Run, lease: Lease) -> Turn:
@@ -509,10 +509,10 @@ class TurnQueue:
                 raise
             return Failed(error=error.to_dict())
         except Exception as error:  # noqa: BLE001 - the turn is where a failure becomes a fact
-            return _failed(f"{type(error).__name__}: {error}")
+            return failed(f"{type(error).__name__}: {error}")
         if isinstance(outcome, Completed | Parked | Cancelled | Failed):
             return outcome
-        return _failed(f"the handler returned {type(outcome).__name__}, which is no outcome")
+        return failed(f"the handler returned {type(outcome).__name__}, which is no outcome")
 
     async def _end(self, turn: Turn, outcome: Outcome) -> list[str]:
         """Note how a run ended or that it rests.
@@ -527,38 +527,21 @@ class TurnQueue:
             run = turn.run if is_alone else await self.get(turn.run.id)
             if isinstance(outcome, Parked) and run.is_cancel_requested:
                 outcome = Cancelled(reason=run.reason)
-            facts_of_end = _end_facts(turn, run, outcome)
+            facts_of_end = end_facts(turn, run, outcome)
             is_over = is_alone or isinstance(outcome, Parked)
-            moved = [] if is_over else await self._late_steering(turn)
+            moved = [] if is_over else await late_steering(turn, self._keeper.owner)
             try:
                 events = await turn.append(*facts_of_end, *moved, after=seq, release=True)
             except StaleWriter:
                 continue
             except UsageError as error:
-                outcome = _failed(f"the outcome cannot be stored: {error}")
+                outcome = failed(f"the outcome cannot be stored: {error}")
                 continue
             turn.is_released = True
             self._keeper.let_go(turn.lease)
             if is_alone:
-                turn.ended = _after(run, events)
+                turn.ended = after(run, events)
             return [fact.run_id for fact in moved if isinstance(fact, facts.RunQueued)]
-
-    async def _late_steering(self, turn: Turn) -> list[Payload]:
-        moved: list[Payload] = []
-        for sent in await turn.steering():
-            if sent.message is None:
-                # Its content was removed meanwhile; there is nothing left to answer.
-                moved.append(facts.SignalMoved(signal_id=sent.signal_id))
-                continue
-            queued = facts.RunQueued(
-                run_id=new_id("run"),
-                owner=self._keeper.owner,
-                message=sent.message,
-                agent=turn.request.agent,
-                options=turn.request.options,
-            )
-            moved += [facts.SignalMoved(signal_id=sent.signal_id, run_id=queued.run_id), queued]
-        return moved
 
     async def _end_idle(self, run_id: str) -> None:
         """End a run that nobody is executing."""
@@ -607,35 +590,6 @@ class TurnQueue:
                     self._active[run_id].cancel_reason = asked[run_id]
                     self._active[run_id].cancelled.set()
             await asyncio.sleep(_LOOK_FOR_SIGNALS_S)
-
-
-def _after(run: Run | None, events: Sequence[Event]) -> Run:
-    """Return a run after facts about it, as the table would have it."""
-    for event in events:
-        fact = event.decode()
-        run = RUNS.apply(run, event, fact)
-        if run is not None and isinstance(fact, facts.RunCompleted):
-            run = msgspec.structs.replace(run, result=fact.result)
-    assert run is not None
-    return run
-
-
-def _end_facts(turn: Turn, run: Run, outcome: Outcome) -> list[Payload]:
-    match outcome:
-        case Completed(result=result):
-            return [facts.RunCompleted(run_id=run.id, result=result)]
-        case Failed(error=error):
-            return [facts.RunFailed(run_id=run.id, error=error)]
-        case Cancelled(reason=reason):
-            return [facts.RunCancelled(run_id=run.id, reason=reason or turn.cancel_reason)]
-    parked = facts.RunParked(run_id=run.id, reason=outcome.reason)
-    woken = facts.RunWoken(run_id=run.id, cause="woken before it parked", owner=run.owner)
-    return [parked, woken] if run.is_woken else [parked]
-
-
-def _failed(detail: str) -> Failed:
-    plain = detail.encode(errors="backslashreplace").decode()
-    return Failed(error=HoldfastError(detail=plain).to_dict())
 
 
 async def _finish(work: Coroutine[Any, Any, object]) -> None:

@@ -70,9 +70,10 @@ class SkillLibrary:
 
     def has_any(self, directory: str | os.PathLike[str]) -> bool:
         """Say whether there is a folder that may hold skills; a few looks, nothing is read."""
-        return any(folder.is_dir() for folder in self._user_folders) or any(
-            (level / folder).is_dir() for level in levels(directory) for folder in PROJECT_FOLDERS
-        )
+        places = [str(level) for level in levels(directory)]
+        folders = [f"{place}/{folder}" for place in places for folder in PROJECT_FOLDERS]
+        users = [str(folder) for folder in self._user_folders]
+        return any([os.path.isdir(place) for place in (*users, *folders)])
 
     def find(self, directory: str | os.PathLike[str]) -> SkillCatalog:
         """Return all skills that hold for a directory, by name, and what is wrong with them."""

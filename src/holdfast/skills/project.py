@@ -12,18 +12,16 @@ def project_root(directory: str | os.PathLike[str]) -> Path:
     Outside a repository only the directory counts: a file that somebody left in /tmp or
     in / must not instruct anybody.
     """
-    here = Path(os.path.abspath(directory))
-    for place in (here, *here.parents):
-        if os.path.lexists(place / ".git"):
-            return place
-    return here
+    return levels(directory)[-1]
 
 
 def levels(directory: str | os.PathLike[str]) -> tuple[Path, ...]:
     """Return the directories from a place up to the root of its project, nearest first."""
-    here = Path(os.path.abspath(directory))
-    root = project_root(here)
-    found = [here]
-    while found[-1] != root:
-        found.append(found[-1].parent)
-    return tuple(found)
+    found = [os.path.abspath(directory)]
+    while not os.path.lexists(os.path.join(found[-1], ".git")):
+        above = os.path.dirname(found[-1])
+        if above == found[-1]:
+            del found[1:]
+            break
+        found.append(above)
+    return tuple([Path(place) for place in found])

@@ -5,6 +5,7 @@ Policy and rights are data; this object holds them for one run and speaks to the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
@@ -142,7 +143,17 @@ class ToolPermissionFilter:
 
     def filter_tools(self, tools: ToolRegistry | Iterable[Tool]) -> tuple[Tool, ...]:
         """Return the tools that the model may see, in their order."""
-        return tuple(tool for tool in tools if self.is_visible(tool))
+        gate, given = self._gate, tuple(tools)
+        named = tuple([(tool.name, tool.target_kind) for tool in given])
+        names = _visible_names(named, gate.ceiling, gate.rights)
+        return tuple([tool for tool in given if tool.name in names])
+
+
+@functools.lru_cache(maxsize=256)
+def _visible_names(
+    named: tuple[tuple[str, str], ...], ceiling: RuleSet, rights: Rights
+) -> frozenset[str]:
+    return frozenset([name for name, kind in named if could_ever(name, ceiling, rights, kind)])
 
 
 def default_action(tool: Tool, scope: str) -> Action:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -20,36 +19,32 @@ import msgspec
 from holdfast.canonical import JsonObject, digest
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import (
-    ArgumentsWithheld,
     BudgetExceeded,
     HoldfastError,
     PermissionDenied,
     SandboxFailed,
     TellModel,
     ToolError,
-    ToolInputInvalid,
 )
 from holdfast.journal import Event, Payload
 from holdfast.messages import ToolPart
-from holdfast.policy import CallRequest, Decision
-from holdfast.policy.approvals import Approvals, NoApprovals, rules_for
-from holdfast.policy.file_events import PolicyViolation, violation
-from holdfast.redaction import withheld
+from holdfast.policy.approvals import Approvals, NoApprovals
+from holdfast.policy.file_events import PolicyViolation
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import ledger
-from holdfast.tools.consent import ConsentDesk, Granted, Refused, Waiting, sealed
+from holdfast.tools.admission import Admission
+from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told, validated
+from holdfast.tools.consent import ConsentDesk
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
-from holdfast.tools.doom_loop import DoomLoop
 from holdfast.tools.effects import Intent
 from holdfast.tools.events import (
     NestedCallEnded,
-    PermissionRefused,
     ToolOutcomeUnknown,
     ToolParked,
     ToolStarted,
 )
-from holdfast.tools.gate import ApprovalRequest, Gate, default_action
+from holdfast.tools.gate import Gate
 from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.invocation import ask_aside, invoke
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
@@ -58,8 +53,6 @@ from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
 
 T = TypeVar("T")
-
-_PREVIEW_CHARS = 20_000
 
 
 class Recorder(Protocol):
@@ -90,37 +83,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     output_chars: int = 30_000
     timeout_s: float | None = None
     """An upper bound for all tools; each has its own limit too."""
-
-
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One call: the part of an assistant's message that asks for it."""
-
-    message_id: str
-    part: ToolPart
-    is_nested: bool = False
-    """Whether another call makes it; the conversation then shows only the outer one."""
-    is_recorded: bool = False
-    """Whether it was read from the journal, which keeps no secrets."""
-
-    def with_input(self, arguments: JsonObject, *, edited_by: str = "a person") -> Call:
-        """Return the call with other arguments; who changed them is noted in its part."""
-        if arguments == self.part.input:
-            return self
-        noted = {"edited_by": edited_by, "asked_input": self.part.input}
-        metadata = {**self.part.metadata, **noted}
-        part = msgspec.structs.replace(self.part, input=arguments, raw_input="", metadata=metadata)
-        return msgspec.structs.replace(self, part=part)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Passage:
-    """A call that may go on, and the facts of who consented; kept with what happens next."""
-
-    call: Call
-    values: dict[str, Any]
-    request: CallRequest
-    decision: Decision
-    facts: tuple[Payload, ...] = ()
 
 
 class _NotRecorded(Exception):
@@ -161,12 +123,14 @@ class ToolExecutionManager:
         self._agent_path = "/".join(context.agent_path)
         self._limits = limits or Limits()
         self._clock = clock
-        self._doom = DoomLoop()
         self._cache: dict[str, ToolPart] = {}
         self._spend = spend
         self.exhausted: BudgetExceeded | None = None
         """The budget that a call did not fit into; the run should end."""
         self._desk = ConsentDesk(self.gate, approvals or NoApprovals(), self._append, clock)
+        self._admission = Admission(
+            tool_registry, self.gate, self._desk, context, self._call_context
+        )
         self._known: dict[str, CallRecord] = {}
         self.hooks: ToolHooks | None = None
 
@@ -204,7 +168,7 @@ class ToolExecutionManager:
     def remember(self, calls: Sequence[ToolPart]) -> None:
         """Count calls of the same run that were made before, so that loops are noticed."""
         for part in calls:
-            self._doom.is_repeating(part.tool, part.input)
+            self._admission.doom.is_repeating(part.tool, part.input)
 
     async def execute(self, call: Call, record: CallRecord = NOTHING_KNOWN) -> ToolPart | Parked:
         """Execute one call and return its part with the result, which is then in the journal.
@@ -214,10 +178,10 @@ class ToolExecutionManager:
         try:
             try:
                 return await self._attempt(call, record)
-            except TellModel as told:
-                return await self._fail(call, told.text)
+            except TellModel as said:
+                return await self._fail(call, said.text)
             except HoldfastError as error:
-                return await self._fail(call, _told(error))
+                return await self._fail(call, told(error))
         except NestedCallWaits as waits:
             return waits.parked
         except _NotRecorded as failed:
@@ -238,14 +202,16 @@ class ToolExecutionManager:
         try:
             tool = self._find(call.part.tool)
             if call.is_recorded or record.started is not None:
-                _refuse_withheld(tool, call.part.input)
-            values = self._validate(tool, call.part)
+                refuse_withheld(tool, call.part.input)
+            values = validated(tool, call.part)
             if self.hooks is not None:
                 await self.hooks.validated(call)
             if record is not NOTHING_KNOWN:
                 return await self._recover(call, tool, values, record)
-            passed = await self._pass_gate(call, tool, values)
-            if not isinstance(passed, Passage):
+            passed = await self._admission.admit(call, tool, values)
+            if isinstance(passed, Denial):
+                return await self._fail(passed.call, passed.text, facts=passed.facts)
+            if isinstance(passed, Parked):
                 return passed
             call = passed.call
             if self.hooks is not None and (given := self.hooks.substitute(call)) is not None:
@@ -254,10 +220,10 @@ class ToolExecutionManager:
             if tool.cacheable and (known := self._cache.get(self._cache_key(tool, call.part))):
                 return await self._finish(call, _with_result(call.part, known), *passed.facts)
             return await self._start(tool, passed)
-        except TellModel as told:
-            return await self._fail(call, told.text)
+        except TellModel as said:
+            return await self._fail(call, said.text)
         except HoldfastError as error:
-            return await self._fail(call, _told(error), facts=self._violations(call, error))
+            return await self._fail(call, told(error), facts=self._violations(call, error))
 
     # --- the steps --------------------------------------------------------------------
 
@@ -269,105 +235,6 @@ class ToolExecutionManager:
             shown = ", ".join(near or known[:20])
             raise ToolError(tool=name, detail=f"there is no such tool; there are: {shown}.")
         return tool
-
-    def _validate(self, tool: Tool, part: ToolPart) -> dict[str, Any]:
-        if part.raw_input:
-            raise ToolInputInvalid(tool=tool.name, detail="the arguments are no JSON object")
-        return tool.validate(part.input)
-
-    def _judge(self, tool: Tool, values: dict[str, Any]) -> tuple[CallRequest, Decision]:
-        request = CallRequest(
-            permission=tool.name,
-            targets=tool.targets(values, self._context.workspace),
-            target_kind=tool.target_kind,
-            default=default_action(tool, self.tool_registry.scope_of(tool.name)),
-        )
-        return request, self.gate.decide(request)
-
-    async def _pass_gate(
-        self, call: Call, tool: Tool, values: dict[str, Any]
-    ) -> Passage | ToolPart | Parked:
-        """Return the way on if the call may run; else its refusal, or that it has to wait."""
-        request, decision = self._judge(tool, values)
-        passage = Passage(call=call, values=values, request=request, decision=decision)
-        passed = await self._consent(passage, tool)
-        if isinstance(passed, Passage) and self._doom.is_repeating(tool.name, call.part.input):
-            loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
-            asked = replace(passed, request=loop, decision=self.gate.decide(loop))
-            passed = await self._consent(asked, tool)
-            if isinstance(passed, Passage):
-                self._doom.forgive()
-                if passed.call is asked.call:
-                    passed = replace(passed, request=request, decision=decision)
-        return passed
-
-    async def _consent(self, passage: Passage, tool: Tool) -> Passage | ToolPart | Parked:
-        """Let an allowed call pass, refuse a denied one, and ask about any other."""
-        if passage.decision.action == "allow":
-            return passage
-        if passage.decision.action == "deny":
-            return await self._refuse(passage, tool, passage.decision.explain())
-        async with self._desk.turn:
-            # A rule that somebody wrote at the last prompt may have settled this one.
-            decision = self.gate.decide(passage.request)
-            if decision.action == "allow":
-                return replace(passage, decision=decision)
-            request = await self._approval(passage, tool)
-            consent = await self._desk.obtain(request)
-        if isinstance(consent, Waiting):
-            shown: JsonObject = {"approval_id": consent.approval_id, "tool": tool.name}
-            return Parked(reason="approval", request=shown)
-        facts = (*passage.facts, *consent.facts)
-        if isinstance(consent, Refused):
-            return await self._refuse(replace(passage, facts=facts), tool, consent.because)
-        if consent.arguments == passage.call.part.input:
-            return replace(passage, facts=facts)
-        return await self._edited(replace(passage, facts=facts), tool, consent)
-
-    async def _edited(
-        self, passage: Passage, tool: Tool, consent: Granted
-    ) -> Passage | ToolPart | Parked:
-        """Check arguments that a person put in, and judge them anew; no person lifts a deny."""
-        call = passage.call.with_input(consent.arguments, edited_by=consent.by)
-        try:
-            if consent.is_recorded:
-                _refuse_withheld(tool, consent.arguments)
-            values = self._validate(tool, call.part)
-        except (ToolInputInvalid, ArgumentsWithheld) as error:
-            return await self._refuse(
-                passage, tool, f"{consent.by} put in other arguments: {error}"
-            )
-        request, decision = self._judge(tool, values)
-        passage = replace(passage, call=call, values=values, request=request, decision=decision)
-        if decision.action == "deny":
-            return await self._refuse(passage, tool, decision.explain())
-        return passage
-
-    async def _refuse(self, passage: Passage, tool: Tool, because: str) -> ToolPart:
-        """Keep the refusal and the call's result, together with the answer that led to it."""
-        request = passage.request
-        refused = PermissionRefused(
-            call_id=passage.call.part.call_id,
-            tool=tool.name,
-            permission=request.permission,
-            targets=request.targets,
-            because=because,
-            decision=passage.decision,
-        )
-        error = PermissionDenied(
-            permission=request.permission, target=", ".join(request.targets), because=because
-        )
-        facts: tuple[Payload, ...] = (*passage.facts, refused)
-        against = violation(
-            request,
-            passage.decision,
-            session_id=self._context.session_id,
-            call_id=passage.call.part.call_id,
-            agent=self._agent_path,
-        )
-        if against is not None:
-            facts = (*facts, against)
-        return await self._fail(passage.call, _told(error), facts=facts)
 
     def _violations(self, call: Call, error: HoldfastError) -> tuple[Payload, ...]:
         """What a tool or the sandbox refused is kept beside the call's result."""
@@ -385,34 +252,6 @@ class ToolExecutionManager:
             policy_version=self.gate.policy_version,
         )
         return (against,)
-
-    async def _approval(self, passage: Passage, tool: Tool) -> ApprovalRequest:
-        call, required = passage.call, self.gate.terms.required
-        preview = ""
-        if tool.preview is not None:
-            try:
-                context = self._call_context(call)
-                shown = await ask_aside(tool.name, tool.preview, passage.values, context)
-                preview = shown[:_PREVIEW_CHARS]
-                if len(shown) > _PREVIEW_CHARS:
-                    preview += f"\n({len(shown) - _PREVIEW_CHARS} more characters)"
-            except (TellModel, HoldfastError) as error:
-                preview = f"It would fail: {error}"
-        return sealed(
-            ApprovalRequest(
-                call_id=call.part.call_id,
-                message_id=call.message_id,
-                tool=tool.name,
-                permission=passage.request.permission,
-                targets=passage.request.targets,
-                arguments=call.part.input,
-                agent_path="/".join(self._context.agent_path),
-                decision=passage.decision,
-                preview=preview,
-                rules=rules_for(passage.request) if required == 1 else (),
-                required=required,
-            )
-        )
 
     async def _start(self, tool: Tool, passage: Passage) -> ToolPart | Parked:
         call, context = passage.call, self._call_context(passage.call)
@@ -515,11 +354,11 @@ class ToolExecutionManager:
             text = "The call was cancelled."
             await asyncio.shield(self._fail(call, text, begun=begun, tool=tool))
             raise
-        except TellModel as told:
-            return await self._fail(call, told.text, begun=begun, tool=tool)
+        except TellModel as said:
+            return await self._fail(call, said.text, begun=begun, tool=tool)
         except HoldfastError as error:
             facts = self._violations(call, error)
-            return await self._fail(call, _told(error), begun=begun, tool=tool, facts=facts)
+            return await self._fail(call, told(error), begun=begun, tool=tool, facts=facts)
         if isinstance(outcome, Parked):
             parked = ToolParked(
                 call_id=call.part.call_id,
@@ -636,13 +475,6 @@ def _that_began(record: CallRecord, call: Call) -> CallRecord:
     return record if has_begun else NOTHING_KNOWN
 
 
-def _refuse_withheld(tool: Tool, arguments: JsonObject) -> None:
-    """Raise ArgumentsWithheld if what the journal gave back is not what was asked for."""
-    places = withheld(arguments)
-    if places:
-        raise ArgumentsWithheld(tool=tool.name, arguments=", ".join(places))
-
-
 class _NestedCalls:
     """What a call uses to make calls of its own."""
 
@@ -659,10 +491,6 @@ def _provenance(tool: Tool) -> JsonObject:
     return {"tool_version": tool.version, "source_hash": tool.source_hash}
 
 
-def _told(error: HoldfastError) -> str:
-    return f"{error} {error.hint}".strip()
-
-
 def _ending(call: Call, part: ToolPart) -> Payload:
     """The fact that a call has its result."""
     if call.is_nested:
@@ -672,3 +500,6 @@ def _ending(call: Call, part: ToolPart) -> Payload:
 
 def _with_result(part: ToolPart, known: ToolPart) -> ToolPart:
     return msgspec.structs.replace(known, id=part.id, call_id=part.call_id)
+
+
+__all__ = ["Call", "Limits", "Recorder", "Spend", "ToolExecutionManager", "spend_freely"]

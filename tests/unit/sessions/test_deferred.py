@@ -91,3 +91,20 @@ async def test_nothing_waiting_costs_nothing():
     asyncio.get_running_loop().call_later(0.03, fired.set_result, None)
     await fired
     assert log.stored == []
+
+
+async def test_what_came_after_an_append_waits_its_own_moment():
+    log = Log()
+    facts = DeferredFacts(log.store)
+    loop = asyncio.get_running_loop()
+    facts.add(["1"])
+    first = facts._timer
+    assert await facts.take() == ["1"]
+    facts.add(["2"])
+    # The timer of the first one, as if it fired right now.
+    facts._store_soon(loop)
+    assert facts._timer is not None and facts._timer is not first
+    assert log.stored == []
+    await asyncio.wait_for(log.has_stored.wait(), 10)
+    assert log.stored == ["2"]
+    first.cancel()

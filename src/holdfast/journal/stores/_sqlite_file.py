@@ -28,6 +28,8 @@ PATIENCE_S = 10.0
 """How long a thread waits for another writer before it says that the database is locked."""
 
 _PAGE_SIZE = 1024
+"""Small, because a commit writes whole pages: the log grows by what has changed, not by more."""
+_LOG_BYTES = 16 * 1024 * 1024
 _preparing = threading.Lock()
 
 
@@ -62,7 +64,8 @@ def connect(path: Path) -> sqlite3.Connection:
         )
         connection.execute("PRAGMA synchronous = NORMAL")
         # A page that changes often is copied back once per checkpoint: seldom is cheaper.
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        page = connection.execute("PRAGMA page_size").fetchone()[0]
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // page}")
         # Removed content is overwritten with zeros, not left in free pages.
         connection.execute("PRAGMA secure_delete = ON")
         connection.create_function("casefold", 1, _casefold, deterministic=True)

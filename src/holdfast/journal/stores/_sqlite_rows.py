@@ -36,12 +36,10 @@ class KnownRows:
         self.rows: dict[tuple[str, int, str], Any] = {}
 
     def put(self, place: tuple[str, int, str], row: Any) -> None:  # noqa: ANN401
-        """Remember a row, `None` for one that is gone; the oldest make room."""
-        rows = self.rows
-        rows.pop(place, None)
-        rows[place] = row
-        if len(rows) > self._MOST:
-            del rows[next(iter(rows))]
+        """Remember a row, `None` for one that is gone; when there are too many, only that."""
+        if len(self.rows) >= self._MOST:
+            self.rows.clear()
+        self.rows[place] = row
 
 
 class RowTables:

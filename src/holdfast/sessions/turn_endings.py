@@ -1,0 +1,65 @@
+"""How a turn ends: the facts that say so, and the run that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.ids import new_id
+from holdfast.journal.envelope import Event
+from holdfast.journal.payloads import Payload
+from holdfast.sessions import events as facts
+from holdfast.sessions.projections import RUNS, Run
+from holdfast.sessions.turns import Cancelled, Completed, Failed, Outcome, Turn
+
+
+def after(run: Run | None, events: Sequence[Event]) -> Run:
+    """Return a run after facts about it, as the queue would read it."""
+    for event in events:
+        fact = event.decode()
+        run = RUNS.apply(run, event, fact)
+        if run is not None and isinstance(fact, facts.RunCompleted):
+            run = msgspec.structs.replace(run, result=fact.result)
+    assert run is not None
+    return run
+
+
+def end_facts(turn: Turn, run: Run, outcome: Outcome) -> list[Payload]:
+    """Return the facts that say how a run ended or that it rests."""
+    match outcome:
+        case Completed(result=result):
+            return [facts.RunCompleted(run_id=run.id, result=result)]
+        case Failed(error=error):
+            return [facts.RunFailed(run_id=run.id, error=error)]
+        case Cancelled(reason=reason):
+            return [facts.RunCancelled(run_id=run.id, reason=reason or turn.cancel_reason)]
+    parked = facts.RunParked(run_id=run.id, reason=outcome.reason)
+    woken = facts.RunWoken(run_id=run.id, cause="woken before it parked", owner=run.owner)
+    return [parked, woken] if run.is_woken else [parked]
+
+
+async def late_steering(turn: Turn, owner: str) -> list[Payload]:
+    """Return the facts that turn steering messages that nobody took into turns of their own."""
+    moved: list[Payload] = []
+    for sent in await turn.steering():
+        if sent.message is None:
+            # Its content was removed meanwhile; there is nothing left to answer.
+            moved.append(facts.SignalMoved(signal_id=sent.signal_id))
+            continue
+        queued = facts.RunQueued(
+            run_id=new_id("run"),
+            owner=owner,
+            message=sent.message,
+            agent=turn.request.agent,
+            options=turn.request.options,
+        )
+        moved += [facts.SignalMoved(signal_id=sent.signal_id, run_id=queued.run_id), queued]
+    return moved
+
+
+def failed(detail: str) -> Failed:
+    """Return the failure that a text describes, whatever characters it holds."""
+    plain = detail.encode(errors="backslashreplace").decode()
+    return Failed(error=HoldfastError(detail=plain).to_dict())

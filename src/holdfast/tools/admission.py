@@ -1,0 +1,178 @@
+"""Admission: what the rules and people say before a call may run.
+
+rules -> [a person] -> doom loop -> [a person]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import (
+    ArgumentsWithheld,
+    HoldfastError,
+    PermissionDenied,
+    TellModel,
+    ToolInputInvalid,
+)
+from holdfast.journal import Payload
+from holdfast.policy import CallRequest, Decision
+from holdfast.policy.approvals import rules_for
+from holdfast.policy.file_events import violation
+from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told, validated
+from holdfast.tools.consent import ConsentDesk, Granted, Refused, Waiting, sealed
+from holdfast.tools.context import ToolContext
+from holdfast.tools.definition import Tool
+from holdfast.tools.doom_loop import DoomLoop
+from holdfast.tools.events import PermissionRefused
+from holdfast.tools.gate import ApprovalRequest, Gate, default_action
+from holdfast.tools.invocation import ask_aside
+from holdfast.tools.registry import ToolRegistry
+from holdfast.tools.result import Parked
+
+ContextOf: TypeAlias = Callable[[Call], ToolContext]
+_PREVIEW_CHARS = 20_000
+
+
+class Admission:
+    """Lets calls of one run pass, refuses them, or has somebody asked."""
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        gate: Gate,
+        desk: ConsentDesk,
+        context: ToolContext,
+        context_of: ContextOf,
+    ) -> None:
+        """Judge by the gate; ask at the desk; `context_of` makes the context of a preview."""
+        self._registry = registry
+        self._gate = gate
+        self._desk = desk
+        self._context = context
+        self._agent_path = "/".join(context.agent_path)
+        self._context_of = context_of
+        self.doom = DoomLoop()
+
+    def _judge(self, tool: Tool, values: dict[str, Any]) -> tuple[CallRequest, Decision]:
+        request = CallRequest(
+            permission=tool.name,
+            targets=tool.targets(values, self._context.workspace),
+            target_kind=tool.target_kind,
+            default=default_action(tool, self._registry.scope_of(tool.name)),
+        )
+        return request, self._gate.decide(request)
+
+    async def admit(
+        self, call: Call, tool: Tool, values: dict[str, Any]
+    ) -> Passage | Denial | Parked:
+        """Return the way on if the call may run; else its refusal, or that it has to wait."""
+        request, decision = self._judge(tool, values)
+        passage = Passage(call=call, values=values, request=request, decision=decision)
+        passed = await self._consent(passage, tool)
+        if isinstance(passed, Passage) and self.doom.is_repeating(tool.name, call.part.input):
+            loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
+            asked = replace(passed, request=loop, decision=self._gate.decide(loop))
+            passed = await self._consent(asked, tool)
+            if isinstance(passed, Passage):
+                self.doom.forgive()
+                if passed.call is asked.call:
+                    passed = replace(passed, request=request, decision=decision)
+        return passed
+
+    async def _consent(self, passage: Passage, tool: Tool) -> Passage | Denial | Parked:
+        """Let an allowed call pass, refuse a denied one, and ask about any other."""
+        if passage.decision.action == "allow":
+            return passage
+        if passage.decision.action == "deny":
+            return self._refuse(passage, tool, passage.decision.explain())
+        async with self._desk.turn:
+            # A rule that somebody wrote at the last prompt may have settled this one.
+            decision = self._gate.decide(passage.request)
+            if decision.action == "allow":
+                return replace(passage, decision=decision)
+            request = await self._approval(passage, tool)
+            consent = await self._desk.obtain(request)
+        if isinstance(consent, Waiting):
+            shown: JsonObject = {"approval_id": consent.approval_id, "tool": tool.name}
+            return Parked(reason="approval", request=shown)
+        facts = (*passage.facts, *consent.facts)
+        if isinstance(consent, Refused):
+            return self._refuse(replace(passage, facts=facts), tool, consent.because)
+        if consent.arguments == passage.call.part.input:
+            return replace(passage, facts=facts)
+        return await self._edited(replace(passage, facts=facts), tool, consent)
+
+    async def _edited(
+        self, passage: Passage, tool: Tool, consent: Granted
+    ) -> Passage | Denial | Parked:
+        """Check arguments that a person put in, and judge them anew; no person lifts a deny."""
+        call = passage.call.with_input(consent.arguments, edited_by=consent.by)
+        try:
+            if consent.is_recorded:
+                refuse_withheld(tool, consent.arguments)
+            values = validated(tool, call.part)
+        except (ToolInputInvalid, ArgumentsWithheld) as error:
+            return self._refuse(passage, tool, f"{consent.by} put in other arguments: {error}")
+        request, decision = self._judge(tool, values)
+        passage = replace(passage, call=call, values=values, request=request, decision=decision)
+        if decision.action == "deny":
+            return self._refuse(passage, tool, decision.explain())
+        return passage
+
+    def _refuse(self, passage: Passage, tool: Tool, because: str) -> Denial:
+        """Say that it was refused, together with the answer that led to it."""
+        request = passage.request
+        refused = PermissionRefused(
+            call_id=passage.call.part.call_id,
+            tool=tool.name,
+            permission=request.permission,
+            targets=request.targets,
+            because=because,
+            decision=passage.decision,
+        )
+        error = PermissionDenied(
+            permission=request.permission, target=", ".join(request.targets), because=because
+        )
+        facts: tuple[Payload, ...] = (*passage.facts, refused)
+        against = violation(
+            request,
+            passage.decision,
+            session_id=self._context.session_id,
+            call_id=passage.call.part.call_id,
+            agent=self._agent_path,
+        )
+        if against is not None:
+            facts = (*facts, against)
+        return Denial(call=passage.call, text=told(error), facts=facts)
+
+    async def _approval(self, passage: Passage, tool: Tool) -> ApprovalRequest:
+        call, required = passage.call, self._gate.terms.required
+        preview = ""
+        if tool.preview is not None:
+            try:
+                context = self._context_of(call)
+                shown = await ask_aside(tool.name, tool.preview, passage.values, context)
+                preview = shown[:_PREVIEW_CHARS]
+                if len(shown) > _PREVIEW_CHARS:
+                    preview += f"\n({len(shown) - _PREVIEW_CHARS} more characters)"
+            except (TellModel, HoldfastError) as error:
+                preview = f"It would fail: {error}"
+        return sealed(
+            ApprovalRequest(
+                call_id=call.part.call_id,
+                message_id=call.message_id,
+                tool=tool.name,
+                permission=passage.request.permission,
+                targets=passage.request.targets,
+                arguments=call.part.input,
+                agent_path=self._agent_path,
+                decision=passage.decision,
+                preview=preview,
+                rules=rules_for(passage.request) if required == 1 else (),
+                required=required,
+            )
+        )
