@@ -47,5 +47,6 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "List, show, call, install or verify tools.",
     ),
     "usage": ("holdfast.cli.usage", "Show tokens and dollars by agent, run, session or model."),
+    "workflows": ("holdfast.cli.workflows", "Check, run, draw or list workflows."),
     "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }

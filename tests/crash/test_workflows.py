@@ -1,0 +1,11 @@
+"""A workflow is killed at every write; it goes on at the unfinished step, with one result."""
+
+from __future__ import annotations
+
+import workflow_scenarios as scenarios
+
+
+def test_no_completed_step_is_repeated_wherever_it_was_killed(crash_matrix) -> None:
+    report = crash_matrix(scenarios.run_everything, scenarios.check_once, random_kills=4)
+    assert report.kills >= 60
+    assert sum(name.startswith("work") for name in report.boundaries) == 5
