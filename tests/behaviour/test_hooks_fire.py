@@ -12,6 +12,7 @@ import pytest
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import LLMOverloaded
 from holdfast.hooks import HookPayload, all_points
+from holdfast.orchestration.workflows import Workflow
 from holdfast.testing import ScriptedModel, tool_call
 
 
@@ -59,6 +60,9 @@ async def everything(client: AsyncClient) -> None:
         await client.execute_agent(talker, session.id, "go on " * 200)
     assert await client.compact_session(session.id, model=ScriptedModel("in short")) is not None
     await client.register_agent(Agent("registered"))
+    # A workflow with a step that fails and one that ends.
+    flow = Workflow("flow").step("a", tool=fail, on_error="continue").step("b", value=1)
+    assert (await client.run_workflow(flow)).output == 1
     await client.archive_session(session.id)
     await client.restore_session(session.id)
 

@@ -229,12 +229,17 @@ class WorkflowMethods(ToolMethods):
     async def _workflow_services(
         self, code: dict[str, Tool | Agent | Workflow]
     ) -> WorkflowServices:
-        tools = [one for one in code.values() if isinstance(one, Tool)]
+        registry = self._tool_registry()
+        tools = [
+            one
+            for one in code.values()
+            if isinstance(one, Tool) and registry.find(one.name) is not one
+        ]
         return WorkflowServices(
             sessions=self._sessions,
             turns=self._turns,
             launcher=self,
-            tools=self._tool_registry().child(tools, scope="workflow"),
+            tools=registry.child(tools, scope="workflow"),
             agents={one.name: one for one in code.values() if isinstance(one, Agent)},
             confinement=await self._confinement(),
             approver=self.approver or NobodyApproves(),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
+from holdfast.agents.lineage import below
 from holdfast.errors import HookRefused, StepFailed, ToolError, UsageError, WorkflowInvalid
 from holdfast.hooks import Cancel, HookPayload
 from holdfast.orchestration.workflows import (
@@ -233,8 +234,6 @@ async def test_a_workflow_below_a_parent_has_no_right_that_the_parent_lacks(tmp_
     model = ScriptedModel(tool_call("work", name="x"), "finished")
     agent = Agent("worker", model=model, tools=[done.tool()], denied_tools=["work"])
     async with AsyncClient(tmp_path / "state") as client:
-        from holdfast.agents.lineage import below
-
         above = await client.create_session("above")
         lineage = below(agent, above)
         under = await client.create_session("under", metadata=lineage.to_metadata())

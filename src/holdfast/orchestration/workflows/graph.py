@@ -225,7 +225,9 @@ def _arrow(start: _Placed, end: _Placed, left: float, above: float) -> str:
 
 def _xml(text: str) -> str:
     """Escape a text; what XML cannot hold at all is left out."""
-    return escape("".join(c for c in text if c in "\t\n" or ord(c) >= 32 and c not in "\ufffe\uffff"))
+    return escape(
+        "".join(c for c in text if c in "\t\n" or ord(c) >= 32 and c not in "\ufffe\uffff")
+    )
 
 
 __all__ = ["Box", "boxes_of", "to_json", "to_mermaid", "to_svg"]

@@ -6,7 +6,6 @@ A workflow that was killed goes on as it was begun, also when its file has chang
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import cast
 
 from pydantic import ValidationError
 
@@ -49,7 +48,7 @@ class Order:
                     name: Definition.model_validate(one) for name, one in options["called"].items()
                 },
                 inputs=options["inputs"],
-                on_ask=cast(OnAsk, "park" if options["on_ask"] == "park" else "deny"),
+                on_ask="park" if options["on_ask"] == "park" else "deny",
             )
         except (KeyError, ValidationError) as error:
             raise UsageError(detail=f"This run is none of a workflow: {error}") from error
