@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from pathlib import Path
 
 from holdfast import Agent, AsyncClient, tool
+from holdfast.errors import AlreadyExists
 from holdfast.orchestration.workflows import Workflow, parallel, step, when
 from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
@@ -98,4 +100,49 @@ async def check_once(directory: Path) -> None:
             if event.kind == "workflow.step_completed"
         ]
         assert sorted(ended) == sorted(set(ended)), "a step ended twice"
+        assert await client.verify() == []
+
+
+# --- triggers ------------------------------------------------------------------------
+
+
+def fire_orders(directory: str) -> None:
+    asyncio.run(_fire(directory))
+
+
+async def _fire(directory: str) -> None:
+    """Two orders come in; each starts a workflow with an effect."""
+    settings = load_settings(overrides={"sessions.lease_ttl_s": LEASE_S}).settings
+    async with AsyncClient(directory, settings=settings) as client:
+        flow = Workflow("order", inputs={"name": {"type": "string"}}).step(
+            "do", tool=work_tool(directory), args={"name": "${inputs.name}"}
+        )
+        await client.register_workflow(flow)
+        on = {"kinds": ["session.created"], "where": "'Order' in event.data.title"}
+        inputs = {"name": "${event.data.title}"}
+        with contextlib.suppress(AlreadyExists):
+            await client.add_trigger(
+                {"name": "orders", "on": on, "workflow": "order", "with": inputs}
+            )
+        sessions = await client.session_manager()
+        for number in (1, 2):
+            with contextlib.suppress(AlreadyExists):
+                await sessions.create_session(f"Order {number}", session_id=f"ses_order_{number}")
+        stop = asyncio.Event()
+        running = asyncio.create_task(client.run_triggers(stop))
+        ended: set[str] = set()
+        async for event in client.watch(after=0, patterns=["trigger.ended"]):
+            ended.add(event.decode().run_id)  # type: ignore[attr-defined]
+            if len(ended) == 2:
+                break
+        stop.set()
+        await running
+
+
+async def check_orders(directory: Path) -> None:
+    lines = Path(f"{directory}.effects").read_text().splitlines()
+    assert sorted(json.loads(line)[1] for line in lines) == ["Order 1", "Order 2"], lines
+    async with AsyncClient(directory, settings=load_settings().settings) as client:
+        firings = await client.list_firings()
+        assert [firing.status for firing in firings] == ["completed", "completed"], firings
         assert await client.verify() == []

@@ -22,6 +22,7 @@ from holdfast.orchestration.triggers import (
     read_trigger,
 )
 from holdfast.orchestration.triggers.events import FiringStatus
+from holdfast.orchestration.triggers.loop import LOOK_S
 
 
 class TriggerMethods(WorkflowMethods):
@@ -67,7 +68,11 @@ class TriggerMethods(WorkflowMethods):
         """
         sessions = await self._ready()
         loop = TriggerLoop(
-            sessions, self._start_firing, clock=self._journal.clock, most_parallel=most_parallel
+            sessions,
+            self._start_firing,
+            clock=self._journal.clock,
+            most_parallel=most_parallel,
+            look_s=min(LOOK_S, self.settings.sessions.lease_ttl_s),
         )
         if not once:
             await loop.run(stop)

@@ -42,7 +42,8 @@ ON_TIME_S: Final = 90.0
 """A tick that is older when it is looked at was missed."""
 _PASS_AFTER = 2_000
 _PAGE = 500
-_LOOK_S = 5.0
+LOOK_S: Final = 5.0
+"""How often to look for claims of processes that are gone."""
 _HOPS = 20
 _ABOUT_TRIGGERS = frozenset({facts.TriggerCreated.kind, facts.TriggerRemoved.kind})
 
@@ -78,13 +79,15 @@ class TriggerLoop:
         *,
         clock: Clock = SYSTEM,
         most_parallel: int = 4,
+        look_s: float = LOOK_S,
     ) -> None:
-        """Fire with this starter, so many runs at once."""
+        """Fire with this starter, so many runs at once; look for dead claims every `look_s`."""
         self._sessions = sessions
         self._journal = sessions.journal
         self._book = TriggerBook(sessions.journal)
         self._start = start
         self._clock = clock
+        self._look_s = look_s
         self._places = asyncio.Semaphore(most_parallel)
         self._rows: dict[str, TriggerRow] = {}
         self._triggers: dict[str, Trigger | None] = {}
@@ -241,7 +244,7 @@ class TriggerLoop:
     def _patience(self) -> float:
         """How long to wait if nothing happens: until the next tick, and not very long."""
         now = self._clock.now()
-        seconds = _LOOK_S
+        seconds = self._look_s
         for row in self._rows.values():
             trigger = self._trigger(row)
             if trigger is not None and trigger.at is not None:
@@ -310,7 +313,7 @@ class TriggerLoop:
     async def _take_up(self) -> int:
         """Begin again what a process claimed that is gone."""
         now = self._clock.monotonic()
-        if now - self._looked_at < _LOOK_S:
+        if now - self._looked_at < self._look_s:
             return 0
         self._looked_at = now
         begun = 0
