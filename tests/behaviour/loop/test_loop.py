@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from loop_models import crew_model, step, verdict
+from loop_models import crew_model, step
 
 from holdfast import Agent, AsyncClient
-from holdfast.orchestration.loop import LoopAgents, LoopLimits, LoopOptions
+from holdfast.orchestration.loop import LoopAgents, LoopOptions
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel
 

@@ -19,6 +19,7 @@ from holdfast.orchestration.workflows import (
     parse_workflow,
     step,
 )
+from holdfast.policy.budgets import Budget
 from holdfast.testing import FakeClock, Reply, ScriptedModel, tool_call
 from holdfast.tools import ToolRegistry
 
@@ -249,6 +250,22 @@ async def test_a_workflow_below_a_parent_has_no_right_that_the_parent_lacks(tmp_
         again = await client.create_session("under 2", metadata=lineage.to_metadata())
         assert (await WorkflowRunner(services).run(inner, again)).status == "completed"
     assert done.calls == []
+
+
+async def test_a_budget_holds_for_the_steps_and_what_they_start_together(tmp_path: Path) -> None:
+    done = Ledger()
+    calls = [tool_call("work", name=str(n)) for n in range(3)]
+    agent = Agent("worker", model=ScriptedModel(calls, "finished"), tools=[done.tool()])
+    flow = (
+        Workflow("spend")
+        .add(work("a", done.tool()))
+        .step("b", agent=agent, message="go", on_error="continue")
+        .add(work("c", done.tool(), on_error="continue"))
+    )
+    async with AsyncClient(tmp_path / "state") as client:
+        result = await client.run_workflow(flow, budget=Budget(max_tool_calls=3))
+    assert len(done.calls) == 3
+    assert [state.status for state in result.steps] == ["completed", "failed", "failed"]
 
 
 @pytest.mark.parametrize(
