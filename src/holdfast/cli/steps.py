@@ -10,10 +10,12 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.frame import Invocation
 from holdfast.cli.output import paint, printable
 from holdfast.journal import Payload
 from holdfast.orchestration.workflows import events as facts
+from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
 _SHOWN = 100
 
@@ -72,4 +74,20 @@ class StepLines:
     def _line(self, mark: str, colour: str, path: str, text: str) -> None:
         flat = " ".join(text.split())
         line = printable(f"{mark} {path}  {flat}".rstrip())[:_SHOWN]
-        click.echo(paint(line, colour, self._invocation, stream=sys.stderr), err=True)
+        painted = paint(line, colour, self._invocation, stream=sys.stderr)
+        if self._status is None:
+            click.echo(painted, err=True)
+            return
+        # Through the spinner's console, which takes it away for the moment.
+        text_of = importlib.import_module("rich.text").Text.from_ansi
+        self._status.console.print(text_of(painted), highlight=False)
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Ask whoever sits at the terminal, with the spinner out of the way."""
+        if self._status is not None:
+            self._status.stop()
+        try:
+            return await AskInTerminal().approve(request)
+        finally:
+            if self._status is not None:
+                self._status.start()

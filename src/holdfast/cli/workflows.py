@@ -12,7 +12,6 @@ import click
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, paint, printable, say
@@ -118,8 +117,8 @@ class _Run:
     async def run(self) -> WorkflowResult:
         """Run or resume the workflow."""
         async with AsyncClient(settings=self._invocation.settings) as client:
-            client.approver = self._approver()
             with StepLines(self._invocation) as lines:
+                client.approver = self._approver(lines)
                 if self._workflow is None:
                     result = await client.resume_workflow(self._run_id, listener=lines.hear)
                 else:
@@ -136,11 +135,11 @@ class _Run:
                 await self._say_how_to_answer(client, result)
             return result
 
-    def _approver(self) -> Approver:
+    def _approver(self, lines: StepLines) -> Approver:
         if self._auto_confirm:
             return AutoConfirm()
         if sys.stdin.isatty() and self._invocation.is_text and not self._park:
-            return AskInTerminal()
+            return lines
         return NobodyApproves()
 
     def _say_how_it_went(self, result: WorkflowResult) -> None:
@@ -149,7 +148,9 @@ class _Run:
             f"{result.status} in {result.duration:.1f} s, {done} of {len(result.steps)} steps. "
             f"Run {result.run_id}."
         )
-        say(paint(line, "bright_black", self._invocation, stream=sys.stderr), err=True)
+        if self._invocation.is_text:
+            painted = paint(line, "bright_black", self._invocation, stream=sys.stderr)
+            click.echo(painted, err=True)
 
     async def _say_how_to_answer(self, client: AsyncClient, result: WorkflowResult) -> None:
         mine = {result.run_id, *(state.child_run for state in result.steps)}
