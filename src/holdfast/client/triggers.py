@@ -28,6 +28,8 @@ from holdfast.orchestration.triggers.loop import LOOK_S
 class TriggerMethods(WorkflowMethods):
     """What the client can do with triggers."""
 
+    _firing: set[str] | None = None
+
     async def add_trigger(self, trigger: Trigger | Mapping[str, Any]) -> TriggerRow:
         """Put a trigger in force, from now on; it stays in force after a restart.
 
@@ -67,12 +69,15 @@ class TriggerMethods(WorkflowMethods):
         Several processes may do so at once: each event and each tick is taken by one of them.
         """
         sessions = await self._ready()
+        if self._firing is None:
+            self._firing = set()
         loop = TriggerLoop(
             sessions,
             self._start_firing,
             clock=self._journal.clock,
             most_parallel=most_parallel,
             look_s=min(LOOK_S, self.settings.sessions.lease_ttl_s),
+            under_way=self._firing,
         )
         if not once:
             await loop.run(stop)

@@ -37,6 +37,7 @@ class World:
 
     def __init__(self) -> None:
         self.started: list[tuple[str, object]] = []
+        self.under_way: set[str] = set()
 
     async def start(self, start: Start) -> End:
         self.started.append((start.firing.occurrence, start.given))
@@ -46,7 +47,10 @@ class World:
 async def loop_of(client: AsyncClient, world: World, clock: FakeClock | None = None) -> TriggerLoop:
     journal = await client.journal()
     return TriggerLoop(
-        await client.session_manager(), world.start, clock=clock or FakeClock(journal.clock.now())
+        await client.session_manager(),
+        world.start,
+        clock=clock or FakeClock(journal.clock.now()),
+        under_way=world.under_way,
     )
 
 
@@ -101,7 +105,9 @@ async def test_two_processes_take_each_event_once(tmp_path: Path) -> None:
     world = World()
     async with AsyncClient(tmp_path) as one, AsyncClient(tmp_path) as other:
         await one.add_trigger(on_created())
-        loops = [await loop_of(one, world), await loop_of(other, world)]
+        elsewhere = World()
+        elsewhere.started = world.started
+        loops = [await loop_of(one, world), await loop_of(other, elsewhere)]
         for number in range(20):
             await one.create_session(f"Order {number}")
             if number % 5 == 0:

@@ -80,8 +80,12 @@ class TriggerLoop:
         clock: Clock = SYSTEM,
         most_parallel: int = 4,
         look_s: float = LOOK_S,
+        under_way: set[str] | None = None,
     ) -> None:
-        """Fire with this starter, so many runs at once; look for dead claims every `look_s`."""
+        """Fire with this starter, so many runs at once; look for dead claims every `look_s`.
+
+        `under_way` holds the runs that this process sees through; loops of one process share it.
+        """
         self._sessions = sessions
         self._journal = sessions.journal
         self._book = TriggerBook(sessions.journal)
@@ -94,6 +98,7 @@ class TriggerLoop:
         self._cursor = 0
         self._is_ready = False
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._under_way: set[str] = under_way if under_way is not None else set()
         self._looked_at = float("-inf")
         self._chains: dict[str, tuple[str, ...]] = {}
 
@@ -295,11 +300,16 @@ class TriggerLoop:
         return 1
 
     def _begin(self, trigger: Trigger, firing: Firing) -> None:
-        if firing.run_id in self._running:
+        if firing.run_id in self._under_way:
             return
+        self._under_way.add(firing.run_id)
         task = asyncio.create_task(self._see_through(trigger, firing))
         self._running[firing.run_id] = task
-        task.add_done_callback(lambda _: self._running.pop(firing.run_id, None))
+        task.add_done_callback(lambda _: self._forget(firing.run_id))
+
+    def _forget(self, run_id: str) -> None:
+        self._running.pop(run_id, None)
+        self._under_way.discard(run_id)
 
     async def _see_through(self, trigger: Trigger, firing: Firing) -> None:
         async with self._places:
@@ -323,7 +333,7 @@ class TriggerLoop:
                 continue
             row = self._rows.get(firing.name)
             trigger = self._trigger(row) if row is not None else None
-            if firing.run_id in self._running:
+            if firing.run_id in self._under_way:
                 continue
             if row is None or row.id != firing.trigger_id or trigger is None:
                 gone = NotFound(kind="trigger", value=firing.name)
