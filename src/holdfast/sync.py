@@ -303,6 +303,12 @@ class Client:
     list_workflow_runs = _forward(AsyncClient.list_workflow_runs)
     list_workflows = _forward(AsyncClient.list_workflows)
 
+    add_trigger = _forward(AsyncClient.add_trigger)
+    list_triggers = _forward(AsyncClient.list_triggers)
+    remove_trigger = _forward(AsyncClient.remove_trigger)
+    list_firings = _forward(AsyncClient.list_firings)
+    run_triggers = _forward(AsyncClient.run_triggers)
+
     list_approvals = _forward(AsyncClient.list_approvals)
     get_approval = _forward(AsyncClient.get_approval)
     approve = _forward(AsyncClient.approve)

@@ -65,6 +65,9 @@ async def everything(client: AsyncClient) -> None:
     bad = Workflow("bad").step("one", tool=fail, args={})
     assert (await client.run_workflow(bad)).status == "failed"
     await client.register_agent(Agent("registered"))
+    # A workflow with a step that fails and one that ends.
+    flow = Workflow("flow").step("a", tool=fail, on_error="continue").step("b", value=1)
+    assert (await client.run_workflow(flow)).output == 1
     await client.archive_session(session.id)
     await client.restore_session(session.id)
 

@@ -47,5 +47,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "List, show, call, install or verify tools.",
     ),
     "usage": ("holdfast.cli.usage", "Show tokens and dollars by agent, run, session or model."),
+    "triggers": ("holdfast.cli.triggers", "Start agents and workflows on events or a schedule."),
+    "workflows": ("holdfast.cli.workflows", "Check, run, draw or list workflows."),
     "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }

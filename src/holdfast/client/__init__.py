@@ -11,14 +11,14 @@ from holdfast.client.loop import LoopMethods
 from holdfast.client.messages import MessageMethods
 from holdfast.client.orchestration import OrchestrationMethods
 from holdfast.client.sessions import SessionMethods
+from holdfast.client.triggers import TriggerMethods
 from holdfast.client.upkeep import UpkeepMethods
 from holdfast.client.usage import UsageMethods
-from holdfast.client.workflows import WorkflowMethods
 
 
 class AsyncClient(
     LoopMethods,
-    WorkflowMethods,
+    TriggerMethods,
     OrchestrationMethods,
     SessionMethods,
     MessageMethods,

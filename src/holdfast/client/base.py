@@ -14,6 +14,7 @@ from holdfast.agents.children import CHILDREN
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, SqliteStore
 from holdfast.observability import process_redactor
+from holdfast.orchestration.triggers.book import TRIGGER_PROJECTIONS
 from holdfast.policy.approvals import APPROVALS, ApprovalTerms, OnAsk
 from holdfast.policy.shared_budget import TENANTS
 from holdfast.redaction import Redactor
@@ -67,7 +68,15 @@ class ClientBase:
         self._is_closed = False
         store = SqliteStore(
             self.base_dir / JOURNAL_FILE,
-            projections=(*SESSION_PROJECTIONS, AGENTS, APPROVALS, TENANTS, CHILDREN, TOOL_STATE),
+            projections=(
+                *SESSION_PROJECTIONS,
+                AGENTS,
+                APPROVALS,
+                TENANTS,
+                CHILDREN,
+                TOOL_STATE,
+                *TRIGGER_PROJECTIONS,
+            ),
             durability=self.settings.storage.durability,
         )
         self.redactor = redactor if redactor is not None else process_redactor(self.settings)

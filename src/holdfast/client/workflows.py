@@ -29,6 +29,7 @@ from holdfast.orchestration.workflows import (
 from holdfast.orchestration.workflows.files import FOLDER, SUFFIXES, read_workflow
 from holdfast.orchestration.workflows.runner import hear_nothing
 from holdfast.policy.approvals import OnAsk
+from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.sessions import Run
 from holdfast.sessions.projections import RUNS
 from holdfast.tools import Tool
@@ -70,6 +71,7 @@ class WorkflowMethods(ToolMethods):
         run_id: str = "",
         parent_id: str = "",
         on_ask: OnAsk = "deny",
+        budget: Budget | None = None,
         listener: Callable[[Payload], None] = hear_nothing,
     ) -> WorkflowResult:
         """Run a workflow in a session of its own and return how it went, failures included.
@@ -80,6 +82,7 @@ class WorkflowMethods(ToolMethods):
 
         Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
         the workflow wait (`park`) until somebody has answered and `resume_workflow` is called.
+        `budget` limits what the run and everything that it starts may spend together.
 
         Raises:
             NotFound: there is no such workflow.
@@ -91,6 +94,7 @@ class WorkflowMethods(ToolMethods):
             inputs=fitting_inputs(definition, inputs or {}),
             called=called,
             on_ask=on_ask,
+            budget=budget or NO_BUDGET,
         )
         known = await self._turns.find(run_id) if run_id else None
         if known is not None:
@@ -236,15 +240,21 @@ class WorkflowMethods(ToolMethods):
     async def _workflow_services(
         self, code: dict[str, Tool | Agent | Workflow]
     ) -> WorkflowServices:
-        tools = [one for one in code.values() if isinstance(one, Tool)]
+        registry = self._tool_registry()
+        tools = [
+            one
+            for one in code.values()
+            if isinstance(one, Tool) and registry.find(one.name) is not one
+        ]
         return WorkflowServices(
             sessions=self._sessions,
             turns=self._turns,
             launcher=self,
-            tools=self._tool_registry().child(tools, scope="workflow"),
+            tools=registry.child(tools, scope="workflow"),
             agents={one.name: one for one in code.values() if isinstance(one, Agent)},
             confinement=await self._confinement(),
             approver=self.approver or NobodyApproves(),
+            budgets=self._budgets(),
             terms=self.approval_terms(),
             surroundings=self._surroundings(),
             clock=self._journal.clock,

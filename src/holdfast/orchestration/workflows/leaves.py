@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 
 from holdfast.agents import Agent, AgentResult
+from holdfast.agents.consent_above import unwrapped
 from holdfast.agents.launch import Launch
 from holdfast.agents.lineage import below, lineage_of, path_of, rights_of, sandbox_of
+from holdfast.agents.spending import Spending, session_budget
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     AlreadyExists,
@@ -34,13 +36,15 @@ from holdfast.orchestration.workflows.order_form import Order
 from holdfast.orchestration.workflows.result import WorkflowResult
 from holdfast.orchestration.workflows.services import WorkflowServices
 from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
-from holdfast.sessions import Session, Turn, compose
+from holdfast.policy.budgets import NO_BUDGET
+from holdfast.sessions import PermissionRule, Session, Turn, compose
 from holdfast.sessions.events import MessageCreated
 from holdfast.sessions.messages import stored
 from holdfast.tools import SandboxRunner, ToolContext
 from holdfast.tools.artifacts import JournalArtifacts
+from holdfast.tools.heritage import Heritage, without_end
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord, read_records
-from holdfast.tools.manager import Call, ToolExecutionManager
+from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
 
 MOST_DEPTH = 10
 """How deep workflows and agents may start one another."""
@@ -119,23 +123,48 @@ class Leaves:
         self._nested = nested
         self._definition: Definition = order.definition
         self.identity = identity_of(order.definition)
+        self._starter = starter_of(order.definition)
+        self._spending: Spending | None = None
         self._parts: Mapping[str, ToolPart] = {}
         self._records: Mapping[str, CallRecord] = {}
         self._runner: SandboxRunner | None = None
         self._context: ToolContext | None = None
 
     async def open(self) -> None:
-        """Read what the journal knows about calls that have begun before."""
-        if not self._turn.is_resumed:
-            return
-        messages = await self._services.sessions.messages.all(self._session)
-        self._parts = {part.call_id: part for one in messages for part in one.tool_calls}
-        self._records = await read_records(
-            self._services.sessions.journal, self._session.id, after=self._turn.run.queued_at
+        """Read what the journal knows about calls that have begun before, and what was spent."""
+        if self._turn.is_resumed:
+            messages = await self._services.sessions.messages.all(self._session)
+            self._parts = {part.call_id: part for one in messages for part in one.tool_calls}
+            self._records = await read_records(
+                self._services.sessions.journal, self._session.id, after=self._turn.run.queued_at
+            )
+        await self._open_spending()
+
+    async def _open_spending(self) -> None:
+        """Take up what may be spent; nothing is counted where nothing is limited."""
+        services, name = self._services, self.identity.name
+        above = lineage_of(self._session)
+        spending = Spending(
+            replace(
+                services.budgets,
+                run=self._order.budget,
+                operator=lambda: services.confinement.limits(name),
+            ),
+            NO_BUDGET,
+            session_budget(self._session),
+            self._turn,
+            services.clock,
+            above.shares if above is not None else (),
         )
+        if spending.is_limited or services.confinement.has_policies:
+            pending = sum(part.state == "pending" for part in self._parts.values())
+            await spending.open(self._session, services.sessions.journal, pending)
+            self._spending = spending
 
     async def close(self) -> None:
         """End what commands left behind."""
+        if self._spending is not None:
+            self._spending.close()
         if self._runner is not None:
             await self._runner.aclose()
 
@@ -193,6 +222,7 @@ class Leaves:
             approvals=ApprovalBook(services.sessions.journal, session.id)
             if self._turn.is_resumed
             else None,
+            spend=self._spending.spend_tool_call if self._spending is not None else spend_freely,
             clock=services.clock,
         )
         around = services.surroundings.of_run(session.id, self._turn.run.id, "/".join(path))
@@ -200,6 +230,8 @@ class Leaves:
         call = Call(message_id=f"msg_{attempt.key}", part=part)
         known = self._records.get(part.call_id, NOTHING_KNOWN)
         ended = await manager.execute(call, known)
+        if manager.exhausted is not None:
+            raise manager.exhausted
         if isinstance(ended, ToolPart):
             return ended
         raise Waits(ended.reason)
@@ -222,8 +254,16 @@ class Leaves:
                     session_id=session.id,
                     run_id=turn.run.id,
                     agent_path=path,
-                    rights=rights_of(self.identity, session),
+                    rights=rights_of(self._starter, session),
                     is_read_only=is_read_only,
+                    heritage=Heritage(
+                        shares=self._spending.shares if self._spending is not None else (),
+                        seconds_left=self._spending.time_left
+                        if self._spending is not None
+                        else without_end,
+                        on_ask=self._order.on_ask,
+                        approver=unwrapped(services.approver),
+                    ),
                     artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
                 )
             )
@@ -272,7 +312,13 @@ class Leaves:
             detail = f"workflows and agents start one another more than {MOST_DEPTH} deep"
             raise WorkflowLimit(step=attempt.path, detail=detail)
         child = f"ses_{attempt.key}"
-        lineage = below(self.identity, self._session, run_id=self._turn.run.id, call_id=attempt.key)
+        lineage = below(
+            self._starter,
+            self._session,
+            run_id=self._turn.run.id,
+            call_id=attempt.key,
+            shares=self._spending.shares if self._spending is not None else None,
+        )
         run_id = f"run_{attempt.key}"
         await self._record(attempt.started(child_session=child, child_run=run_id))
         with contextlib.suppress(AlreadyExists):
@@ -290,6 +336,15 @@ class Leaves:
 def identity_of(definition: Definition) -> Agent:
     """Return as whom a workflow acts: it adds no rights, and may take the sandbox's away."""
     return Agent(f"workflow:{definition.name}", sandbox=definition.sandbox)
+
+
+def starter_of(definition: Definition) -> Agent:
+    """Return as whom a workflow starts others: as a person would, held back by nothing of its own.
+
+    The session's rules, the operator's, and those of whoever started the workflow still hold.
+    """
+    everything = PermissionRule(permission="*", action="allow")
+    return Agent(f"workflow:{definition.name}", permission=[everything], sandbox=definition.sandbox)
 
 
 def _answer(attempt: Attempt, result: AgentResult) -> Value:

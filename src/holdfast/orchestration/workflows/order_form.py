@@ -6,8 +6,8 @@ A workflow that was killed goes on as it was begun, also when its file has chang
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import cast
 
+import msgspec
 from pydantic import ValidationError
 
 from holdfast.canonical import JsonObject
@@ -15,6 +15,7 @@ from holdfast.errors import UsageError, WorkflowInvalid
 from holdfast.orchestration.workflows import schema
 from holdfast.orchestration.workflows.definition import Definition
 from holdfast.policy.approvals import OnAsk
+from holdfast.policy.budgets import NO_BUDGET, Budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,7 @@ class Order:
     inputs: JsonObject = field(default_factory=dict)
     called: dict[str, Definition] = field(default_factory=dict)
     on_ask: OnAsk = "deny"
+    budget: Budget = NO_BUDGET
 
     def to_options(self) -> JsonObject:
         """Return it as the options of a queued run."""
@@ -33,6 +35,7 @@ class Order:
             "called": {name: one.to_json() for name, one in self.called.items()},
             "inputs": self.inputs,
             "on_ask": self.on_ask,
+            "budget": msgspec.to_builtins(self.budget),
         }
 
     @classmethod
@@ -49,9 +52,10 @@ class Order:
                     name: Definition.model_validate(one) for name, one in options["called"].items()
                 },
                 inputs=options["inputs"],
-                on_ask=cast(OnAsk, "park" if options["on_ask"] == "park" else "deny"),
+                on_ask="park" if options["on_ask"] == "park" else "deny",
+                budget=msgspec.convert(options.get("budget", {}), Budget),
             )
-        except (KeyError, ValidationError) as error:
+        except (KeyError, ValidationError, msgspec.ValidationError) as error:
             raise UsageError(detail=f"This run is none of a workflow: {error}") from error
 
     def inner(self, name: str, inputs: JsonObject) -> Order:

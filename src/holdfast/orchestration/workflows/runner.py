@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.agents.lineage import with_living_rules
 from holdfast.errors import UsageError
 from holdfast.journal import Payload
 from holdfast.orchestration.workflows.engine import Listener, WorkflowTurn
@@ -76,6 +77,7 @@ class WorkflowRunner:
         services = self._services
         order = Order.of(turn.request.options)
         session = await services.sessions.get_session(turn.session_id)
+        session = await with_living_rules(services.sessions, session)
         record = await read_record(
             services.sessions.journal, session.id, turn.run.id, turn.run.queued_at
         )

@@ -82,9 +82,9 @@ def mistakes(value: object, schema: JsonObject, where: str = "it") -> list[str]:
 
 
 def _mistakes(value: Any, schema: JsonObject, where: str) -> Iterator[str]:  # noqa: ANN401 - JSON
-    kinds = schema.get("type")
-    listed = kinds if isinstance(kinds, list) else [kinds]
-    if kinds is not None and not any(is_of(value, kind) for kind in listed):
+    kinds = schema.get("type", [])
+    listed: list[str] = kinds if isinstance(kinds, list) else [kinds]
+    if listed and not any(is_of(value, kind) for kind in listed):
         yield f"{where} is no {' or '.join(listed)}"
         return
     if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from holdfast.agents import Agent
 from holdfast.agents.confinement import Confinement
 from holdfast.agents.launch import Launcher
+from holdfast.agents.spending import Budgets
 from holdfast.agents.surroundings import Surroundings
 from holdfast.clock import SYSTEM, Clock
 from holdfast.policy.approvals import ApprovalTerms
@@ -35,6 +36,7 @@ class WorkflowServices:
     agents: Mapping[str, Agent] = field(default_factory=dict)
     confinement: Confinement = field(default_factory=Confinement)
     approver: Approver = field(default_factory=NobodyApproves)
+    budgets: Budgets = field(default_factory=Budgets)
     terms: ApprovalTerms = field(default_factory=ApprovalTerms)
     surroundings: Surroundings = field(default_factory=Surroundings)
     clock: Clock = SYSTEM

@@ -1,0 +1,320 @@
+"""`holdfast workflows`: check, run, draw and look at workflows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.cli.exits import ExitCode
+from holdfast.cli.frame import Group, Invocation, pass_invocation
+from holdfast.cli.output import emit, paint, printable, say
+from holdfast.cli.steps import StepLines
+from holdfast.client import AsyncClient
+from holdfast.errors import FileError, NotFound, UsageError, error_from_dict
+from holdfast.orchestration.workflows import Definition, WorkflowResult
+from holdfast.orchestration.workflows.graph import to_json, to_mermaid, to_svg
+from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
+
+_FORMATS: dict[str, Callable[[Definition], str]] = {
+    "mermaid": to_mermaid,
+    "svg": to_svg,
+    "json": lambda definition: json.dumps(to_json(definition), indent=2) + "\n",
+}
+
+
+@click.group("workflows", cls=Group)
+def command() -> None:
+    """Check, run, draw or list workflows."""
+
+
+@command.command("validate")
+@click.argument("workflow")
+@pass_invocation
+def validate(invocation: Invocation, workflow: str) -> None:
+    """Check WORKFLOW, a name or a YAML file; name every mistake with its line.
+
+    Workflows that it starts are checked too. Ends with 3 if anything is wrong.
+    """
+    definition = asyncio.run(_definition(invocation, workflow))
+    steps = sum(1 for _ in definition.all_steps())
+    if invocation.is_text:
+        say(f"The workflow {definition.name} is valid: {steps} steps.")
+    else:
+        emit(
+            {
+                "valid": True,
+                "name": definition.name,
+                "steps": steps,
+                "inputs": definition.inputs,
+                "digest": definition.digest,
+            }
+        )
+
+
+@command.command("run")
+@click.argument("workflow", required=False)
+@click.option("--input", "-i", "inputs", multiple=True, metavar="NAME=VALUE", help="An input.")
+@click.option("--inputs-json", default="", metavar="JSON", help="All inputs as a JSON object.")
+@click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
+@click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
+@click.option("--park", is_flag=True, help="Let it wait where a call asks; else it is refused.")
+@pass_invocation
+def run(
+    invocation: Invocation,
+    workflow: str | None,
+    inputs: tuple[str, ...],
+    inputs_json: str,
+    run_id: str,
+    auto_confirm: bool,
+    park: bool,
+) -> None:
+    """Run WORKFLOW, a name or a YAML file, and show its steps.
+
+    Kill it at any moment: the same --run-id goes on at the unfinished step. A workflow that
+    waits for a person ends with exit code 5 and says how to answer; afterwards --run-id alone
+    goes on with it.
+    """
+    if workflow is None and not run_id:
+        raise click.UsageError("Give the WORKFLOW, or the --run-id of one that was begun.")
+    job = _Run(invocation, workflow, inputs, inputs_json, run_id, auto_confirm, park)
+    result = asyncio.run(job.run())
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(result))
+    elif result.output is not None and result.status == "completed":
+        text = result.output if isinstance(result.output, str) else _pretty(result.output)
+        click.echo(printable(text))
+    _end_with(result)
+
+
+class _Run:
+    """One call of `holdfast workflows run`."""
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        workflow: str | None,
+        inputs: tuple[str, ...],
+        inputs_json: str,
+        run_id: str,
+        auto_confirm: bool,
+        park: bool,
+    ) -> None:
+        self._invocation = invocation
+        self._workflow = workflow
+        self._inputs = inputs
+        self._inputs_json = inputs_json
+        self._run_id = run_id
+        self._auto_confirm = auto_confirm
+        self._park = park
+
+    async def run(self) -> WorkflowResult:
+        """Run or resume the workflow."""
+        async with AsyncClient(settings=self._invocation.settings) as client:
+            with StepLines(self._invocation) as lines:
+                client.approver = self._approver(lines)
+                if self._workflow is None:
+                    result = await client.resume_workflow(self._run_id, listener=lines.hear)
+                else:
+                    definition = await client.validate_workflow(self._workflow)
+                    result = await client.run_workflow(
+                        self._workflow,
+                        _inputs(definition, self._inputs, self._inputs_json),
+                        run_id=self._run_id,
+                        on_ask="park" if self._park else "deny",
+                        listener=lines.hear,
+                    )
+            self._say_how_it_went(result)
+            if result.status == "parked":
+                await self._say_how_to_answer(client, result)
+            return result
+
+    def _approver(self, lines: StepLines) -> Approver:
+        if self._auto_confirm:
+            return AutoConfirm()
+        if sys.stdin.isatty() and self._invocation.is_text and not self._park:
+            return lines
+        return NobodyApproves()
+
+    def _say_how_it_went(self, result: WorkflowResult) -> None:
+        done = sum(state.status == "completed" for state in result.steps)
+        line = (
+            f"{result.status} in {result.duration:.1f} s, {done} of {len(result.steps)} steps. "
+            f"Run {result.run_id}."
+        )
+        if self._invocation.is_text:
+            painted = paint(line, "bright_black", self._invocation, stream=sys.stderr)
+            click.echo(painted, err=True)
+
+    async def _say_how_to_answer(self, client: AsyncClient, result: WorkflowResult) -> None:
+        mine = {result.run_id, *(state.child_run for state in result.steps)}
+        for item in await client.open_questions():
+            if item.run_id in mine:
+                words = {
+                    "approval": f"approve {item.id}",
+                    "unknown_outcome": f"decide {item.id} happened|not-happened|abort",
+                }.get(item.reason, f"answer {item.id} TEXT")
+                say(f"{item.tool} waits. Answer: holdfast approvals {words}", err=True)
+        say(f"Then go on: holdfast workflows run --run-id {result.run_id}", err=True)
+
+
+@command.command("graph")
+@click.argument("workflow")
+@click.option(
+    "--format", "form", type=click.Choice(sorted(_FORMATS)), default="mermaid", show_default=True
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Write to this file.")
+@pass_invocation
+def graph(invocation: Invocation, workflow: str, form: str, out: Path | None) -> None:
+    """Draw WORKFLOW, a name or a YAML file, as Mermaid or as an SVG picture."""
+    definition = asyncio.run(_definition(invocation, workflow))
+    if not invocation.is_text and out is None:
+        emit({**to_json(definition), "mermaid": to_mermaid(definition)})
+        return
+    text = _FORMATS[form](definition)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(path=str(out), detail=error.strerror or "unwritable") from error
+    if invocation.is_text:
+        say(f"Wrote {out}.")
+    else:
+        emit({"written": str(out), "format": form})
+
+
+@command.command("list")
+@click.option("--runs", is_flag=True, help="List runs of workflows, newest first.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, help="So many runs at most.")
+@pass_invocation
+def list_(invocation: Invocation, runs: bool, limit: int) -> None:
+    """List the workflows that are known by name, or with --runs their runs."""
+
+    async def work() -> list[dict[str, object]]:
+        async with AsyncClient(settings=invocation.settings) as client:
+            if runs:
+                return [
+                    {
+                        "run": run.id,
+                        "workflow": run.agent.partition(":")[2],
+                        "status": run.status,
+                        "reason": run.reason or None,
+                        "session": run.session_id,
+                    }
+                    for run in await client.list_workflow_runs(limit=limit)
+                ]
+            return [
+                {
+                    "name": one.name,
+                    "steps": sum(1 for _ in one.definition.all_steps()) if one.definition else None,
+                    "description": one.definition.description if one.definition else one.problem,
+                    "valid": one.definition is not None,
+                    "file": one.path,
+                }
+                for one in await client.list_workflows()
+            ]
+
+    columns = ["run", "workflow", "status", "reason"]
+    emit(
+        asyncio.run(work()),
+        columns=columns if runs else ["name", "valid", "steps", "description"],
+    )
+
+
+@command.command("show")
+@click.argument("name")
+@pass_invocation
+def show(invocation: Invocation, name: str) -> None:
+    """Show a run of a workflow step by step, or the workflow NAME itself."""
+
+    async def work() -> WorkflowResult | Definition:
+        async with AsyncClient(settings=invocation.settings) as client:
+            try:
+                return await client.get_workflow_run(name)
+            except NotFound:
+                return await client.validate_workflow(name)
+
+    found = asyncio.run(work())
+    if isinstance(found, Definition):
+        rows: list[dict[str, object]] = [
+            {"step": step.id, "does": step.does, "when": step.when, "on_error": step.on_error}
+            for step in found.all_steps()
+        ]
+        emit(rows if invocation.is_text else found.to_json())
+        return
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(found))
+        return
+    say(f"{found.workflow}: {found.status} {found.reason}".rstrip())
+    emit(
+        [
+            {
+                "step": state.path,
+                "status": state.status,
+                "attempts": state.attempts or None,
+                "seconds": round(state.time_ended - state.time_started, 2)
+                if state.time_ended
+                else None,
+                "says": state.error.get("message") or _brief(state.output),
+            }
+            for state in found.steps
+        ],
+        columns=["step", "status", "attempts", "seconds", "says"],
+    )
+
+
+async def _definition(invocation: Invocation, workflow: str) -> Definition:
+    async with AsyncClient(settings=invocation.settings) as client:
+        return await client.validate_workflow(workflow)
+
+
+def _inputs(definition: Definition, given: tuple[str, ...], as_json: str) -> JsonObject:
+    """Return the inputs with their types; texts stay texts where a text is wanted."""
+    inputs: JsonObject = {}
+    if as_json:
+        read = _json(as_json, "--inputs-json")
+        if not isinstance(read, dict):
+            raise UsageError(detail="--inputs-json takes a JSON object.")
+        inputs |= read
+    for one in given:
+        name, sign, value = one.partition("=")
+        if not sign:
+            raise UsageError(detail=f"--input takes NAME=VALUE, not {one!r}.")
+        wanted = definition.inputs.get(name, {}).get("type", "string")
+        inputs[name] = value if wanted == "string" else _json(value, f"the input {name}")
+    return inputs
+
+
+def _json(text: str, what: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except ValueError as error:
+        raise UsageError(detail=f"{what} is no JSON: {error}") from error
+    return value
+
+
+def _pretty(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _brief(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    flat = " ".join(text.split())
+    return flat if len(flat) <= 80 else f"{flat[:79]}…"
+
+
+def _end_with(result: WorkflowResult) -> None:
+    if result.status == "failed":
+        raise error_from_dict(result.error)
+    if result.status == "parked":
+        sys.exit(ExitCode.WAITING)
+    if result.status == "cancelled":
+        sys.exit(ExitCode.FAILED)
