@@ -176,12 +176,14 @@ async def _watch(invocation: Invocation, run_id: str) -> LoopReport:
     try:
         async with AsyncClient(settings=invocation.settings) as client:
             after = await (await client.journal()).last_seq()
+            steps: dict[str, str] = {}
             for news in await client.replay_loop(run_id):
                 view.hear(news)
+                if isinstance(news.fact, StepStarted):
+                    steps[news.fact.session_id] = news.fact.step_id
             run = await client.get_run(run_id)
             if run.has_ended or run.status == "parked":
                 return await client.loop_report(run_id)
-            steps: dict[str, str] = {}
             feed = client.watch(after=after)
             async with contextlib.aclosing(feed):
                 async for event in feed:
