@@ -292,6 +292,7 @@ class Client:
     import_run = _forward(AsyncClient.import_run)
 
     call_tool = _forward(AsyncClient.call_tool)
+    use_search = _forward(AsyncClient.use_search)
     get_execution_history = _forward(AsyncClient.get_execution_history)
     load_tool_output = _forward(AsyncClient.load_tool_output)
 

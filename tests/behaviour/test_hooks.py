@@ -346,8 +346,8 @@ async def test_before_tool_callback_gives_arguments_or_a_result(client: AsyncCli
     assert (await result_of(client, tool_call("echo", text="x"))).output == "mocked"
 
 
-class _Died(BaseException):
-    """Stands for the end of the process: nothing of ours may catch it."""
+class _Died(GeneratorExit):
+    """Stands for the end of the process: the one thing that nothing of ours catches."""
 
 
 @pytest.mark.parametrize("effect", ["read", "idempotent"])

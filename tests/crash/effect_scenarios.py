@@ -119,8 +119,8 @@ async def _sell(directory: str, effect: Effect) -> None:
         assert (result.status, result.response) == ("completed", "sold")
 
 
-class _Died(BaseException):
-    """Stands for the end of the process: nothing of ours may catch it."""
+class _Died(GeneratorExit):
+    """Stands for the end of the process: the one thing that nothing of ours catches."""
 
 
 async def _sell_after_death(directory: str) -> None:

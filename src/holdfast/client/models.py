@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -87,11 +87,10 @@ class ModelMethods(ClientBase):
 
     def _provider_registry(self) -> ProviderRegistry:
         if self._providers is None:
-            self._providers = registry_from(load_settings(overrides=self._overrides()))
+            # Keys come from the environment and the secrets files, all else from our settings.
+            loaded = replace(load_settings(), settings=self.settings)
+            self._providers = registry_from(loaded, state_dir=self.base_dir)
         return self._providers
-
-    def _overrides(self) -> dict[str, object]:
-        return {"storage.state_dir": str(self.base_dir)}
 
     def _resilient(self, resolution: Resolution) -> Model:
         if not resolution.model.info.is_llm:

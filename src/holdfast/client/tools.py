@@ -91,7 +91,7 @@ class ToolMethods(AgentMethods):
                 return ToolCallResult(part=message.tool_calls[0], run=run)
         return ToolCallResult(part=ToolPart(call_id="", tool=name, input=arguments), run=run)
 
-    def use_search(
+    async def use_search(
         self, *, web: SearchProvider | None = None, code: SearchProvider | None = None
     ) -> None:
         """Let `websearch` and `codesearch` ask these providers from now on."""

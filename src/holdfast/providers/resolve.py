@@ -17,6 +17,8 @@ from holdfast.providers.registry import ProviderRegistry
 from holdfast.settings import load_settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.settings import LoadedSettings
 
 Source: TypeAlias = Literal["config", "openai", "anthropic", "local", "offline"]
@@ -35,8 +37,13 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """What was chosen, why, and how to change it; for the terminal, once per run."""
 
 
-def registry_from(loaded: LoadedSettings, *, clock: Clock = SYSTEM) -> ProviderRegistry:
-    """Return the registry that the settings describe; keys are looked up when needed."""
+def registry_from(
+    loaded: LoadedSettings, *, state_dir: Path | None = None, clock: Clock = SYSTEM
+) -> ProviderRegistry:
+    """Return the registry that the settings describe; keys are looked up when needed.
+
+    `state_dir` says where it is kept, if not where the settings say.
+    """
     given = loaded.settings.model
     overrides: dict[str, str] = {}
     if given.openai_base_url:
@@ -49,7 +56,7 @@ def registry_from(loaded: LoadedSettings, *, clock: Clock = SYSTEM) -> ProviderR
         return secret.get_secret_value() if secret is not None else ""
 
     return ProviderRegistry(
-        loaded.settings.storage.state_dir,
+        state_dir or loaded.settings.storage.state_dir,
         look_up,
         overrides=overrides,
         default=given.provider or "",

@@ -42,8 +42,8 @@ class Shop:
         return tool(effect=effect)(charge)
 
 
-class _Died(BaseException):
-    """Stands for the end of the process: nothing of ours may catch it."""
+class _Died(GeneratorExit):
+    """Stands for the end of the process: the one thing that nothing of ours catches."""
 
 
 async def _die_during_charge(path: Path, shop: Shop, effect: Effect) -> None:

@@ -23,7 +23,7 @@ async def test_a_provider_of_ones_own_is_asked(tmp_path, name, way):
     async with AsyncClient(tmp_path) as client:
         missing = await client.call_tool(name, {"query": "x"})
         assert "tools.searxng_url" in missing.part.error
-        client.use_search(**{way: Echo()})
+        await client.use_search(**{way: Echo()})
         found = await client.call_tool(name, {"query": "a b", "limit": 2})
         assert found.part.output.splitlines()[0] == "1. a b"
         assert len(found.part.metadata["hits"]) == 2
