@@ -26,7 +26,7 @@ from holdfast.providers.model import ModelRequest
 from holdfast.testing import FunctionModel, tool_call
 
 AGENTS = 100
-PARALLEL = 32
+PARALLEL = 50
 _numbers = itertools.count()
 
 

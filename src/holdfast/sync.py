@@ -279,6 +279,7 @@ class Client:
     steer = _forward(AsyncClient.steer)
     get_run = _forward(AsyncClient.get_run)
 
+    child_runs = _forward(AsyncClient.child_runs)
     cancel_children = _forward(AsyncClient.cancel_children)
     family_events = _forward(AsyncClient.family_events)
     watch_family = _forward_iterator(AsyncClient.watch_family)

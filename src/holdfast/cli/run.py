@@ -152,8 +152,10 @@ class _Job:
         return self._agent or (known.agent if known is not None else "")
 
     async def _say_how_to_answer(self, client: AsyncClient, result: AgentResult) -> None:
+        below = await client.child_runs(result.run_id)
+        waiting = {result.run_id, *[child.id for child in below]}
         for item in await client.open_questions():
-            if item.run_id != result.run_id:
+            if item.run_id not in waiting:
                 continue
             words = {
                 "approval": f"approve {item.id}",

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
 from holdfast.agents import Agent, AgentResult, Surroundings
-from holdfast.agents.children import children_of, runs_below
+from holdfast.agents.children import ChildRun, children_of, runs_below
 from holdfast.agents.confinement import Confinement
 from holdfast.agents.consent_above import add_rules_above
 from holdfast.agents.delegation import Delegation
@@ -192,6 +192,11 @@ class OrchestrationMethods(QuestionMethods):
         return run
 
     # --- watching ---------------------------------------------------------------------
+
+    async def child_runs(self, run_id: str) -> list[ChildRun]:
+        """Return all runs that a run, or an orchestrator of this id, has started."""
+        await self._ready()
+        return await runs_below(self._journal, run_id)
 
     async def family_events(
         self, session_id: str, *, after: int = 0, limit: int = 1_000

@@ -93,6 +93,7 @@ async def test_every_result_comes_back_in_the_order_of_the_tasks(tmp_path: Path)
         never = asyncio.Event()
         await client.register_agent(worker())
         await client.register_agent(worker("broken", model=ScriptedModel(RuntimeError("no"))))
+        await client.register_agent(worker("clumsy").wrapped(before=lambda _: 1 // 0))
         await client.register_agent(worker("endless", model=ScriptedModel(Reply(hold=never))))
         session = await client.create_session("Above")
         orchestrator = await client.orchestrator(limits=DelegationLimits(time_s=0.3))
@@ -102,12 +103,13 @@ async def test_every_result_comes_back_in_the_order_of_the_tasks(tmp_path: Path)
             AgentTask(agent_name="nobody", description="third"),
             AgentTask(agent_name="endless", description="fourth"),
             AgentTask(agent_name="worker", description="fifth"),
+            AgentTask(agent_name="clumsy", description="sixth"),
         ]
         async with asyncio.timeout(WAIT_S):
             results = await orchestrator.run_parallel_agents(tasks, session.id)
         assert [one.agent_name for one in results] == [one.agent_name for one in tasks]
         states = [one.status for one in results]
-        assert states == ["completed", "failed", "failed", "cancelled", "completed"]
+        assert states == ["completed", "failed", "failed", "cancelled", "completed", "failed"]
         assert results[0].response == "did first"
         assert error_code(results[2]) == NotFound.code
         assert error_code(results[3]) == AgentTimeout.code

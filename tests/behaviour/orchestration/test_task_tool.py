@@ -157,6 +157,7 @@ async def test_parent_parks_with_its_child_and_goes_on_elsewhere(tmp_path: Path)
     async with AsyncClient(tmp_path / "state") as other:
         [question] = await other.open_questions()
         assert question.session_id != parked.session_id
+        assert [child.id for child in await other.child_runs("job")] == [question.run_id]
         await other.approve(question.id, by="ann")
         assert (await other.get_run("job")).status == "queued"
     async with AsyncClient(tmp_path / "state") as client:

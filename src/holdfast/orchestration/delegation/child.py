@@ -118,6 +118,9 @@ class Children:
             return await self._in_time(order, session)
         except HoldfastError as error:
             return failed(order, error)
+        except Exception as error:  # noqa: BLE001 - others' code, such as a wrapper's, may fail
+            detail = f"{type(error).__name__}: {error}"
+            return failed(order, HoldfastError(detail=detail))
 
     # --- inside -----------------------------------------------------------------------
 
