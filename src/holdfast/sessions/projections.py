@@ -141,7 +141,6 @@ class MessageRow(msgspec.Struct, frozen=True, array_like=True):
     Written with every message and every result, so it is kept small.
     """
 
-    role: str
     session_seq: int
     updates: tuple[int, ...] = ()
     deletions: tuple[int, ...] = ()
@@ -157,9 +156,9 @@ class MessagesTable(Projection[MessageRow]):
     """One row per message: its place in the log."""
 
     name = "messages"
-    version = 2
+    version = 3
     row_type = MessageRow
-    columns = ("session_seq", "role")
+    columns = ("session_seq",)
     indexes = (("session", "session_seq"),)
     kinds = frozenset(
         {facts.MessageCreated.kind, facts.MessagePartUpdated.kind, facts.MessageDeleted.kind}
@@ -175,7 +174,7 @@ class MessagesTable(Projection[MessageRow]):
     def apply(self, row: MessageRow | None, event: Event, payload: Payload) -> MessageRow | None:
         """Fold one fact into the message's row."""
         if isinstance(payload, facts.MessageCreated):
-            return MessageRow(payload.message.role, event.session_seq)
+            return MessageRow(event.session_seq)
         if row is None:
             return None
         if isinstance(payload, facts.MessageDeleted):
