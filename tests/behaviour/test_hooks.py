@@ -31,6 +31,7 @@ from holdfast.messages import CompactionPart, Message, TextPart, ToolPart
 from holdfast.providers.model import Restarted
 from holdfast.sessions import PermissionRule, Session, SessionLifecycle
 from holdfast.testing import ScriptedModel, tool_call
+from holdfast.testing.vanishing import Vanished, leave, vanish
 from holdfast.tools import ToolContext
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
@@ -346,10 +347,6 @@ async def test_before_tool_callback_gives_arguments_or_a_result(client: AsyncCli
     assert (await result_of(client, tool_call("echo", text="x"))).output == "mocked"
 
 
-class _Died(GeneratorExit):
-    """Stands for the end of the process: the one thing that nothing of ours catches."""
-
-
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
 async def test_changed_call_is_not_changed_again_after_a_crash(tmp_path: Path, effect: str) -> None:
     seen: list[str] = []
@@ -359,7 +356,7 @@ async def test_changed_call_is_not_changed_again_after_a_crash(tmp_path: Path, e
         """Note it."""
         seen.append(text)
         if len(seen) == 1:
-            raise _Died
+            await vanish(first)
         return text
 
     async def doubled(call: at.ToolBeforeExecution) -> object:
@@ -368,13 +365,9 @@ async def test_changed_call_is_not_changed_again_after_a_crash(tmp_path: Path, e
     first = AsyncClient(tmp_path)
     first.hooks.on("tool.before_execution", doubled)
     agent = Agent("a", model=ScriptedModel(tool_call("note", text="ab")), tools=[note])
-    with pytest.raises(_Died):
+    with pytest.raises(Vanished):
         await agent.run("go", client=first, run_id="job")
-    # What a dead process leaves behind: a lease that nobody renews.
-    journal = await first.journal()
-    for head in await journal.store.heads():
-        await journal.store.release(head.session_id, head.epoch)
-    await first.close()
+    await leave(first)
     async with AsyncClient(tmp_path) as second:
         second.hooks.on("tool.before_execution", doubled)
         model = ScriptedModel("done")

@@ -6,6 +6,7 @@ The shop is outside the state directory: a file with one line per charge, writte
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -16,6 +17,7 @@ from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, tool_call
 from holdfast.testing.crash import boundary
+from holdfast.testing.vanishing import Vanished, vanish
 from holdfast.tools import Intent, Reconciliation, Tool, ToolContext, ToolResult
 from holdfast.tools.effects import Effect
 from holdfast.tools.events import ToolStarted
@@ -119,24 +121,22 @@ async def _sell(directory: str, effect: Effect) -> None:
         assert (result.status, result.response) == ("completed", "sold")
 
 
-class _Died(GeneratorExit):
-    """Stands for the end of the process: the one thing that nothing of ours catches."""
-
-
 async def _sell_after_death(directory: str) -> None:
-    @tool(effect="unsafe")
-    async def charge(amount: int) -> str:
-        """Die before anything happens."""
-        raise _Died
-
     if not os.path.exists(f"{directory}.died"):
         Path(f"{directory}.died").touch()
-        agent = Agent("seller", model=FunctionModel(salesman), tools=[charge])
         settings = load_settings(overrides={"sessions.lease_ttl_s": LEASE_S}).settings
         client = AsyncClient(directory, settings=settings)
-        try:
+
+        @tool(effect="unsafe")
+        async def charge(amount: int) -> str:
+            """Die before anything happens."""
+            await vanish(client)
+            return ""
+
+        agent = Agent("seller", model=FunctionModel(salesman), tools=[charge])
+        with contextlib.suppress(Vanished):
             await agent.run("sell", run_id="job", client=client)
-        except _Died:
+        with contextlib.suppress(Vanished):
             await client.close()
     await _sell(directory, "unsafe")
 

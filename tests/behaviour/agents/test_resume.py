@@ -11,6 +11,7 @@ from holdfast import Agent, AsyncClient, tool
 from holdfast.providers.model import TextDelta
 from holdfast.sessions import compose
 from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing.vanishing import Vanished, leave, vanish
 from holdfast.tools import Intent, Reconciliation, Tool, ToolContext, ToolResult
 from holdfast.tools.effects import Effect
 
@@ -22,14 +23,14 @@ class Shop:
         self.charges: list[str] = []
         self.calls = 0
 
-    def tool(self, effect: Effect, *, dies: bool) -> Tool:
+    def tool(self, effect: Effect, *, dies: AsyncClient | None = None) -> Tool:
         async def charge(amount: int, context: ToolContext) -> str:
             """Charge the customer."""
             self.calls += 1
             if effect != "idempotent" or context.idempotency_key not in self.charges:
                 self.charges.append(context.idempotency_key)
-            if dies and self.calls == 1:
-                raise _Died
+            if dies is not None:
+                await vanish(dies)
             return f"charged {amount}"
 
         async def reconcile(intent: Intent, context: ToolContext) -> Reconciliation:
@@ -42,32 +43,17 @@ class Shop:
         return tool(effect=effect)(charge)
 
 
-class _Died(GeneratorExit):
-    """Stands for the end of the process: the one thing that nothing of ours catches."""
-
-
 async def _die_during_charge(path: Path, shop: Shop, effect: Effect) -> None:
     """Run until the charge has happened and its result is not recorded, then vanish."""
     client = AsyncClient(path)
     agent = Agent(
         "seller",
         model=ScriptedModel(tool_call("charge", amount=5)),
-        tools=[shop.tool(effect, dies=True)],
+        tools=[shop.tool(effect, dies=client)],
     )
-    with pytest.raises(BaseException) as caught:
+    with pytest.raises(Vanished):
         await agent.run("sell", run_id="job", client=client)
-    assert _holds(caught.value, _Died)
-    # What a dead process leaves behind: a lease that nobody renews.
-    journal = await client.journal()
-    for head in await journal.store.heads():
-        await journal.store.release(head.session_id, head.epoch)
-    await client.close()
-
-
-def _holds(error: BaseException, kind: type[BaseException]) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return any(_holds(inner, kind) for inner in error.exceptions)
-    return isinstance(error, kind)
+    await leave(client)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +66,7 @@ async def test_interrupted_charge_happens_once(
     shop = Shop()
     await _die_during_charge(tmp_path, shop, effect)
     model = ScriptedModel("sold")
-    agent = Agent("seller", model=model, tools=[shop.tool(effect, dies=False)])
+    agent = Agent("seller", model=model, tools=[shop.tool(effect)])
     async with AsyncClient(tmp_path) as client:
         result = await agent.run("sell", run_id="job", client=client)
     assert (result.response, len(shop.charges), shop.calls) == ("sold", 1, calls)
@@ -98,7 +84,7 @@ async def test_unsafe_charge_is_put_before_a_person(
     shop = Shop()
     await _die_during_charge(tmp_path, shop, "unsafe")
     model = ScriptedModel("sold")
-    agent = Agent("seller", model=model, tools=[shop.tool("unsafe", dies=False)])
+    agent = Agent("seller", model=model, tools=[shop.tool("unsafe")])
     async with AsyncClient(tmp_path) as client:
         parked = await agent.run("sell", run_id="job", client=client)
         assert (parked.status, parked.metadata["reason"]) == ("parked", "unknown_outcome")
