@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from loop_models import asked, crew_model, options, step, verdict
 
-from holdfast import AsyncClient
+from holdfast import Agent, AsyncClient
 from holdfast.errors import InvalidImport, NotFound, UsageError
+from holdfast.messages import TokenUsage
 from holdfast.orchestration.loop import LoopLimits
 from holdfast.policy.budgets import Budget
 from holdfast.sessions import PermissionRule
 from holdfast.settings import load_settings
-from holdfast.testing import Reply, tool_call
+from holdfast.testing import FunctionModel, Reply, tool_call
 
 
 @pytest.fixture
@@ -268,6 +269,28 @@ async def test_the_budget_of_a_loop_covers_all_its_agents(client) -> None:
     assert report.outcome == "budget"
     assert (await client.get_run("job")).error["code"] == "budget.exceeded"
     assert len([s for s in report.steps if s.status == "done"]) < 50
+
+
+async def test_the_budget_of_a_loop_covers_agents_that_its_agents_send(client) -> None:
+    spent: list[int] = []
+
+    def help_out(request):
+        spent.append(1_000)
+        return Reply(text="helped", usage=TokenUsage(input=1_000))
+
+    def work(request):
+        if request.messages[-1].role == "tool":
+            return "I did it: a, b, c"
+        return tool_call("task", agent="helper", task="Help.")
+
+    await client.register_agent(
+        Agent("helper", mode="subagent", description="Helps.", model=FunctionModel(help_out))
+    )
+    limits = LoopLimits(budget=Budget(max_tokens=3_000, on_unknown_price="ignore"))
+    model = crew_model([step("a"), step("b", "a"), step("c", "b")], work)
+    report = await client.run_loop("Do", options=options(model, limits=limits))
+    assert report.outcome == "budget"
+    assert 0 < sum(spent) <= 3_000
 
 
 async def test_cancelling_ends_the_loop_and_its_agents(client) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from holdfast.agents import Agent, AgentResult
 from holdfast.agents.launch import Launch, Launcher
 from holdfast.agents.lineage import below
@@ -22,7 +24,7 @@ from holdfast.orchestration.loop.events import Spent
 from holdfast.orchestration.loop.options import LoopLimits, LoopOptions
 from holdfast.orchestration.loop.roles import crew, loop_agent
 from holdfast.orchestration.loop.state import LoopState
-from holdfast.policy.budgets import Budget
+from holdfast.policy.budgets import Budget, Share
 from holdfast.sessions import Session, SessionManager
 
 NewSession: TypeAlias = Callable[[str], None]
@@ -77,11 +79,21 @@ class Crew:
         """Return the id of a child run: always the same for the same purpose."""
         return f"run_{digest([self._run_id, 'run', *key])[:26]}"
 
-    async def child(self, title: str, *key: object) -> Session:
-        """Return a child session, made with the first call."""
+    async def child(self, title: str, limits: LoopLimits, *key: object) -> Session:
+        """Return a child session below the loop's limits, made with the first call."""
         name = self.session_id(*key)
         self._is_new(name)
         lineage = below(loop_agent(), self._session, run_id=self._run_id)
+        budget = msgspec.structs.replace(limits.budget, max_wall_s=None)
+        if budget.has_limits:
+            # What agents below these spend counts for the loop as well.
+            share = Share(
+                scope=f"loop {self._run_id}",
+                session_id=self._session.id,
+                run_id=self._run_id,
+                budget=budget,
+            )
+            lineage = msgspec.structs.replace(lineage, shares=(*lineage.shares, share))
         try:
             return await self._sessions.create_session(
                 title[:_TITLE],

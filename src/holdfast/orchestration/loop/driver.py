@@ -229,7 +229,9 @@ class LoopDriver:
         """Return a sound plan; one that is not is sent back with what is wrong, a few times."""
         state = self._state
         title = f"Plan {state.revision + 1}"
-        session = await self._crew.child(title, "plan", state.revision, bool(state.plan))
+        session = await self._crew.child(
+            title, self._state.limits, "plan", state.revision, bool(state.plan)
+        )
         while True:
             if state.refusals:
                 message = roles.ask_again(state.goal, state.problems)
@@ -368,7 +370,9 @@ class LoopDriver:
 
     async def _executed(self, step: Step, attempt: Attempt) -> StepWorked:
         started = attempt.started
-        session = await self._crew.child(step.title, "step", self._state.revision, step.id)
+        session = await self._crew.child(
+            step.title, self._state.limits, "step", self._state.revision, step.id
+        )
         worked = await self._crew.work(
             self._crew.executor,
             session,
@@ -393,7 +397,7 @@ class LoopDriver:
         assert attempt.worked is not None
         number = attempt.started.attempt
         key = ("checks", self._state.revision, step.id, number)
-        session = await self._crew.child(f"Checks of {step.id}", *key)
+        session = await self._crew.child(f"Checks of {step.id}", self._state.limits, *key)
         evidence = StepEvidence(
             goal=self._state.goal,
             step_id=step.id,
@@ -411,7 +415,7 @@ class LoopDriver:
     async def _reviewed(self, step: Step, attempt: Attempt) -> StepReviewed:
         number = attempt.started.attempt
         key = ("review", self._state.revision, step.id)
-        session = await self._crew.child(f"Review of {step.id}", *key)
+        session = await self._crew.child(f"Review of {step.id}", self._state.limits, *key)
         worked = await self._crew.work(
             self._crew.reviewer,
             session,
