@@ -25,7 +25,7 @@ from _report import Result, arguments, interleave, report
 from wire import RAW_TOOLS, ROUNDS, SYSTEM, Bench, hand_conversation, served
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.client.agents import StreamItem
+from holdfast.agents.streaming import StreamItem
 from holdfast.messages import Message, TextPart
 from holdfast.providers.wire import WireModel
 from holdfast.sessions.events import MessageCreated
