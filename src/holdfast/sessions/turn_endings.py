@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
@@ -63,3 +66,16 @@ def failed(detail: str) -> Failed:
     """Return the failure that a text describes, whatever characters it holds."""
     plain = detail.encode(errors="backslashreplace").decode()
     return Failed(error=HoldfastError(detail=plain).to_dict())
+
+
+async def finish(work: Coroutine[Any, Any, object]) -> None:
+    """Do something to its end, also when the caller is cancelled again meanwhile.
+
+    Failing is allowed: a cancelled caller cannot be told, and what is stored stays true.
+    """
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    with contextlib.suppress(HoldfastError):
+        task.result()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -41,7 +41,7 @@ from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import stored
 from holdfast.sessions.model import check_open
 from holdfast.sessions.projections import RUNS, Run
-from holdfast.sessions.turn_endings import after, end_facts, failed, late_steering
+from holdfast.sessions.turn_endings import after, end_facts, failed, finish, late_steering
 from holdfast.sessions.turns import (
     Cancelled,
     Completed,
@@ -113,7 +113,7 @@ class TurnQueue:
         try:
             return await self._put(session_id, queued, message, on_busy, is_known=bool(run_id))
         except asyncio.CancelledError:
-            await _finish(self._abandon(queued.run_id))
+            await finish(self._abandon(queued.run_id))
             raise
 
     async def _put(
@@ -362,8 +362,8 @@ class TurnQueue:
         except (StaleWriter, SessionBusy):
             return None
         except asyncio.CancelledError:
-            await _finish(self._keeper.forgo(session.id))
-            await _finish(self._abandon(queued.run_id))
+            await finish(self._keeper.forgo(session.id))
+            await finish(self._abandon(queued.run_id))
             raise
         run = after(None, events[:1])
         # As it was stored: without secrets.
@@ -377,7 +377,7 @@ class TurnQueue:
         try:
             await self._execute_begun(turn, handler)
         except asyncio.CancelledError:
-            await _finish(self._abandon(turn.run.id))
+            await finish(self._abandon(turn.run.id))
             raise
         finally:
             del self._claimed[turn.run.id]
@@ -414,7 +414,7 @@ class TurnQueue:
                     await self._wait_for_others(run, seq)
         except asyncio.CancelledError:
             if is_awaited and claim is not None:
-                await _finish(self._abandon(run_id))
+                await finish(self._abandon(run_id))
             raise
         finally:
             if claim is not None:
@@ -590,16 +590,3 @@ class TurnQueue:
                     self._active[run_id].cancel_reason = asked[run_id]
                     self._active[run_id].cancelled.set()
             await asyncio.sleep(_LOOK_FOR_SIGNALS_S)
-
-
-async def _finish(work: Coroutine[Any, Any, object]) -> None:
-    """Do something to its end, also when the caller is cancelled again meanwhile.
-
-    Failing is allowed: a cancelled caller cannot be told, and what is stored stays true.
-    """
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait({task})
-    with contextlib.suppress(HoldfastError):
-        task.result()
