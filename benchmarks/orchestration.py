@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -110,7 +111,9 @@ def main() -> int:
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory() as folder:
         company = Company(loop, Path(folder))
-        cases = {name: partial(company.cpu, name) for name in ("plain", "orchestrated")}
+        cases: dict[str, Callable[[], float]] = {
+            name: partial(company.cpu, name) for name in ("plain", "orchestrated")
+        }
         found = interleave(cases, 5 if options.quick else 15)
         company.most = 0
         memory = company.memory()
