@@ -23,6 +23,8 @@ ELSEWHERE = {
     "loop.": "behaviour/loop/test_loop.py",
     "plan.": "behaviour/loop/test_loop.py",
     "step.": "behaviour/loop/test_loop.py",
+    "tool.state_set": "behaviour/tools/test_session_state.py",
+    "trigger.": "behaviour/triggers/test_triggers.py",
 }
 """Facts that a test shows without saying their name, by the beginning of the name."""
 UNPROVEN = {"agent.handed_off"}

@@ -9,6 +9,7 @@ of it. All methods block for a moment: call them from a thread.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import posixpath
 import stat
@@ -38,6 +39,8 @@ T = TypeVar("T")
 MAX_UPDATE_BYTES = 64 * 1024 * 1024
 _TRIES = 50
 _STRIPES = 64
+_stripes = tuple(threading.RLock() for _ in range(_STRIPES))
+"""Changes of one file by this process wait for each other, whichever workspace makes them."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NAMES: dict[Kind, str] = {
     "file": "a file",
@@ -97,7 +100,6 @@ class Workspace:
         self._finder = finder or best_finder()
         self._main = _Tree(root, self.rules, is_main=True, is_writable=True)
         self._grants: tuple[_Tree, ...] = ()
-        self._stripes = tuple(threading.RLock() for _ in range(_STRIPES))
 
     @property
     def root(self) -> str:
@@ -215,7 +217,7 @@ class Workspace:
         tree, relative = self._locate(path)
         real = self._real(tree, relative)
         tree.check_write(real)
-        with self._stripes[hash((tree.root.path, real)) % _STRIPES]:
+        with _stripes[hash((tree.root.path, real)) % _STRIPES]:
             for _ in range(_TRIES):
                 with suppress(FileChanged):
                     before, stamp = self._read_for_update(path)
@@ -347,10 +349,11 @@ class Workspace:
             temporary = f".holdfast-{random_token(8)}.tmp"
             try:
                 self._write_temporary(place, temporary, data)
-                if _stamp(_look(place)) != expected:
-                    raise FileChanged(path=path)
                 fd = place.parent_fd
-                os.rename(temporary, place.name, src_dir_fd=fd, dst_dir_fd=fd)
+                with _held(fd):
+                    if _stamp(_look(place)) != expected:
+                        raise FileChanged(path=path)
+                    os.rename(temporary, place.name, src_dir_fd=fd, dst_dir_fd=fd)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=place.parent_fd)
@@ -508,6 +511,26 @@ def _translated(path: str, attempt: Callable[[], T]) -> T:
         if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
             raise _LostRaceError from error
         raise FileError(path=path, detail=error.strerror or str(error)) from error
+
+
+@contextmanager
+def _held(fd: int) -> Iterator[None]:
+    """Keep other processes of ours from replacing a file of a directory for a moment.
+
+    Where a directory cannot be read or its file system knows no locks, only this process is
+    kept away, by its own locks.
+    """
+    try:
+        directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 def _sync_directory(fd: int) -> None:

@@ -132,6 +132,7 @@ def run_matrix(
     *,
     directory: Path | None = None,
     random_kills: int = 10,
+    most: int = 0,
     seed: int = 0,
     only: str = "",
     workers: int = 2,
@@ -141,7 +142,7 @@ def run_matrix(
 
     `check` takes the state directory after the scenario has come to its end in spite of a
     kill, and raises when something is wrong; with several `workers` it is called from several
-    threads. `only` repeats one kill, as a failure names it. Directories of failures are kept
+    threads. `most` bounds the kills at boundaries, spread over all of them. `only` repeats one kill, as a failure names it. Directories of failures are kept
     under `directory`.
 
     Raises:
@@ -156,6 +157,8 @@ def run_matrix(
         kills = list(_plan(trial.boundaries, seconds, random_kills, random.Random(seed)))
         if only:
             kills = [_find(kills, only)]
+        elif most:
+            kills = _spread(kills, most)
         pool = stack.enter_context(ThreadPoolExecutor(workers))
         free = list(nurseries)
 
@@ -346,6 +349,15 @@ def _plan(
     for _ in range(random_kills):
         lives = source.randint(1, 3)
         yield Kill(delays_s=tuple(source.uniform(0, seconds) for _ in range(lives)))
+
+
+def _spread(kills: list[Kill], most: int) -> list[Kill]:
+    """Keep so many kills at boundaries, evenly spread, and all at random times."""
+    timed = [kill for kill in kills if kill.delays_s]
+    placed = [kill for kill in kills if not kill.delays_s]
+    if len(placed) > most:
+        placed = [placed[place * len(placed) // most] for place in range(most)]
+    return placed + timed
 
 
 def _find(kills: list[Kill], only: str) -> Kill:

@@ -27,6 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that repeat a failure."""
     group = parser.getgroup("holdfast crash kit")
     group.addoption("--crash-only", default="", help="repeat one kill, as a failure names it")
+    group.addoption(
+        "--crash-all", action="store_true", help="kill at every boundary, also where `most` is set"
+    )
     group.addoption("--crash-seed", type=int, default=0, help="seed of the kills at random times")
 
 
@@ -42,6 +45,8 @@ def crash_matrix(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...
     def run(scenario: crash.Scenario, check: crash.Check, **options: Any) -> CrashReport:  # noqa: ANN401
         options.setdefault("only", request.config.getoption("--crash-only"))
         options.setdefault("seed", request.config.getoption("--crash-seed"))
+        if request.config.getoption("--crash-all"):
+            options["most"] = 0
         report = crash.run_matrix(scenario, check, directory=tmp_path, **options)
         if report.failures:
             raise crash.CrashFailed(report)

@@ -97,21 +97,23 @@ async def test_turns_of_two_clients_are_whole_in_order_and_know_of_each_other(
 
 @pytest.mark.parametrize("place", ["head", "first", "middle", "end"])
 async def test_a_provider_that_dies_in_the_middle_of_a_stream(
-    client: AsyncClient, monkeypatch: pytest.MonkeyPatch, place: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     answers = [Served(text="a long answer, cut off", break_at=place) for _ in range(2)]  # type: ignore[arg-type]
     async with FakeServer([*answers, Served(text="back")], key=KEY) as server:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-        session = await client.create_session("s")
-        agent = Agent("a", model="openai:gpt-4o-mini")
-        with stamina.set_testing(True, attempts=2):
-            result = await client.execute_agent(agent, session.id, "talk")
-            assert (result.status, result.response) == ("failed", "")
-            # Nothing of the broken answer is in the conversation.
-            assert [m.role for m in await messages(client, session.id)] == ["user"]
-            assert (await client.execute_agent(agent, session.id, "again")).response == "back"
-    assert await is_usable(client, session.id)
+        async with AsyncClient(tmp_path) as client:
+            session = await client.create_session("s")
+            agent = Agent("a", model="openai:gpt-4o-mini")
+            with stamina.set_testing(True, attempts=2):
+                result = await client.execute_agent(agent, session.id, "talk")
+                assert (result.status, result.response) == ("failed", "")
+                # Nothing of the broken answer is in the conversation.
+                assert [m.role for m in await messages(client, session.id)] == ["user"]
+                again = await client.execute_agent(agent, session.id, "again")
+            assert again.response == "back"
+            assert await is_usable(client, session.id)
 
 
 # --- tools ----------------------------------------------------------------------------

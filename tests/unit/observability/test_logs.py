@@ -157,6 +157,7 @@ def test_stream_that_is_closed_breaks_nothing(log: io.StringIO) -> None:
 
 def test_everything_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    structlog.reset_defaults()
     before = (list(logging.getLogger().handlers), sys.excepthook, threading.excepthook)
     settings = load_settings().settings
     first = configure_logs(settings, stream=io.StringIO())
