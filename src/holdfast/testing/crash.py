@@ -126,7 +126,7 @@ def boundary(name: str, call: Callable[[], T]) -> T:
     return result
 
 
-def run_matrix(
+def run_matrix(  # noqa: PLR0913 - one argument per way to bound the kills
     scenario: Scenario,
     check: Check,
     *,
@@ -142,7 +142,8 @@ def run_matrix(
 
     `check` takes the state directory after the scenario has come to its end in spite of a
     kill, and raises when something is wrong; with several `workers` it is called from several
-    threads. `most` bounds the kills at boundaries, spread over all of them. `only` repeats one kill, as a failure names it. Directories of failures are kept
+    threads. `most` bounds the kills at boundaries, spread over all of them. `only` repeats one
+    kill, as a failure names it. Directories of failures are kept
     under `directory`.
 
     Raises:
