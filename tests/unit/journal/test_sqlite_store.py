@@ -250,3 +250,8 @@ def test_space_is_given_back_by_sound_files_only(path) -> None:
     path.write_text("text " * 1000)
     with pytest.raises(StorageDamaged):
         _sqlite_file.give_back_space(path)
+
+
+def test_reading_that_fails_is_a_storage_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError), _sqlite_file.reading(tmp_path / "x.db") as connection:
+        connection.execute("SELECT nothing FROM nowhere")

@@ -279,6 +279,25 @@ async def test_steering_joins_the_conversation_once_in_the_same_transaction(
     assert kinds.count("run.steered") == kinds.count("message.created") == 2
 
 
+async def test_steering_heeds_what_others_write_at_the_same_moment(
+    queue: TurnQueue, manager: SessionManager, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    running = await gate.begin(queue, await queue.submit(session.id))
+    look = manager.last_number
+
+    async def look_and_be_overtaken(session_id: str) -> int:
+        monkeypatch.setattr(manager, "last_number", look)
+        found = await look(session_id)
+        await manager.update_session(session_id, title="Another")
+        return found
+
+    monkeypatch.setattr(manager, "last_number", look_and_be_overtaken)
+    steered = await queue.steer(session.id, compose(session.id, "user", "quick", 0.0))
+    gate.open.set()
+    assert (await running).id == steered.id
+
+
 async def test_steering_that_comes_too_late_becomes_a_turn_of_its_own(
     queue: TurnQueue, session: Session
 ) -> None:

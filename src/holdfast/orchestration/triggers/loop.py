@@ -328,12 +328,14 @@ class TriggerLoop:
         self._looked_at = now
         begun = 0
         owner = self._sessions.keeper.owner
+        # What ends while the book is read stands there as open.
+        before = frozenset(self._under_way)
         for firing in await self._book.firings(status="open", limit=_PAGE):
             if firing.owner != owner and await self._journal.store.is_alive(firing.owner):
                 continue
             row = self._rows.get(firing.name)
             trigger = self._trigger(row) if row is not None else None
-            if firing.run_id in self._under_way:
+            if firing.run_id in before or firing.run_id in self._under_way:
                 continue
             if row is None or row.id != firing.trigger_id or trigger is None:
                 gone = NotFound(kind="trigger", value=firing.name)
