@@ -176,7 +176,7 @@ def test_a_terminal_shows_the_living_plan_and_then_the_report(home: Path) -> Non
     assert "\x1b[?25h" in drawn, "and comes back"
     screen = plain(drawn)
     assert re.search(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]\s+(Planning|step-\d)", screen), "a spinner"
-    assert re.search(r"0/3 steps · \d+ tokens · \$0\.0000 · \d+ s", screen)
+    assert re.search(r"\d/\d steps · \d+ tokens · \$0\.0000 · \d+ s", screen)
     last = screen[screen.rindex("step-1") :] if "step-1" in screen else ""
     assert "3/3 steps" in screen
     assert "## Steps and evidence" in screen

@@ -253,5 +253,7 @@ def test_space_is_given_back_by_sound_files_only(path) -> None:
 
 
 def test_reading_that_fails_is_a_storage_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError), _sqlite_file.reading(tmp_path / "x.db") as connection:
+    path = tmp_path / "x.db"
+    _sqlite_file._create(path)
+    with pytest.raises(StorageError), _sqlite_file.reading(path) as connection:
         connection.execute("SELECT nothing FROM nowhere")
