@@ -13,6 +13,7 @@ _DEFAULTS: tuple[Rule, ...] = (
     {"permission": "plan_exit", "pattern": "*", "action": "deny"},
     {"permission": "compact", "pattern": "*", "action": "allow"},
     {"permission": "search_history", "pattern": "*", "action": "allow"},
+    {"permission": "calculator", "pattern": "*", "action": "allow"},
 )
 _EXPLORING = ("grep", "glob", "list", "read", "bash", "webfetch", "websearch", "codesearch")
 

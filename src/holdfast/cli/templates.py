@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from holdfast.agents import AgentResult, Template, builtin_templates, find_template
+from holdfast.canonical import JsonObject
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.run import end_with
@@ -41,25 +42,42 @@ def show(invocation: Invocation, name: str, model: str) -> None:
     """Show the template NAME: its parameters, tools, and what a run would roughly cost."""
     template = find_template(name)
     estimate = template.estimate(model)
-    schema: object = template.schema
-    if invocation.is_text:
-        schema = json.dumps(schema, indent=2, ensure_ascii=False)
+    calls, tokens, cost = estimate.calls, estimate.usage.total, estimate.cost_usd
+    about = {
+        **_row(template),
+        "version": template.version,
+        "tools": list(template.tools),
+        "steps": template.steps,
+        "prompt": template.prompt,
+    }
+    if not invocation.is_text:
+        costs = {"model": estimate.model, "calls": calls, "tokens": tokens, "cost_usd": cost}
+        emit({**about, "parameters": template.schema, "estimate": costs})
+        return
+    price = "unknown cost" if cost is None else f"${cost:.4f}"
     emit(
         {
-            **_row(template),
-            "version": template.version,
-            "tools": list(template.tools),
-            "steps": template.steps,
-            "prompt": template.prompt,
-            "parameters": schema,
-            "estimate": {
-                "model": estimate.model,
-                "calls": estimate.calls,
-                "tokens": estimate.usage.total,
-                "cost_usd": estimate.cost_usd,
-            },
+            **about,
+            "tools": ", ".join(template.tools) or "none",
+            "estimate": f"{calls} calls, {tokens:,} tokens, {price} with {estimate.model}",
         }
     )
+    say("\nParameters, each as -p NAME=VALUE:\n")
+    emit(_parameters(template.schema), columns=["name", "type", "default", "meaning"])
+
+
+def _parameters(schema: JsonObject) -> list[dict[str, object]]:
+    """Return a row per parameter, for people; `required` stands where there is no default."""
+    required = schema.get("required", ())
+    return [
+        {
+            "name": name,
+            "type": "|".join(field.get("enum", ())) or field.get("type", "any"),
+            "default": "required" if name in required else json.dumps(field.get("default")),
+            "meaning": field.get("description", ""),
+        }
+        for name, field in schema.get("properties", {}).items()
+    ]
 
 
 @command.command("run")

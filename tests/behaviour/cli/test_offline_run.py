@@ -38,3 +38,10 @@ def test_programs_get_the_same_as_json(project: Path) -> None:
     ended = CliRunner().invoke(root, words)
     assert ended.exit_code == 0, ended.output
     assert "Kettle boils water" in json.dumps(json.loads(ended.stdout))
+
+
+def test_a_sum_goes_to_the_calculator_among_all_the_tools(project: Path) -> None:
+    ended = CliRunner().invoke(root, ["run", "--model", "offline", "What is 15 times 23?"])
+    assert ended.exit_code == 0, ended.output
+    assert ended.stdout.strip() == "15 * 23 = 345"
+    assert "calculator" in ended.stderr

@@ -149,6 +149,8 @@ def test_templates_are_listed_shown_and_run(project: Path) -> None:
     shown = json.loads(call("templates", "show", "research", "--json").stdout)
     assert shown["parameters"]["required"] == ["question"]
     assert shown["estimate"]["cost_usd"] > 0
+    people = call("templates", "show", "research").stdout.splitlines()
+    assert ["question", "string", "required"] in [line.split()[:3] for line in people]
     ended = call("templates", "run", "chat", "-p", "message=What is 2 + 3?", "--json")
     assert ended.exit_code == 0, ended.output
     assert json.loads(ended.stdout)["status"] == "completed"

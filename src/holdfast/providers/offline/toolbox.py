@@ -46,9 +46,14 @@ _OPERATION_WORDS: dict[Operation, tuple[str, ...]] = {
     "modulo": ("modulo", "mod", "modulus", "remainder", "%"),
 }
 _OPERATION_FIELDS = ("operation", "operator", "op", "action", "method", "function")
-_EXPRESSION_FIELDS = ("expression", "expr", "formula", "calculation", "equation", "input", "query")
+_EXPRESSION_FIELDS = ("expression", "expr", "formula", "calculation", "equation")
+_VAGUE_FIELDS = ("input", "query")
+"""Fields that many tools have, for anything: only a tool that speaks of sums means one."""
+
 _MAX_DIGITS = 300
-_CALCULATES = re.compile(r"calc|math|arithmetic|evaluat|comput|expression|formula|sum", re.I)
+_SUMS = r"calc\w*|maths?|mathematic\w*|arithmetic\w*|sums?"
+_DOES_SUMS = re.compile(rf"\b(?:{_SUMS})\b", re.I)
+_CALCULATES = re.compile(rf"\b(?:{_SUMS}|evaluat\w*|comput\w*|expressions?|formulas?)\b", re.I)
 
 
 class Call(NamedTuple):
@@ -119,9 +124,11 @@ def expression_call(tools: Sequence[ToolSpec], expression: Expression) -> Call |
     """Ask a tool that takes a whole expression, if there is one."""
     for spec in tools:
         known = _properties(spec)
-        is_calculator = bool(_CALCULATES.search(spec.name + " " + spec.description))
-        for name in _EXPRESSION_FIELDS:
-            if name not in known or not is_calculator:
+        spoken = f"{_snake(spec.name).replace('_', ' ')} {spec.description}"
+        fields = _EXPRESSION_FIELDS if _CALCULATES.search(spoken) else ()
+        fields += _VAGUE_FIELDS if _DOES_SUMS.search(spoken) else ()
+        for name in fields:
+            if name not in known:
                 continue
             about = spec.description + str(known[name].get("description", ""))
             power = "^" if "^" in about and "**" not in about else "**"
@@ -140,15 +147,6 @@ def operation_call(tools: Sequence[ToolSpec], step: Binary) -> Call | None:
         if arguments is not None and fits(arguments, spec.parameters):
             return Call(spec.name, arguments)
     return None
-
-
-def is_calculator(spec: ToolSpec) -> bool:
-    """Say whether a tool could be asked for some sum."""
-    one, two = Number("1"), Number("2")
-    samples = [Binary(operation, one, two) for operation in SIGNS]
-    return any(
-        operation_call([spec], sample) or expression_call([spec], sample) for sample in samples
-    )
 
 
 def read_number(output: str) -> str | None:

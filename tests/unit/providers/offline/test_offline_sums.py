@@ -98,6 +98,27 @@ async def test_a_tool_for_one_operation_is_found_by_its_name() -> None:
     assert drive.calls == [("multiply_numbers", {"x": 15, "y": 23})]
 
 
+@pytest.mark.parametrize(
+    ("name", "about"),
+    [
+        ("search_history", "Search what a summary stands for."),
+        ("find", "Search by a regular expression."),
+        ("compute_units", "List the compute units of a cluster."),
+    ],
+)
+async def test_a_search_is_not_mistaken_for_a_calculator(name: str, about: str) -> None:
+    search = spec(name, about, required="query", query={"type": "string"})
+    drive = Drive(lambda tool, given: "23 found", (search,))
+    assert "I do no sums myself" in (await drive.answer("What is 15 times 23?")).text
+    assert drive.calls == []
+
+
+async def test_a_calculator_may_call_its_field_anything() -> None:
+    tool = spec("CalculateSum", "", required="query", query={"type": "string"})
+    drive = Drive(evaluate, (tool,))
+    assert (await drive.answer("What is 15 times 23?")).text == "15 * 23 = 345"
+
+
 async def test_nothing_is_computed_without_a_tool() -> None:
     text = (await ask(ModelRequest(messages=(user("What is 15 times 23?"),)))).text
     assert "345" not in text
