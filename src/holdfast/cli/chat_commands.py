@@ -174,4 +174,5 @@ COMMANDS: Final[dict[str, tuple[Callable[[ChatState, str], None], str]]] = {
     "/new": (_new, "Begin a new session."),
     "/cost": (_cost, "Show what this chat has used."),
     "/exit": (_exit, "Leave; so do Ctrl-D, and Ctrl-C twice."),
+    "/quit": (_exit, "Leave, as /exit does."),
 }
