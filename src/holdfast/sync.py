@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, WouldDeadlock
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_CLEAN_UP_S: Final = 10.0
+"""How long Ctrl-C waits for the end of what it cancelled."""
 
 
 class _Portal:
@@ -41,25 +45,35 @@ class _Portal:
         self._thread.start()
 
     def call(self, name: str, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result."""
+        """Run a coroutine on the loop and wait for its result.
+
+        Ctrl-C while waiting cancels it, and waits a while for its end: the work must neither
+        go on unseen nor be left half done. Another Ctrl-C waits no longer.
+        """
+        work = self._start(name, coroutine)
         try:
-            self.check_thread(name)
-            with self._guard:
-                if self._is_closed:
-                    raise _closed()
-                future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except BaseException:
-            coroutine.close()
-            raise
-        try:
-            return future.result()
+            return work.ended.result()
         except concurrent.futures.CancelledError as error:
             if self._is_closed:
                 raise _closed() from error
             raise
         except BaseException:
-            # Ctrl-C while waiting: the work must not go on unseen.
-            future.cancel()
+            if not work.ended.done():
+                work.cancel()
+                concurrent.futures.wait([work.ended], _CLEAN_UP_S)
+            raise
+
+    def _start(self, name: str, coroutine: Coroutine[Any, Any, T]) -> _Work[T]:
+        try:
+            self.check_thread(name)
+            with self._guard:
+                if self._is_closed:
+                    raise _closed()
+                work = _Work(self._loop, coroutine)
+                self._loop.call_soon_threadsafe(work.begin)
+                return work
+        except BaseException:
+            coroutine.close()
             raise
 
     def check_thread(self, name: str) -> None:
@@ -73,17 +87,25 @@ class _Portal:
             if not self._is_closed:
                 asyncio.run_coroutine_threadsafe(_finish(items), self._loop)
 
-    def close(self) -> None:
-        """End everything that is under way, the loop and its thread."""
+    def close(self, last: Coroutine[Any, Any, None]) -> None:
+        """Run a last coroutine, then end everything that is under way, the loop and its thread.
+
+        Ctrl-C while waiting waits no longer, and all this goes on by itself.
+        """
+        work = self._start("close", last)
         with self._guard:
             self._is_closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        work.ended.add_done_callback(self._stop)
         self._thread.join()
+        work.ended.result()
 
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
         return self._is_closed
+
+    def _stop(self, _ended: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _serve(self) -> None:
         loop = self._loop
@@ -94,6 +116,38 @@ class _Portal:
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
             loop.close()
+
+
+class _Work(Generic[T]):
+    """A coroutine that the loop runs; `ended` is settled when it has really ended."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+        self.ended: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._loop = loop
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self) -> None:
+        """Start it; on the loop."""
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._settle)
+
+    def cancel(self) -> None:
+        """Ask it to end; from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the work with it
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _settle(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.ended.set_exception(concurrent.futures.CancelledError())
+        elif (error := task.exception()) is not None:
+            self.ended.set_exception(error)
+        else:
+            self.ended.set_result(task.result())
 
 
 async def _cancel_others() -> None:
@@ -205,10 +259,7 @@ class Client:
         self._portal.check_thread("close")
         with self._closing:
             if not self._portal.is_closed:
-                try:
-                    self._portal.call("close", self._client.close())
-                finally:
-                    self._portal.close()
+                self._portal.close(self._client.close())
 
     @property
     def hooks(self) -> Hooks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +11,7 @@ import msgspec
 
 from holdfast.agents import Agent, AgentEntry, AgentRegistry, parse_agent
 from holdfast.agents.files import MAX_BYTES
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
@@ -144,7 +144,7 @@ def _run(invocation: Invocation, work: Callable[[AgentRegistry], Awaitable[_T]])
         async with AsyncClient(settings=invocation.settings) as client:
             return await work(await client.agent_registry())
 
-    return asyncio.run(whole())
+    return run_async(whole())
 
 
 def _row(entry: AgentEntry) -> dict[str, object]:

@@ -14,6 +14,7 @@ import click
 from holdfast._version import __version__
 from holdfast.cli.commands import COMMANDS
 from holdfast.cli.frame import FORMATS, Invocation, LazyGroup
+from holdfast.cli.interrupts import INTERRUPTS, flush_output
 
 __all__ = ["Root", "main", "root"]
 
@@ -134,4 +135,12 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             # A terminal that cannot show a character gets an escape, not a crash.
             stream.reconfigure(errors="backslashreplace")
-    root.main()
+    INTERRUPTS.install()
+    try:
+        root.main()
+    except SystemExit as ended:
+        if INTERRUPTS.is_ending:
+            # The work has ended; a thread that still waits for something must not keep us.
+            flush_output()
+            INTERRUPTS.leave(ended.code if isinstance(ended.code, int) else 1)
+        raise

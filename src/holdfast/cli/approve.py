@@ -6,7 +6,6 @@ an answer that is clearly a yes lets the call run.
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import json
 import threading
@@ -19,6 +18,7 @@ from holdfast.cli.output import printable
 from holdfast.sessions import PermissionRule
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 from holdfast.tools.services import Question
+from holdfast.tools.threads import ToolThreads
 
 _KEYS = {
     "y": "yes, once",
@@ -33,15 +33,23 @@ _one_at_a_time = threading.Lock()
 
 
 class AskInTerminal:
-    """Asks whoever sits at the terminal; the loop goes on meanwhile."""
+    """Asks whoever sits at the terminal; the loop goes on meanwhile.
+
+    A run that is cancelled meanwhile waits no longer, and the open prompt keeps nobody from
+    ending: its thread is left behind.
+    """
+
+    def __init__(self) -> None:
+        """Ask nothing yet."""
+        self._threads = ToolThreads()
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         """Show the call and wait for a key; `None` when the terminal is gone."""
-        return await asyncio.to_thread(_ask_alone, request)
+        return await self._threads.run(_ask_alone, request)
 
     async def ask(self, questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
         """Put questions of an agent and wait for the answers; `None` when nobody is there."""
-        return await asyncio.to_thread(_answers, questions)
+        return await self._threads.run(_answers, questions)
 
 
 ask_in_terminal = AskInTerminal()

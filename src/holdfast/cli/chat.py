@@ -20,6 +20,7 @@ from holdfast.cli.chat_input import (
 from holdfast.cli.chat_turn import AskPerson, ChatTurn
 from holdfast.cli.failures import report
 from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.interrupts import INTERRUPTS
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.run import end_with
 from holdfast.cli.screen import Screen
@@ -60,7 +61,9 @@ def command(
         state = ChatState(client, invocation, agent=agent, model=model)
         state.session_id = _session(client, session, is_continued)
         chat = _Chat(state, is_plain=plain, is_confirmed=auto_confirm)
-        chat.talk()
+        # Here Ctrl-C means the line or the turn; only one that nobody takes ends the chat.
+        with INTERRUPTS.as_usual():
+            chat.talk()
 
 
 def _session(client: Client, wanted: str, is_continued: bool) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
 from holdfast.client import AsyncClient
@@ -31,7 +30,7 @@ def show(invocation: Invocation, session: str, agent: str, model: str, with_prom
 
     Nothing is asked and nothing is changed.
     """
-    context, account = asyncio.run(_account(invocation, session, agent, model))
+    context, account = run_async(_account(invocation, session, agent, model))
     rows = [
         {"part": line.name, "tokens": line.tokens, "characters": line.characters, "note": line.note}
         for line in account.lines

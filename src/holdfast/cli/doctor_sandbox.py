@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from holdfast.cli.doctor_check import Check, Patient
+from holdfast.cli.event_loop import run_async
 from holdfast.tools import describe_sandbox
 
 _LIMITS = "limits of memory per process, of processes in all (rlimits)"
@@ -12,7 +11,7 @@ _LIMITS = "limits of memory per process, of processes in all (rlimits)"
 
 def check_sandbox(_patient: Patient) -> Check:
     """Start every sandbox that this machine might have, and name the one that is used."""
-    report = asyncio.run(describe_sandbox())
+    report = run_async(describe_sandbox())
     if report.active:
         return Check(name="sandbox", status="ok", found=f"{report.active}; {_LIMITS}")
     return Check(

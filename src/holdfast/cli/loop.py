@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.cli.approve import AskInTerminal
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Invocation
 from holdfast.cli.loop_view import LoopView, PausingApprover, view_for
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
 from holdfast.errors import GoalNotReached, UsageError, error_from_dict
-from holdfast.ids import is_id
+from holdfast.ids import is_id, new_id
 from holdfast.orchestration.loop import (
     LOOP_AGENT,
     LoopAgents,
@@ -57,7 +58,7 @@ class LoopWishes:
 
 def run_loop(invocation: Invocation, goal: str, wishes: LoopWishes) -> None:
     """Run a loop, show it, print its report, and end with the exit code that fits."""
-    report = asyncio.run(_LoopJob(invocation, wishes).run(goal))
+    report = run_async(_LoopJob(invocation, wishes).run(goal))
     if invocation.is_text:
         say(report.to_markdown())
     else:
@@ -89,6 +90,13 @@ async def find_run(client: AsyncClient, name: str) -> tuple[str, bool]:
         return run.id, run.agent == LOOP_AGENT
     run = await client.import_run(name)
     return run.id, True
+
+
+async def say_what_is_left(client: AsyncClient, run_id: str) -> None:
+    """Say how an interrupted run stands, and where; its session can go on."""
+    run = await (await client.turns()).find(run_id)
+    if run is not None:
+        say(f"{run.status}. Session {run.session_id}, run {run.id}.", err=True)
 
 
 def end_with(invocation: Invocation, report: LoopReport) -> None:
@@ -127,8 +135,13 @@ class _LoopJob:
             following = asyncio.create_task(policies.follow_requests())
             view = view_for(self._invocation)
             self._choose_approver(client, view)
+            run_id = run_id or new_id("run")
             try:
-                report = await self._stream(client, goal, view)
+                report = await self._stream(client, goal, run_id, view)
+            except asyncio.CancelledError:
+                view.close()
+                await say_what_is_left(client, run_id)
+                raise
             finally:
                 view.close()
                 following.cancel()
@@ -137,7 +150,9 @@ class _LoopJob:
                 await self._say_how_to_answer(client, report)
             return report
 
-    async def _stream(self, client: AsyncClient, goal: str, view: LoopView) -> LoopReport:
+    async def _stream(
+        self, client: AsyncClient, goal: str, run_id: str, view: LoopView
+    ) -> LoopReport:
         wishes = self._wishes
         on_ask: OnAsk = "park" if wishes.park else "deny"
         executor = None
@@ -149,7 +164,7 @@ class _LoopJob:
             model=wishes.model,
             on_ask=on_ask,
         )
-        items = client.stream_loop(goal, run_id=wishes.run_id, options=options)
+        items = client.stream_loop(goal, run_id=run_id, options=options)
         async with contextlib.aclosing(items):
             async for item in items:
                 if isinstance(item, LoopReport):

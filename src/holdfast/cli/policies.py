@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TypeVar
 
 import click
 
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.cli.recorded import recorded_calls
@@ -78,7 +78,7 @@ def reload(invocation: Invocation) -> None:
     """
     bundle = _load(invocation, None)
     directory = str(invocation.settings.policies.dir)
-    asyncio.run(_ask_for_reload(invocation, directory))
+    run_async(_ask_for_reload(invocation, directory))
     if invocation.is_text:
         say(f"Asked for version {bundle.version[:12]} of {directory}.")
     else:
@@ -192,7 +192,7 @@ def replay_(invocation: Invocation, session: str | None, limit: int, directory: 
     With --dir under a candidate, else under the policies as they are now.
     """
     bundle = _load(invocation, directory)
-    calls = asyncio.run(_recorded(invocation, session, limit))
+    calls = run_async(_recorded(invocation, session, limit))
     _show_changes(invocation, calls, list(replay(calls, bundle.ceiling_for)))
 
 
@@ -209,7 +209,7 @@ def diff(invocation: Invocation, candidate: str, directory: str | None, listed: 
     old, new = _load(invocation, directory), _load(invocation, candidate)
     calls = _listed(old) + _listed(new)
     if not listed:
-        calls += asyncio.run(_recorded(invocation, None, 100_000))
+        calls += run_async(_recorded(invocation, None, 100_000))
     changes = list(compare(dict.fromkeys(calls), old.ceiling_for, new.ceiling_for))
     _show_changes(invocation, calls, changes, versions=(old.version, new.version))
 
@@ -225,7 +225,7 @@ def shadow(invocation: Invocation, limit: int) -> None:
     Set `policies.shadow_dir` to let a candidate judge every call of every run beside the
     policies in force; each difference is kept once per process.
     """
-    rows = asyncio.run(_differences(invocation, limit))
+    rows = run_async(_differences(invocation, limit))
     watched = invocation.settings.policies.shadow_dir
     if not invocation.is_text:
         emit({"shadow_dir": str(watched) if watched else None, "differences": rows})

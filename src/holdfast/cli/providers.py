@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import click
 
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
@@ -143,7 +143,7 @@ def _run(invocation: Invocation, work: Callable[[ProviderRegistry], Awaitable[_T
         finally:
             await registry.close()
 
-    return asyncio.run(whole())
+    return run_async(whole())
 
 
 def _config_from(name: str, options: dict[str, object]) -> ProviderConfig:

@@ -14,13 +14,15 @@ import msgspec
 
 from holdfast.agents import AgentResult
 from holdfast.cli.approve import AskInTerminal
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Command, Invocation, pass_invocation
-from holdfast.cli.loop import LoopWishes, find_run, run_loop
+from holdfast.cli.loop import LoopWishes, find_run, run_loop, say_what_is_left
 from holdfast.cli.output import emit, say
 from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, error_from_dict
+from holdfast.ids import new_id
 from holdfast.policy.approvals import OnAsk
 from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
 from holdfast.tools.services import Attendant
@@ -75,7 +77,7 @@ def command(
     """
     wishes = LoopWishes(**chosen)
     if resume:
-        run_id, is_loop = asyncio.run(_find(invocation, resume))
+        run_id, is_loop = run_async(_find(invocation, resume))
         wishes = replace(wishes, run_id=run_id)
         plan = is_loop
     if plan:
@@ -84,7 +86,7 @@ def command(
         run_loop(invocation, " ".join(goal), wishes)
         return
     job = _Job(invocation, session, wishes)
-    result = asyncio.run(job.run(" ".join(goal)))
+    result = run_async(job.run(" ".join(goal)))
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
     end_with(result)
@@ -121,11 +123,12 @@ class _Job:
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
             following = asyncio.create_task(policies.follow_requests())
+            run_id = self._run_id or new_id("run")
             items = client.stream_agent(
                 agent,
                 self._session,
                 goal,
-                run_id=self._run_id,
+                run_id=run_id,
                 model=self._model,
                 on_ask=self._on_ask,
             )
@@ -138,6 +141,10 @@ class _Job:
                                 await self._say_how_to_answer(client, item)
                             return item
                         self._screen.hear(item)
+            except asyncio.CancelledError:
+                self._screen.close()
+                await say_what_is_left(client, run_id)
+                raise
             finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)

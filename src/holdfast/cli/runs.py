@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.loop import LoopWishes, find_run, run_loop
 from holdfast.cli.loop_view import LinesView, to_line, view_for
@@ -52,7 +52,7 @@ def list_(invocation: Invocation, status: str | None, all_kinds: bool, limit: in
             )
             return [await _row(client, run) for run in runs]
 
-    rows = asyncio.run(work())
+    rows = run_async(work())
     if not rows and invocation.is_text:
         say('There are no runs yet. Begin one: holdfast "Describe this workspace".')
         return
@@ -72,7 +72,7 @@ def show(invocation: Invocation, run: str) -> None:
                 return found, [], None
             return found, await client.replay_loop(run), await client.loop_report(run)
 
-    found, news, report = asyncio.run(work())
+    found, news, report = run_async(work())
     if report is None:
         emit(msgspec.to_builtins(found))
         if invocation.is_text:
@@ -99,7 +99,7 @@ def watch(invocation: Invocation, run: str) -> None:
 
     Ctrl-C stops watching; the run goes on.
     """
-    report = asyncio.run(_watch(invocation, run))
+    report = run_async(_watch(invocation, run))
     if not invocation.is_text:
         emit(report.to_json())
     else:
@@ -121,7 +121,7 @@ def resume(invocation: Invocation, run: str, model: str, auto_confirm: bool) -> 
         async with AsyncClient(settings=invocation.settings) as client:
             return await find_run(client, run)
 
-    run_id, is_loop = asyncio.run(find())
+    run_id, is_loop = run_async(find())
     if not is_loop:
         detail = f"The run {run_id} is one of an agent: holdfast run --run-id {run_id}."
         raise UsageError(detail=detail)
@@ -139,7 +139,7 @@ def cancel(invocation: Invocation, run: str, reason: str) -> None:
         async with AsyncClient(settings=invocation.settings) as client:
             return await client.cancel_run(run, reason=reason)
 
-    found = asyncio.run(work())
+    found = run_async(work())
     if invocation.is_text:
         told = {"cancelled": "is cancelled", "running": "was asked to end"}
         say(f"The run {found.id} {told.get(found.status, 'has ended already: ' + found.status)}.")
@@ -158,7 +158,7 @@ def report_(invocation: Invocation, run: str, target: str | None) -> None:
         async with AsyncClient(settings=invocation.settings) as client:
             return await client.loop_report(run)
 
-    report = asyncio.run(work())
+    report = run_async(work())
     if target:
         text = report.to_markdown()
         if not invocation.is_text:

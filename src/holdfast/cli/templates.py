@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import click
@@ -10,6 +9,7 @@ import msgspec
 
 from holdfast.agents import AgentResult, Template, builtin_templates, find_template
 from holdfast.canonical import JsonObject
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.run import end_with
@@ -109,7 +109,7 @@ def run(
             client.approver = AutoConfirm() if auto_confirm else None
             return await client.execute_agent(template.agent(model=model), session, message)
 
-    result = asyncio.run(work())
+    result = run_async(work())
     if invocation.is_text:
         say(printable(result.response))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.cli.approve import AskInTerminal
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
@@ -114,7 +114,7 @@ def run(
     On a terminal, a call that needs consent asks for it; elsewhere it is refused.
     """
     values = _object(arguments)
-    called = asyncio.run(_run(invocation, name, values, session, run_id, auto_confirm))
+    called = run_async(_run(invocation, name, values, session, run_id, auto_confirm))
     part = called.part
     if invocation.is_text:
         click.echo(printable(part.output or part.error))

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
@@ -141,33 +142,40 @@ def run(invocation: Invocation, once: bool, parallel: int) -> None:
     The first Ctrl-C lets what was started come to its end, the second ends it.
     """
 
+    stop = asyncio.Event()
+
+    def ask_to_stop() -> None:
+        stop.set()
+        say("Waiting for what is under way; Ctrl-C again ends it.", err=True)
+
     async def work(client: AsyncClient) -> None:
-        stop = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def ask_to_stop() -> None:
-            stop.set()
-            for one in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(one)
-            say("Waiting for what is under way; Ctrl-C again ends it.", err=True)
+        def terminate() -> None:
+            loop.remove_signal_handler(signal.SIGTERM)  # the next one ends us, as it ends others
+            ask_to_stop()
 
         # Only the main thread of a process hears signals.
         with contextlib.suppress(RuntimeError, ValueError):
-            for one in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(one, ask_to_stop)
+            loop.add_signal_handler(signal.SIGTERM, terminate)
         if not once:
             count = len(await client.list_triggers())
             say(f"Firing {count} triggers; Ctrl-C ends.", err=True)
         await client.run_triggers(stop, once=once, most_parallel=parallel)
 
-    _run(invocation, work)
+    _run(invocation, work, wind_down=ask_to_stop)
     if once and not invocation.is_text:
         emit({"done": True})
 
 
-def _run(invocation: Invocation, work: Callable[[AsyncClient], Awaitable[_T]]) -> _T:
+def _run(
+    invocation: Invocation,
+    work: Callable[[AsyncClient], Awaitable[_T]],
+    *,
+    wind_down: Callable[[], object] | None = None,
+) -> _T:
     async def whole() -> _T:
         async with AsyncClient(settings=invocation.settings) as client:
             return await work(client)
 
-    return asyncio.run(whole())
+    return run_async(whole(), wind_down=wind_down)

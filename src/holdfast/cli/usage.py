@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 import msgspec
 
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Command, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
@@ -26,7 +25,7 @@ def command(invocation: Invocation, session: str, by: str) -> None:
     Each answer is counted once. A cost that starts with >= leaves out calls whose price is
     not known; ~ marks tokens that were counted here because the server did not say.
     """
-    report = asyncio.run(_report(invocation, session))
+    report = run_async(_report(invocation, session))
     if not invocation.is_text:
         emit(msgspec.to_builtins(report))
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import click
 import msgspec
 
 from holdfast.canonical import JsonObject
+from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, paint, printable, say
@@ -42,7 +42,7 @@ def validate(invocation: Invocation, workflow: str) -> None:
 
     Workflows that it starts are checked too. Ends with 3 if anything is wrong.
     """
-    definition = asyncio.run(_definition(invocation, workflow))
+    definition = run_async(_definition(invocation, workflow))
     steps = sum(1 for _ in definition.all_steps())
     if invocation.is_text:
         say(f"The workflow {definition.name} is valid: {steps} steps.")
@@ -84,7 +84,7 @@ def run(
     if workflow is None and not run_id:
         raise click.UsageError("Give the WORKFLOW, or the --run-id of one that was begun.")
     job = _Run(invocation, workflow, inputs, inputs_json, run_id, auto_confirm, park)
-    result = asyncio.run(job.run())
+    result = run_async(job.run())
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
     elif result.output is not None and result.status == "completed":
@@ -173,7 +173,7 @@ class _Run:
 @pass_invocation
 def graph(invocation: Invocation, workflow: str, form: str, out: Path | None) -> None:
     """Draw WORKFLOW, a name or a YAML file, as Mermaid or as an SVG picture."""
-    definition = asyncio.run(_definition(invocation, workflow))
+    definition = run_async(_definition(invocation, workflow))
     if not invocation.is_text and out is None:
         emit({**to_json(definition), "mermaid": to_mermaid(definition)})
         return
@@ -224,7 +224,7 @@ def list_(invocation: Invocation, runs: bool, limit: int) -> None:
 
     columns = ["run", "workflow", "status", "reason"]
     emit(
-        asyncio.run(work()),
+        run_async(work()),
         columns=columns if runs else ["name", "valid", "steps", "description"],
     )
 
@@ -242,7 +242,7 @@ def show(invocation: Invocation, name: str) -> None:
             except NotFound:
                 return await client.validate_workflow(name)
 
-    found = asyncio.run(work())
+    found = run_async(work())
     if isinstance(found, Definition):
         rows: list[dict[str, object]] = [
             {"step": step.id, "does": step.does, "when": step.when, "on_error": step.on_error}
