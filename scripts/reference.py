@@ -34,7 +34,7 @@ _EXIT_MEANINGS = {
     ExitCode.WAITING: "waiting for a person; the command that answers is printed",
     ExitCode.DENIED: "denied by a policy or a person",
     ExitCode.BUDGET: "the budget is exhausted",
-    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+    ExitCode.INTERRUPTED: "interrupted with Ctrl-C; what was under way is recorded as cancelled",
 }
 
 
@@ -150,7 +150,7 @@ def command_line() -> str:
         "options may stand before or after the command. Results go to stdout, everything else to",
         "stderr; with `--json` errors are one JSON object on stderr. Colours appear on a terminal",
         "only, and not with `NO_COLOR` or `--no-color`. No command asks a question without a",
-        "terminal.",
+        "terminal. Ctrl-C: see [stop a run](../howto/stop-a-run.md).",
         "",
         "## Exit codes",
         "",

@@ -33,13 +33,10 @@ async def run(asynchronous):
 try:
     client._portal.call("run", run(client._client))
 except KeyboardInterrupt:
-    print("interrupted", ended.wait(30), flush=True)
+    print("interrupted", ended.is_set(), flush=True)
 
 async def status(asynchronous):
-    queue = await asynchronous.turns()
-    while not (await queue.get("job-1")).has_ended:
-        await asyncio.sleep(0)
-    return (await queue.get("job-1")).status
+    return (await (await asynchronous.turns()).get("job-1")).status
 
 print(client._portal.call("status", status(client._client)), flush=True)
 client.close()

@@ -7,6 +7,8 @@ import concurrent.futures
 import contextlib
 import gc
 import inspect
+import os
+import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +20,7 @@ import pytest
 
 from holdfast import AsyncClient, Client
 from holdfast.errors import NotFound, StorageReadOnly, UsageError, WouldDeadlock
-from holdfast.sync import _forward_iterator, _new_loop
+from holdfast.sync import _forward_iterator, _new_loop, _Portal
 
 WAIT_S = 20
 HANDS_OUT_ASYNC_OBJECTS = {
@@ -261,3 +263,25 @@ def test_the_loop_is_uvloop_when_that_is_installed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "uvloop", Fake)  # type: ignore[arg-type]
     assert _new_loop() is made
     made.close()
+
+
+def test_ctrl_c_while_closing_waits_no_longer_and_the_closing_goes_on() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    portal, release, done = _Portal(), threading.Event(), threading.Event()
+
+    async def last() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.to_thread(release.wait, WAIT_S)
+        done.set()
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            portal.close(last())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert portal.is_closed
+    assert not done.is_set()
+    release.set()
+    assert done.wait(WAIT_S)
+    portal._thread.join(WAIT_S)
+    assert not portal._thread.is_alive()
