@@ -1,5 +1,6 @@
 """What is killed: a loop with two steps, each with two checks and a review.
 
+The reviewer sends the first step back once, so that a retry is crossed by kills as well.
 Outside the state directory stand the workspace that the executor writes to, and a ledger with one
 line per effect, written and synced: what was done, by whom, how often.
 """
@@ -20,6 +21,7 @@ from holdfast.tools import ToolContext
 
 LEASE_S = 0.2
 RUN = "job"
+NOT_YET = "say that it is better"
 PLAN = {
     "steps": [
         {
@@ -52,6 +54,13 @@ def enter(directory: str, *words: str) -> None:
     os.close(handle)
 
 
+def verdict_on(asked: str) -> dict[str, str]:
+    """Accept anything but the first attempt at the first step."""
+    if "Write one" in asked and "better" not in asked:
+        return {"verdict": "retry", "reason": NOT_YET}
+    return {"verdict": "accept", "reason": "it is good"}
+
+
 def options(directory: str) -> LoopOptions:
     place = Path(f"{directory}.work")
 
@@ -65,16 +74,16 @@ def options(directory: str) -> LoopOptions:
 
     def answer(request: ModelRequest):
         names = (request.output_schema or {}).get("properties", {})
+        asked = [message.text for message in request.messages if message.role == "user"][-1]
         if "steps" in names:
             return json.dumps(PLAN)
         if "verdict" in names:
-            return json.dumps({"verdict": "accept", "reason": "it is good"})
-        last = request.messages[-1]
-        if last.role == "tool":
-            return "I wrote it."
-        asked = [message.text for message in request.messages if message.role == "user"]
-        name = "one" if asked[-1].startswith("Write one") else "two"
-        return tool_call("put", name=name, text="good")
+            return json.dumps(verdict_on(asked))
+        text = "good and better" if NOT_YET in asked else "good"
+        if request.messages[-1].role == "tool":
+            return f"I wrote it: {text}."
+        name = "one" if asked.startswith("Write one") else "two"
+        return tool_call("put", name=name, text=text)
 
     def count(evidence) -> bool:
         return bool(evidence.answer)
@@ -109,7 +118,11 @@ async def _run(directory: str) -> None:
 async def check(directory: Path) -> None:
     """Nothing that was done is done again, and the report is what it would have been."""
     written = [words[:3] for words in ledger(str(directory))]
-    assert written == [["put", "one", "good"], ["put", "two", "good"]]
+    assert written == [
+        ["put", "one", "good"],
+        ["put", "one", "good and better"],
+        ["put", "two", "good"],
+    ]
     overrides = {"workspace": f"{directory}.work"}
     settings = load_settings(overrides=overrides).settings
     async with AsyncClient(directory, settings=settings) as client:
@@ -119,18 +132,18 @@ async def check(directory: Path) -> None:
         news = await client.replay_loop(RUN)
     assert report.outcome == "done"
     assert [(s.id, s.status, s.attempts, s.verdict, s.answer) for s in report.steps] == [
-        ("one", "done", 1, "accept", "I wrote it."),
-        ("two", "done", 1, "accept", "I wrote it."),
+        ("one", "done", 2, "accept", "I wrote it: good and better."),
+        ("two", "done", 1, "accept", "I wrote it: good."),
     ]
     assert [(f.path, f.change, f.added, f.removed) for f in report.files] == [
         ("one.txt", "added", 1, 0),
         ("two.txt", "added", 1, 0),
     ]
-    assert [len(step.attempts) for step in state.steps.values()] == [1, 1]
+    assert [len(step.attempts) for step in state.steps.values()] == [2, 1]
     kinds = [one.fact.kind for one in news if one.fact is not None]
-    for kind, number in (("plan.created", 1), ("step.started", 2), ("step.worked", 2)):
+    for kind, number in (("plan.created", 1), ("step.started", 3), ("step.worked", 3)):
         assert kinds.count(kind) == number, kinds
-    for kind, number in (("step.checked", 2), ("step.reviewed", 2), ("loop.reported", 1)):
+    for kind, number in (("step.checked", 3), ("step.reviewed", 3), ("loop.reported", 1)):
         assert kinds.count(kind) == number, kinds
     assert (directory / f"run-{RUN}.jsonl").exists()
     kept = json.loads((directory / "reports" / f"run-{RUN}.json").read_text())
