@@ -1,16 +1,21 @@
 """A child never has a right that its parent lacks, whichever way it was started.
 
-Each example draws rules for two or three agents and lets the last one call a few tools. It is
-started in every way there is; whatever it then did, its starter would have been allowed to.
+Each example draws rules, hosts, sandboxes and seconds for two or three agents and lets the last
+one call a few tools. It is started in every way there is; whatever it then did, its starter would
+have been allowed to, on the same network, and before the time of both was over.
 """
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,27 +23,49 @@ from holdfast import Agent, AsyncClient
 from holdfast.agents.handoff import transfer_to
 from holdfast.agents.launch import Launch
 from holdfast.agents.lineage import below
+from holdfast.clock import SystemClock
 from holdfast.orchestration.delegation import AgentTask
 from holdfast.orchestration.workflows import Workflow
-from holdfast.policy import CallRequest, Rights, RuleSet, decide
+from holdfast.policy import Budget, CallRequest, Rights, RuleSet, decide
+from holdfast.policy.budgets import Share
 from holdfast.providers.model import ModelRequest
 from holdfast.sessions import PermissionRule
+from holdfast.settings import load_settings
 from holdfast.skills import Skill
 from holdfast.testing import FunctionModel, tool_call
-from holdfast.tools import ToolContext, tool
+from holdfast.tools import ToolContext, host_target, tool
 
 NAMES = ("touch", "wipe")
 TARGETS = ("a", "b")
+HOSTS = ("a.example", "b.example")
+SHUT = "shut.example"
+"""Open to everybody but the starter, whom the operator's policies keep away from it."""
+POLICIES = {
+    "network.yaml": f"allow_net: true\nallowed_hosts: [{', '.join((*HOSTS, SHUT))}]\n",
+    "tools.yaml": "agents:\n  top:\n    rules:\n"
+    f"      - {{permission: network, pattern: {SHUT}, action: deny}}\n",
+}
+ACTIONS = st.sampled_from(["allow", "deny", "ask"])
 RULES = st.lists(
     st.builds(
         PermissionRule,
         permission=st.sampled_from([*NAMES, "*"]),
         pattern=st.sampled_from([*TARGETS, "*"]),
-        action=st.sampled_from(["allow", "deny", "ask"]),
+        action=ACTIONS,
+    )
+    | st.builds(
+        PermissionRule,
+        permission=st.sampled_from(["network", "fetch"]),
+        pattern=st.sampled_from([*HOSTS, "*"]),
+        action=ACTIONS,
     ),
     max_size=4,
 )
-SANDBOXES = st.sampled_from(["read-only", "workspace-write"])
+BOXES = ("read-only", "workspace-write", "network")
+SANDBOXES = st.sampled_from(BOXES)
+LATE_S = 10.0
+"""How long the starter thinks before it starts the child."""
+SECONDS = st.sampled_from([None, 2 * LATE_S, 50 * LATE_S])
 SKILLS = st.none() | st.sets(st.sampled_from(["one", "two"])).map(tuple)
 STARTING = PermissionRule(permission="*", action="allow")
 MAY_START = [
@@ -49,29 +76,53 @@ MAY_START = [
 Way = Callable[[AsyncClient, Agent, Agent, str, Any], Awaitable[object]]
 
 
+class Thought:
+    """Time that passes because somebody thinks, beside that of the machine."""
+
+    seconds = 0.0
+
+    def monotonic(self, _clock: SystemClock) -> float:
+        return time.monotonic() + self.seconds
+
+
+THOUGHT = Thought()
+
+
 class World:
-    """What the child did: calls that ran, sandboxes it saw, skills it loaded."""
+    """What the child did: calls that ran, sandboxes it saw, seconds it had."""
 
     def __init__(self) -> None:
         self.done: list[tuple[str, str]] = []
-        self.read_only: list[bool] = []
+        self.boxes: list[str] = []
+        self.seconds: list[float | None] = []
+
+    def clear(self) -> None:
+        self.done, self.boxes, self.seconds = [], [], []
+
+    def see(self, name: str, at: str, context: ToolContext) -> str:
+        self.done.append((name, at))
+        place = 0 if context.is_read_only else 1 + context.has_network
+        self.boxes.append(BOXES[place])
+        self.seconds.append(context.heritage.seconds_left())
+        return "ok"
 
     def tools(self) -> list[Any]:
         @tool(effect="read", target="at")
         async def touch(at: str, context: ToolContext) -> str:
             """Touch."""
-            self.done.append(("touch", at))
-            self.read_only.append(context.is_read_only)
-            return "ok"
+            return self.see("touch", at, context)
 
         @tool(effect="read", target="at", permission="ask")
         async def wipe(at: str, context: ToolContext) -> str:
             """Wipe."""
-            self.done.append(("wipe", at))
-            self.read_only.append(context.is_read_only)
-            return "ok"
+            return self.see("wipe", at, context)
 
-        return [touch, wipe]
+        @tool(effect="read", target=host_target("url"))
+        async def fetch(url: str, context: ToolContext) -> str:
+            """Fetch."""
+            return self.see("fetch", url.removeprefix("https://"), context)
+
+        return [touch, wipe, fetch]
 
 
 def calling(*calls: Any) -> FunctionModel:
@@ -83,8 +134,27 @@ def calling(*calls: Any) -> FunctionModel:
     return FunctionModel(answer)
 
 
-def child_agent(rules: list[PermissionRule], world: World, sandbox: Any) -> Agent:
+def starting(call: Any) -> FunctionModel:
+    """A model that thinks for a while, makes one call, then says that it is done."""
+
+    def answer(request: ModelRequest) -> Any:
+        if request.messages[-1].role == "tool":
+            return "done"
+        THOUGHT.seconds += LATE_S
+        return call
+
+    return FunctionModel(answer)
+
+
+def limited(seconds: float | None) -> Budget:
+    return Budget(max_wall_s=seconds)
+
+
+def child_agent(
+    rules: list[PermissionRule], world: World, sandbox: Any, seconds: float | None = None
+) -> Agent:
     calls = [tool_call(name, at=at) for name in NAMES for at in TARGETS]
+    calls += [tool_call("fetch", url=f"https://{host}") for host in (*HOSTS, SHUT)]
     calls += [tool_call("skill", name=name) for name in ("one", "two")]
     return Agent(
         "low",
@@ -93,11 +163,18 @@ def child_agent(rules: list[PermissionRule], world: World, sandbox: Any) -> Agen
         tools=world.tools(),
         permission=[*rules, *MAY_START],
         sandbox=sandbox,
+        budget=limited(seconds),
     )
 
 
-def starter(rules: list[PermissionRule], sandbox: Any, name: str = "top") -> Agent:
-    return Agent(name, mode="all", permission=[*rules, *MAY_START], sandbox=sandbox)
+def starter(rules: list[PermissionRule], sandbox: Any, seconds: float | None = None) -> Agent:
+    return Agent(
+        "top",
+        mode="all",
+        permission=[*rules, *MAY_START],
+        sandbox=sandbox,
+        budget=limited(seconds),
+    )
 
 
 async def launch(client: AsyncClient, agent: Agent, session_id: str, skills: Any) -> object:
@@ -108,23 +185,23 @@ async def launch(client: AsyncClient, agent: Agent, session_id: str, skills: Any
 
 async def by_task(client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any) -> object:
     call = tool_call("task", agent="low", task="go")
-    return await launch(client, top.wrapped(model=calling(call)), at, skills)
+    return await launch(client, top.wrapped(model=starting(call)), at, skills)
 
 
 async def by_batch(client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any) -> object:
     inner = {"tool": "task", "parameters": {"agent": "low", "task": "go"}}
-    model = calling(tool_call("batch", tool_calls=[inner]))
+    model = starting(tool_call("batch", tool_calls=[inner]))
     return await launch(client, top.wrapped(model=model), at, skills)
 
 
 async def by_tool(client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any) -> object:
-    agent = top.wrapped(model=calling(tool_call("low", task="go")), tools=[low.as_tool()])
+    agent = top.wrapped(model=starting(tool_call("low", task="go")), tools=[low.as_tool()])
     return await launch(client, agent, at, skills)
 
 
 async def by_hand_off(client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any) -> object:
     call = tool_call("transfer_to", agent="low", message="go")
-    agent = top.wrapped(model=calling(call), tools=[transfer_to(["low"])])
+    agent = top.wrapped(model=starting(call), tools=[transfer_to(["low"])])
     return await launch(client, agent, at, skills)
 
 
@@ -132,9 +209,9 @@ async def by_grandchild(
     client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any
 ) -> object:
     """Through an agent that may do everything itself."""
-    middle = Agent("mid", permission=[STARTING], tools=[low.as_tool()])
+    middle = Agent("mid", permission=[STARTING], tools=[low.as_tool()], sandbox="network")
     middle = middle.wrapped(model=calling(tool_call("low", task="go")))
-    agent = top.wrapped(model=calling(tool_call("mid", task="go")), tools=[middle.as_tool()])
+    agent = top.wrapped(model=starting(tool_call("mid", task="go")), tools=[middle.as_tool()])
     return await launch(client, agent, at, skills)
 
 
@@ -153,9 +230,11 @@ async def by_parallel(client: AsyncClient, top: Agent, low: Agent, at: str, skil
 
 async def by_workflow(client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any) -> object:
     """From a session that the starter began; a workflow takes no skills away by itself."""
-    lineage = below(top, await client.get_session(at), skill_names=skills)
+    share = Share(scope="top", session_id=at, budget=top.budget)
+    above = await client.get_session(at)
+    lineage = below(top, above, skill_names=skills, shares=(share,))
     session = await client.create_session("Mid", parent_id=at, metadata=lineage.to_metadata())
-    flow = Workflow("flow").step("one", agent="low", message="go")
+    flow = Workflow("flow", sandbox="network").step("one", agent="low", message="go")
     return await client.run_workflow(flow, parent_id=session.id)
 
 
@@ -171,10 +250,15 @@ WAYS: tuple[Way, ...] = (
 )
 
 
+RUNS = frozenset({by_task, by_batch, by_tool, by_hand_off, by_grandchild})
+"""Here the starter has a run of its own, which has thought before it starts the child."""
+
+
 def may(rules: list[PermissionRule], session: list[PermissionRule], name: str, at: str) -> bool:
     """Say whether somebody with these rules could have made a call, without asking."""
     default = "ask" if name == "wipe" else "allow"
-    request = CallRequest(permission=name, targets=(at,), target_kind="text", default=default)
+    kind = "host" if name == "fetch" else "text"
+    request = CallRequest(permission=name, targets=(at,), target_kind=kind, default=default)
     own = Rights(agent=RuleSet(rules=(*rules, *MAY_START)), session=RuleSet(rules=tuple(session)))
     return decide(request, agent=own.agent, session=own.session).action == "allow"
 
@@ -194,8 +278,16 @@ async def loaded(client: AsyncClient, session_id: str) -> set[str]:
 
 @contextlib.asynccontextmanager
 async def client_with(low: Agent) -> AsyncIterator[AsyncClient]:
-    with tempfile.TemporaryDirectory() as folder:
-        async with AsyncClient(folder) as client:
+    THOUGHT.seconds = 0.0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(SystemClock, "monotonic", lambda clock: THOUGHT.monotonic(clock)),
+    ):
+        for name, text in POLICIES.items():
+            (Path(folder) / name).write_text(text)
+        overrides = {"policies.dir": folder, "network.allow_net": True}
+        chosen = load_settings(overrides=overrides).settings
+        async with AsyncClient(Path(folder) / "state", settings=chosen) as client:
             await client.register_agent(low)
             for name in ("one", "two"):
                 await client.register_skill(Skill(name=name, description=name, content="Do it."))
@@ -203,42 +295,61 @@ async def client_with(low: Agent) -> AsyncIterator[AsyncClient]:
 
 
 @given(
-    above=RULES, under=RULES, person=RULES, above_box=SANDBOXES, below_box=SANDBOXES, skills=SKILLS
+    rules=st.tuples(RULES, RULES, RULES),
+    boxes=st.tuples(SANDBOXES, SANDBOXES),
+    seconds=st.tuples(SECONDS, SECONDS),
+    skills=SKILLS,
 )
 @settings(max_examples=8, deadline=None)
 async def test_child_does_nothing_that_its_starter_may_not(
-    above: list[PermissionRule],
-    under: list[PermissionRule],
-    person: list[PermissionRule],
-    above_box: Any,
-    below_box: Any,
+    rules: tuple[list[PermissionRule], ...],
+    boxes: tuple[Any, Any],
+    seconds: tuple[float | None, float | None],
     skills: Any,
 ) -> None:
+    above, under, person = rules
     world = World()
-    top, low = starter(above, above_box), child_agent(under, world, below_box)
+    top = starter(above, boxes[0], seconds[0])
+    low = child_agent(under, world, boxes[1], seconds[1])
     person = [*person, *MAY_START]
     async with client_with(low) as client:
         for way in WAYS:
-            world.done.clear()
+            world.clear()
             session = await client.create_session("Top", permission=person)
             await way(client, top, low, session.id, skills)
             for name, at in world.done:
                 assert may(above, person, name, at), (way.__name__, name, at)
                 assert may(under, [], name, at), (way.__name__, name, at)
+                assert at != SHUT, way.__name__
             if skills is not None:
                 assert await loaded(client, session.id) <= set(skills), way.__name__
-    if "read-only" in (above_box, below_box):
-        assert all(world.read_only)
+            narrowest = min(map(BOXES.index, boxes))
+            assert all(BOXES.index(box) <= narrowest for box in world.boxes), way.__name__
+            limit = least_time(way, seconds)
+            for left in world.seconds:
+                assert limit is None or (left is not None and left <= limit), (way.__name__, left)
 
 
-async def test_what_both_may_do_is_done_whichever_way_the_child_was_started() -> None:
+def least_time(way: Way, seconds: tuple[float | None, float | None]) -> float | None:
+    """What a child may have left at most: its own time, and what its starter had not used."""
+    above, own = seconds
+    if above is not None and way in RUNS:
+        above -= LATE_S
+    return min((one for one in (above, own) if one is not None), default=None)
+
+
+@pytest.mark.parametrize("box", ["read-only", "network"])
+async def test_what_both_may_do_is_done_whichever_way_the_child_was_started(box: Any) -> None:
     world = World()
-    top, low = starter([STARTING], "workspace-write"), child_agent([STARTING], world, "read-only")
+    top = starter([STARTING], "network", 50 * LATE_S)
+    low = child_agent([STARTING], world, box)
+    wanted = {(name, at) for name in NAMES for at in TARGETS} | {("fetch", at) for at in HOSTS}
     async with client_with(low) as client:
         for way in WAYS:
-            world.done.clear()
+            world.clear()
             session = await client.create_session("Top")
             await way(client, top, low, session.id, ("one",))
-            assert set(world.done) == {(name, at) for name in NAMES for at in TARGETS}
+            assert set(world.done) == wanted, way.__name__
+            assert set(world.boxes) == {box}, way.__name__
+            assert all(left is not None for left in world.seconds), way.__name__
             assert await loaded(client, session.id) == {"one"}, way.__name__
-    assert set(world.read_only) == {True}

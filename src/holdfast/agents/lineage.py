@@ -159,11 +159,17 @@ def below_call(context: ToolContext, session: Session) -> Lineage:
         call_id=context.call_id,
         path=context.agent_path,
         rights=context.rights,
-        sandbox="read-only" if context.is_read_only else "workspace-write",
+        sandbox=_sandbox_of_call(context),
         line=_line(context.rights, session, above),
         shares=context.heritage.shares,
         root=(above.root if above is not None else "") or context.run_id,
     )
+
+
+def _sandbox_of_call(context: ToolContext) -> Sandbox:
+    if context.is_read_only:
+        return "read-only"
+    return "network" if context.has_network else "workspace-write"
 
 
 async def with_living_rules(sessions: SessionManager, session: Session) -> Session:

@@ -299,7 +299,9 @@ class Spending:
             raise self.out_of_time()
 
     def _time_limit(self) -> float | None:
-        return min((b.max_wall_s for b in self.limits if b.max_wall_s is not None), default=None)
+        """The shortest of all limits: nobody works longer than whoever started it may."""
+        levels = (*self.limits, *[share.budget for share in self._above])
+        return min((b.max_wall_s for b in levels if b.max_wall_s is not None), default=None)
 
     def _worked(self) -> float:
         return self._worked_s + self._clock.monotonic() - self._began

@@ -275,6 +275,7 @@ class AgentTurn:
             agent_path=path,
             rights=rights,
             is_read_only=sandbox == "read-only",
+            has_network=sandbox == "network",
             heritage=self._heritage(spending, terms),
             artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
             state=JournalState(turn, services.sessions.journal, session.id),

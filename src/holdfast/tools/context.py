@@ -56,6 +56,8 @@ class ToolContext:
     """What the caller may do; whoever starts others hands on no more."""
     is_read_only: bool = False
     """Whether the caller's commands may only look."""
+    has_network: bool = False
+    """Whether the caller's commands have the machine's network, if the policies grant it."""
     heritage: Heritage = field(default_factory=Heritage)
     """What runs that the call starts share with the caller's."""
     cancellation: Cancellation = field(default_factory=Cancellation)

@@ -9,8 +9,9 @@ import pytest
 
 from holdfast import Agent, AsyncClient
 from holdfast.agents import AgentResult
-from holdfast.errors import BudgetExceeded
+from holdfast.errors import BudgetExceeded, StepFailed
 from holdfast.messages import ToolPart
+from holdfast.orchestration.workflows import Workflow
 from holdfast.policy import Budget
 from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
@@ -19,6 +20,7 @@ from holdfast.tools import Tool, ToolContext, tool
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
 WAIT_S = 20
+ENDS = ("run.completed", "run.failed", "run.cancelled")
 MAY_SEND = [{"permission": "*", "action": "allow"}]
 
 
@@ -290,6 +292,57 @@ async def test_child_that_never_ends_is_told_to_and_its_parent_goes_on(tmp_path:
         assert result.response == "without it"
         [call] = await call_parts(client, result.session_id)
         assert (call.state, call.metadata["status"]) == ("error", "cancelled")
+
+
+def endless(kind: str) -> Agent:
+    """An agent whose model never answers, or whose tool never returns."""
+    hold = asyncio.Event()
+
+    @tool(effect="read")
+    async def stare() -> str:
+        """Stare."""
+        await hold.wait()
+        return "seen"
+
+    model = ScriptedModel(Reply(hold=hold) if kind == "model" else tool_call("stare"), "done")
+    return Agent("slow", mode="subagent", model=model, tools=[stare])
+
+
+async def ended_below(client: AsyncClient, session_id: str) -> list[str]:
+    """How the runs below a session ended; those that have not ended are missing."""
+    found = await client.family_events(session_id)
+    return [one.event.kind for one in found if one.depth and one.event.kind in ENDS]
+
+
+@pytest.mark.parametrize("kind", ["model", "tool"])
+async def test_child_that_never_ends_has_no_more_time_than_its_parent(
+    tmp_path: Path, kind: str
+) -> None:
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(endless(kind))
+        top = boss(tool_call("task", agent="slow", task="x"), "too late")
+        async with asyncio.timeout(WAIT_S):
+            result = await client.execute_agent(top, "", "go", budget=Budget(max_wall_s=0.2))
+        assert (result.status, result.response) == ("failed", "")
+        assert result.metadata["error"]["code"] == BudgetExceeded.code
+        [end] = await ended_below(client, result.session_id)
+        assert end in ("run.cancelled", "run.failed")
+
+
+@pytest.mark.parametrize("kind", ["model", "tool"])
+async def test_step_that_never_ends_has_no_more_time_than_its_workflow(
+    tmp_path: Path, kind: str
+) -> None:
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(endless(kind))
+        inner = Workflow("inner").step("one", agent="slow", message="x")
+        flow = Workflow("outer").step("all", workflow=inner)
+        async with asyncio.timeout(WAIT_S):
+            result = await client.run_workflow(flow, budget=Budget(max_wall_s=0.2))
+        assert result.status == "failed"
+        # The run of the step ends by its own time; what does not is ended with the workflow.
+        wanted = StepFailed.code if kind == "model" else BudgetExceeded.code
+        assert result.error["code"] == wanted
 
 
 async def test_child_spends_from_its_parents_budget(tmp_path: Path) -> None:

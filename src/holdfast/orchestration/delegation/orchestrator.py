@@ -96,7 +96,7 @@ class AgentOrchestrator:
             skill_names=None if skill_names is None else tuple(skill_names),
         )
         session = await self._sessions.get_session(session_id)
-        order = self._order(asked, session, self._above(from_agent, session))
+        order = self._order(asked, session, self._above(from_agent, session), from_agent)
         return await self._children.admit(order) or await self._children.run(order)
 
     async def run_parallel_agents(
@@ -113,7 +113,7 @@ class AgentOrchestrator:
         """
         session = await self._sessions.get_session(session_id)
         above = self._above(self._agent, session)
-        orders = [self._order(task, session, above) for task in tasks]
+        orders = [self._order(task, session, above, self._agent) for task in tasks]
         results = [await self._children.admit(order) for order in orders]
         waiting = iter([place for place, refused in enumerate(results) if refused is None])
 
@@ -145,7 +145,9 @@ class AgentOrchestrator:
             )
         return msgspec.structs.replace(above, shares=tuple(shares))
 
-    def _order(self, task: AgentTask, session: Session, above: Lineage) -> Order:
+    def _order(
+        self, task: AgentTask, session: Session, above: Lineage, starter: Agent | None
+    ) -> Order:
         # The same errand for the second time is another one, and found again as the second.
         content = digest([session.id, above.path, msgspec.to_builtins(task)])
         self._seen[content] += 1
@@ -158,5 +160,7 @@ class AgentOrchestrator:
             tool_ids=task.tool_ids,
             skill_names=task.skill_names,
             options=task.options,
+            # The starter has no run of its own here whose budget the child could share.
+            budget=starter.budget if starter is not None else NO_BUDGET,
             on_ask=self._on_ask,
         )

@@ -58,6 +58,7 @@ Listener: TypeAlias = Callable[[Payload], None]
 
 # What concerns the records and not the step: the run stops, nothing is decided about it.
 _NOT_THE_STEP = (Conflict, Damaged, StorageError)
+_GRACE_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +108,7 @@ class WorkflowTurn:
         self._leaves = Leaves(services, turn, session, order, record=self._append, nested=nested)
         self._agent_path = "/".join(path_of(self._leaves.identity, session))
         self._inputs: JsonObject = order.inputs
+        self._timer: asyncio.Timeout | None = None
         self._ids = {
             "session_id": session.id,
             "run_id": turn.run.id,
@@ -121,6 +123,7 @@ class WorkflowTurn:
         try:
             # A deadline that a request to cancel moves to now: it ends whatever is under way.
             async with asyncio.timeout(limit) as scope:
+                self._timer = scope
                 watcher.add_done_callback(
                     lambda task: None if task.cancelled() else scope.reschedule(loop.time())
                 )
@@ -128,8 +131,9 @@ class WorkflowTurn:
         except TimeoutError:
             if self._turn.cancelled.is_set():
                 return Cancelled(reason=self._turn.cancel_reason)
-            detail = f"it did not end within {limit:g} s"
-            return await self._failed(WorkflowLimit(step="the workflow", detail=detail))
+            detail = f"it did not end within {limit or 0:g} s"
+            late: HoldfastError = WorkflowLimit(step="the workflow", detail=detail)
+            return await self._failed(self._leaves.out_of_time() or late)
         finally:
             watcher.cancel()
             await asyncio.shield(self._leaves.close())
@@ -145,6 +149,7 @@ class WorkflowTurn:
                 known = record.ends[""]
                 raise _Ended(error_from_dict(known.error), known.path, "")
             await self._leaves.open()
+            self._heed_budget()
             frame = _Frame()
             await self._block(self._definition.steps, frame)
             output = self._output(frame)
@@ -163,6 +168,18 @@ class WorkflowTurn:
                 WorkflowComplete(workflow=self._definition.name, steps=count, **self._ids)
             )
         return Completed(result={"output": output})
+
+    def _heed_budget(self) -> None:
+        """End what is under way soon after the time of the budget is over.
+
+        Runs and tools end by themselves then; this is for those that do not.
+        """
+        left = self._leaves.seconds_left
+        if left is None or self._timer is None:
+            return
+        when = asyncio.get_running_loop().time() + left + _GRACE_S
+        before = self._timer.when()
+        self._timer.reschedule(when if before is None else min(before, when))
 
     async def _begin(self) -> None:
         """Ask the hooks and note the inputs, once; a resumed run takes those of its beginning."""

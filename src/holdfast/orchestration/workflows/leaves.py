@@ -22,6 +22,7 @@ from holdfast.agents.spending import Spending, session_budget
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     AlreadyExists,
+    BudgetExceeded,
     StepFailed,
     ToolError,
     WorkflowLimit,
@@ -36,7 +37,7 @@ from holdfast.orchestration.workflows.order_form import Order
 from holdfast.orchestration.workflows.result import WorkflowResult
 from holdfast.orchestration.workflows.services import WorkflowServices
 from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
-from holdfast.policy.budgets import NO_BUDGET
+from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.sessions import PermissionRule, Session, Turn, compose
 from holdfast.sessions.events import MessageCreated
 from holdfast.sessions.messages import stored
@@ -160,6 +161,17 @@ class Leaves:
             pending = sum(part.state == "pending" for part in self._parts.values())
             await spending.open(self._session, services.sessions.journal, pending)
             self._spending = spending
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the workflow may go on working; `None` without limit."""
+        return self._spending.seconds_left if self._spending is not None else None
+
+    def out_of_time(self) -> BudgetExceeded | None:
+        """Return the error of a workflow that has worked too long, if it has."""
+        if self._spending is None or self._spending.seconds_left != 0:
+            return None
+        return self._spending.out_of_time()
 
     async def close(self) -> None:
         """End what commands left behind."""
@@ -286,6 +298,7 @@ class Leaves:
                 message=message,
                 run_id=f"run_{attempt.key}",
                 on_ask=self._order.on_ask,
+                budget=self._time_left(),
                 tool_ids=step.tools,
             )
         )
@@ -293,7 +306,7 @@ class Leaves:
 
     async def _run_workflow(self, attempt: Attempt, names: Names) -> Value:
         inputs = render(attempt.step.with_, names)
-        order = self._order.inner(attempt.step.workflow or "", inputs)
+        order = self._order.inner(attempt.step.workflow or "", inputs, self._time_left())
         child = await self._child(attempt, f"{order.definition.name}: {attempt.path}")
         session = await self._services.sessions.get_session(child)
         result = await self._nested(order, session, f"run_{attempt.key}")
@@ -304,6 +317,11 @@ class Leaves:
         if result.status == "cancelled":
             raise StepFailed(step=attempt.path, detail=f"cancelled. {result.reason}".strip())
         return result.output
+
+    def _time_left(self) -> Budget:
+        """What a run of its own gets besides its shares: no more time than this one has."""
+        seconds = self.seconds_left
+        return NO_BUDGET if seconds is None else Budget(max_wall_s=seconds)
 
     async def _child(self, attempt: Attempt, title: str) -> str:
         """Return the session of a child, below this run; made if it is not there yet."""

@@ -58,8 +58,8 @@ class Order:
         except (KeyError, ValidationError, msgspec.ValidationError) as error:
             raise UsageError(detail=f"This run is none of a workflow: {error}") from error
 
-    def inner(self, name: str, inputs: JsonObject) -> Order:
-        """Return the order of a workflow that this one starts.
+    def inner(self, name: str, inputs: JsonObject, budget: Budget = NO_BUDGET) -> Order:
+        """Return the order of a workflow that this one starts, with a budget of its own.
 
         Raises:
             WorkflowInvalid: the inputs do not fit it.
@@ -70,6 +70,7 @@ class Order:
             inputs=fitting_inputs(definition, inputs),
             called=self.called,
             on_ask=self.on_ask,
+            budget=budget,
         )
 
 
