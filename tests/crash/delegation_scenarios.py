@@ -1,4 +1,4 @@
-"""What is killed: agents that let others work, side by side, by a tool, with consent inside.
+"""What is killed: agents that let others work, side by side, by tools, with consent inside.
 
 The ledger is outside the state directory: one line per piece of work that was really done.
 """
@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast import Agent, AsyncClient, tool
+from holdfast.agents.handoff import HandedOff, conversation, transfer_to
 from holdfast.errors import AlreadyExists
 from holdfast.messages import ToolPart
 from holdfast.orchestration.delegation import AgentTask
@@ -65,10 +66,11 @@ def worker(ledger: Ledger, *, asks: bool = False) -> Agent:
 
     def think(request: ModelRequest) -> str | ToolPart:
         first = next(one for one in request.messages if one.role == "user")
+        errand = first.text.splitlines()[0]
         if request.messages[-1].role == "tool":
-            ledger.write("reported", first.text)
-            return f"report: {first.text}"
-        return tool_call("work", what=first.text)
+            ledger.write("reported", errand)
+            return f"report: {errand}"
+        return tool_call("work", what=errand)
 
     tools = [work_tool(ledger, asks=asks)]
     return Agent("worker", mode="subagent", model=FunctionModel(think), tools=tools)
@@ -84,6 +86,31 @@ def boss(work: tuple[str, ...]) -> Agent:
 
     allowed = [{"permission": "*", "action": "allow"}]
     return Agent("boss", model=FunctionModel(think), permission=allowed)
+
+
+def caller(ledger: Ledger) -> Agent:
+    """Has the worker as a tool, and sums up."""
+
+    def think(request: ModelRequest) -> str | ToolPart:
+        if request.messages[-1].role == "tool":
+            return "all done"
+        return tool_call("worker", task=ONE[0])
+
+    allowed = [{"permission": "*", "action": "allow"}]
+    tools = [worker(ledger).as_tool()]
+    return Agent("boss", model=FunctionModel(think), tools=tools, permission=allowed)
+
+
+def giver() -> Agent:
+    """Hands over to the worker, and is never asked again."""
+
+    def think(request: ModelRequest) -> ToolPart:
+        assert request.messages[-1].role == "user", "the worker answers in its place"
+        return tool_call("transfer_to", agent="worker", message=ONE[0])
+
+    allowed = [{"permission": "*", "action": "allow"}]
+    tools = [transfer_to(["worker"], transform=conversation)]
+    return Agent("boss", model=FunctionModel(think), tools=tools, permission=allowed)
 
 
 @asynccontextmanager
@@ -113,6 +140,14 @@ def by_task_tool(directory: str) -> None:
 
 def with_consent(directory: str) -> None:
     asyncio.run(_with_consent(directory))
+
+
+def as_tool(directory: str) -> None:
+    asyncio.run(_as_tool(directory))
+
+
+def hand_off(directory: str) -> None:
+    asyncio.run(_hand_off(directory))
 
 
 async def _delegate(directory: str) -> None:
@@ -151,6 +186,30 @@ async def _with_consent(directory: str) -> None:
                     assert question.reason == "approval", question
                     await client.approve(question.id, by="tester")
         assert (result.status, result.response) == ("completed", "all done"), result
+
+
+async def _as_tool(directory: str) -> None:
+    ledger = Ledger(directory)
+    async with opened(directory, worker(ledger)) as client:
+        result = await client.execute_agent(caller(ledger), ABOVE, "go", run_id="job")
+        assert (result.status, result.response) == ("completed", "all done"), result
+
+
+async def _hand_off(directory: str) -> None:
+    async with opened(directory, worker(Ledger(directory))) as client:
+        result = await client.execute_agent(giver(), ABOVE, "go", run_id="job")
+        assert (result.status, result.response) == ("completed", f"report: {ONE[0]}"), result
+
+
+async def check_hand_off(directory: Path) -> None:
+    """Look after one errand that was handed over: once, with the same parcel, for good."""
+    await _check(directory, ONE)
+    async with AsyncClient(directory) as client:
+        events = await client.list_events(ABOVE)
+        told = [event.expect(HandedOff) for event in events if event.kind == HandedOff.kind]
+        assert [(one.to_agent, one.transform) for one in told] == [("worker", "conversation")]
+        answers = [one for one in (await client.list_messages(ABOVE)).items if one.text]
+        assert [one.role for one in answers] == ["user", "assistant"], answers
 
 
 async def check_one(directory: Path) -> None:
