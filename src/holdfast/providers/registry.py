@@ -21,6 +21,7 @@ from holdfast.errors import (
     StorageDamaged,
     UsageError,
 )
+from holdfast.providers.address import plain_address
 from holdfast.providers.config import ProviderConfig, looks_like_secret, make_config
 from holdfast.providers.endpoint_memory import FILE_NAME as MEMORY_FILE
 from holdfast.providers.endpoint_memory import EndpointMemory
@@ -267,6 +268,23 @@ class ProviderRegistry:
             reasoning_back=config.reasoning_back,
             max_tokens_field=config.max_tokens_field,
         )
+
+    async def endpoint_at(self, base_url: str, *, name: str) -> Endpoint:
+        """Return an address that was used before, with the key of the provider that is there now.
+
+        A key belongs to the address that it is configured for: where no provider is, none is
+        sent, also if the provider of that name has moved elsewhere.
+        """
+        address = plain_address(base_url)
+        here = [
+            config
+            for config in await self.list_providers()
+            if config.is_http and plain_address(config.base_url) == address
+        ]
+        if here:
+            chosen = min(here, key=lambda config: config.name != name)
+            return msgspec.structs.replace(self.endpoint(chosen), provider=name)
+        return Endpoint(provider=name, base_url=address)
 
     def _open(self, config: ProviderConfig, name: str) -> Model:
         if config.api == "offline":
