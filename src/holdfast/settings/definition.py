@@ -223,6 +223,11 @@ class MemorySettings(_Section):
         description="Length of the vectors to ask a remote embedder for; without it, the "
         "model's own.",
     )
+    asks_former: Switch = Field(
+        default=True,
+        description="After a change of `embedder`, whether searches still ask the server of the "
+        "old one for as long as vectors of it are left.",
+    )
     recall_tokens: int = Field(
         default=800,
         ge=0,
