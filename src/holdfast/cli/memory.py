@@ -16,6 +16,7 @@ from holdfast.cli.sessions import open_client
 from holdfast.client.files import write_whole
 from holdfast.errors import FileError, UsageError
 from holdfast.memory import SCOPES, MemoryEntry, MemoryOptions
+from holdfast.memory.former import READY
 
 _session = click.option("--session", default="", metavar="ID", help="The session it belongs to.")
 _everywhere = click.option("--everywhere", is_flag=True, help="Look at all sessions.")
@@ -103,12 +104,16 @@ def search(
         found = client.search_memory(
             session, query, limit, where, across_sessions=everywhere or not session
         )
+        former = client.memory_stats().former if explain else {}
     rows = [_row(entry, explain=explain) for entry in found]
     parts = tuple(rows[0])[6:] if explain and rows else ()
     if rows or not invocation.is_text:
         emit(rows, columns=("score", "id", "content", *parts))
     else:
         say("Nothing was found.")
+    for model, state in former.items():
+        if invocation.is_text and state != READY:
+            say(f"Older memories were looked at by their words only: {model} ({state}).")
 
 
 @command.command("show")
@@ -229,7 +234,7 @@ def _row(entry: MemoryEntry, *, explain: bool = False) -> dict[str, object]:
     }
     if explain and entry.parts is not None:
         for name, value in msgspec.to_builtins(entry.parts).items():
-            row[name] = None if value is None else round(value, 3)
+            row[name] = round(value, 3) if isinstance(value, float) else value
     return row
 
 

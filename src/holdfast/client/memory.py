@@ -29,11 +29,13 @@ from holdfast.memory import (
     RemoteEmbedder,
     Scope,
     SqliteMemoryStorage,
+    VectorSpace,
     export_memories,
-    former_embedders,
     import_memories,
+    local_again,
     local_embedder,
     memory_tools,
+    remote_again,
 )
 from holdfast.messages import Message
 from holdfast.providers.model import Model
@@ -67,12 +69,10 @@ class MemoryMethods(ContextMethods, SessionMethods):
                     is_synced=self.settings.storage.durability == "power",
                 )
                 embedder = await self._make_embedder()
-                await storage.open()
-                known = (await storage.stats(Identity().tenant)).vectors
                 manager = MemoryManager(
                     storage,
                     embedder,
-                    former_embedders=former_embedders(embedder, known),
+                    former_embedders=self._make_former,
                     note=self._note_memory,
                     redactor=self.redactor,
                 )
@@ -250,6 +250,18 @@ class MemoryMethods(ContextMethods, SessionMethods):
             )
         dimension = self.settings.memory.dimensions
         return RemoteEmbedder(endpoint, model, dimension=dimension, limiter=self.rate_limiter)
+
+    async def _make_former(self, space: VectorSpace) -> MemoryEmbedder | None:
+        """Return the embedder that made older vectors.
+
+        A key is sent only to the address that it is configured for.
+        """
+        local = await local_again(space)
+        if local is not None or not space.base_url or not self.settings.memory.asks_former:
+            return local
+        registry = self._provider_registry()
+        endpoint = await registry.endpoint_at(space.base_url, name=space.provider)
+        return remote_again(space, endpoint, self.rate_limiter)
 
     # --- around turns -----------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Memories lie in a storage of their own, so that forgetting really forgets; the j
 only that something was stored, recalled or forgotten. Searching needs no network and no key.
 """
 
-from holdfast.memory.choice import former_embedders, local_embedder
+from holdfast.memory.choice import local_again, local_embedder, made_again, remote_again
 from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder
 from holdfast.memory.entry import (
     SCOPES,
@@ -23,6 +23,7 @@ from holdfast.memory.manager import (
 )
 from holdfast.memory.minilm import MiniLmEmbedder
 from holdfast.memory.remote_vectors import RemoteEmbedder
+from holdfast.memory.space import VectorSpace
 from holdfast.memory.static_vectors import StaticEmbedder, default_embedder
 from holdfast.memory.storage import MemoryFilter, MemoryStats, MemoryStorage
 from holdfast.memory.stores import InMemoryStorage, SqliteMemoryStorage
@@ -59,10 +60,13 @@ __all__ = [
     "ScoreParts",
     "SqliteMemoryStorage",
     "StaticEmbedder",
+    "VectorSpace",
     "default_embedder",
     "export_memories",
-    "former_embedders",
     "import_memories",
+    "local_again",
     "local_embedder",
+    "made_again",
     "memory_tools",
+    "remote_again",
 ]

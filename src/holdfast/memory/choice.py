@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from holdfast.errors import MissingExtra, UsageError
+from holdfast.errors import UsageError
 from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder
 from holdfast.memory.minilm import MiniLmEmbedder
+from holdfast.memory.remote_vectors import RemoteEmbedder
+from holdfast.memory.space import VectorSpace
 from holdfast.memory.static_vectors import StaticEmbedder, default_embedder
+from holdfast.providers.address import plain_address
+from holdfast.providers.wire import Endpoint
 
+if TYPE_CHECKING:
+    from holdfast.providers.rate_limits import RateLimiter
+
+_LONGEST = 65_536
 _LOCAL: dict[str, Callable[[], MemoryEmbedder]] = {
     "static": default_embedder,
     "minilm": MiniLmEmbedder,
@@ -30,19 +39,37 @@ def local_embedder(name: str) -> MemoryEmbedder:
     return _LOCAL[name]()
 
 
-def former_embedders(current: MemoryEmbedder, models: Collection[str]) -> list[MemoryEmbedder]:
-    """Return local embedders, other than the current one, whose vectors are in a storage.
+async def local_again(space: VectorSpace) -> MemoryEmbedder | None:
+    """Return the embedder of a space if it runs in this process; None if it does not.
 
-    With them searches go on by meaning while memories are embedded anew.
+    Raises:
+        MissingExtra: it needs a package that is no longer installed.
     """
-    found: list[MemoryEmbedder] = []
     for kind in (StaticEmbedder, MiniLmEmbedder):
-        if kind.model_id in models and kind.model_id != current.model_id:
-            try:
-                found.append(kind())
-            except MissingExtra:
-                continue  # its vectors wait, unused, to be made anew
-    return found
+        if kind.model_id == space.model_id:
+            return kind()
+    return None
 
 
-__all__ = ["former_embedders", "local_embedder"]
+async def made_again(space: VectorSpace) -> MemoryEmbedder | None:
+    """Return the embedder of a space: a local one, or its server, which is sent no key."""
+    local = await local_again(space)
+    if local is not None or not space.base_url:
+        return local
+    address = plain_address(space.base_url)
+    return remote_again(space, Endpoint(provider=space.provider, base_url=address))
+
+
+def remote_again(
+    space: VectorSpace, endpoint: Endpoint, limiter: RateLimiter | None = None
+) -> RemoteEmbedder | None:
+    """Return the embedder of a space that an endpoint serves; None if that cannot be."""
+    if not 1 <= space.dimension <= _LONGEST:
+        return None
+    # One attempt: a search does not wait, and the next one tries again.
+    return RemoteEmbedder(
+        endpoint, space.model, dimension=space.dimension, limiter=limiter, attempts=1
+    )
+
+
+__all__ = ["local_again", "local_embedder", "made_again", "remote_again"]

@@ -14,6 +14,7 @@ from holdfast.memory.embedder import MemoryEmbedder, packed
 from holdfast.memory.entry import MemoryOptions
 from holdfast.memory.identity import Identity, own_place
 from holdfast.memory.requests import check_content, check_metadata, check_options
+from holdfast.memory.space import space_of
 from holdfast.memory.storage import Draft
 from holdfast.redaction import Redactor
 
@@ -68,7 +69,9 @@ def with_vector(draft: Draft, embedder: MemoryEmbedder, vector: Sequence[float])
     except (EmbeddingFailed, struct.error) as error:
         detail = f"The vector does not fit the embedder {model}: {error}"
         raise UsageError(detail=detail) from error
-    return msgspec.structs.replace(draft, vector=data, vector_model=model)
+    return msgspec.structs.replace(
+        draft, vector=data, vector_model=model, vector_space=space_of(embedder)
+    )
 
 
 __all__ = ["NewMemory", "draft_of", "with_vector"]

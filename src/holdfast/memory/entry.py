@@ -69,6 +69,8 @@ class ScoreParts(msgspec.Struct, frozen=True, kw_only=True):
     recency: float = 0.0
     cosine: float | None = None
     """Not part of the sum: how near the meaning is, from -1 to 1; None without a vector."""
+    vector_model: str = ""
+    """Not part of the sum: whose vector told it; empty where words alone were looked at."""
 
 
 class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,7 +15,9 @@ _Key: TypeAlias = "tuple[tuple[Place, ...], str]"
 
 
 @dataclass
-class _Held:
+class Lent:
+    """A shelf, and the lock under which it is read and changed."""
+
     shelf: Shelf
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -29,16 +29,13 @@ class Library:
         """Read from a storage; keep at most so many bytes, but always the shelf in use."""
         self._storage = storage
         self._max_bytes = max_bytes
-        self._held: OrderedDict[_Key, _Held] = OrderedDict()
+        self._held: OrderedDict[_Key, Lent] = OrderedDict()
 
-    @contextlib.asynccontextmanager
-    async def shelf(
-        self, places: tuple[Place, ...], model: str, dimension: int
-    ) -> AsyncIterator[Shelf]:
-        """Lend the shelf of some places, up to date; nobody changes it meanwhile."""
+    async def lend(self, places: tuple[Place, ...], model: str, dimension: int) -> Lent:
+        """Return the shelf of some places, up to date; nobody changes it under its lock."""
         from holdfast.memory.shelf import Shelf  # noqa: PLC0415 - loads numpy
 
-        held = self._held.setdefault((places, model), _Held(Shelf(dimension)))
+        held = self._held.setdefault((places, model), Lent(Shelf(dimension)))
         self._held.move_to_end((places, model))
         async with held.lock:
             changes = []
@@ -52,8 +49,8 @@ class Library:
                 await asyncio.to_thread(held.shelf.apply, changes)
             else:
                 held.shelf.apply(changes)
-            yield held.shelf
         self._shrink()
+        return held
 
     def clear(self) -> None:
         """Drop all shelves."""
@@ -68,4 +65,4 @@ class Library:
                 total -= self._held.pop(key).shelf.nbytes
 
 
-__all__ = ["Library"]
+__all__ = ["Lent", "Library"]

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.journal import Payload
+from holdfast.memory.choice import made_again
 from holdfast.memory.drafting import NewMemory, draft_of, with_vector
 from holdfast.memory.embedder import MemoryEmbedder
 from holdfast.memory.entry import (
@@ -28,6 +29,7 @@ from holdfast.memory.events import (
     MemoryStored,
     MemorySuperseded,
 )
+from holdfast.memory.former import PATIENCE_S, Again, FormerEmbedders
 from holdfast.memory.identity import Identity, own_place, owning, places_of
 from holdfast.memory.pipeline import EmbeddingPipeline
 from holdfast.memory.recollection import Recollection, recollect
@@ -37,6 +39,7 @@ from holdfast.memory.requests import (
     parse_filters,
 )
 from holdfast.memory.search import Searcher
+from holdfast.memory.space import space_of
 from holdfast.memory.storage import Draft, MemoryFilter, MemoryStats, MemoryStorage, Place, Purge
 from holdfast.memory.summarizer import ExtractiveSummarizer, MemorySummarizer
 from holdfast.memory.turns import TURN, new_turns, turn_id
@@ -64,6 +67,8 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int | None = None
     half_life_s: float = 30 * 86_400.0
     purge_every_s: float = 300.0
+    former_patience_s: float = PATIENCE_S
+    """How long a search waits for the embedder of older vectors."""
     summary_words: int = _SUMMARY_WORDS
 
 
@@ -86,7 +91,7 @@ class MemoryManager:
         *,
         identity: Identity | None = None,
         rules: MemoryRules | None = None,
-        former_embedders: Sequence[MemoryEmbedder] = (),
+        former_embedders: Sequence[MemoryEmbedder] | Again = (),
         summarizer: MemorySummarizer | None = None,
         note: Note = note_nothing,
         redactor: Redactor | None = None,
@@ -94,7 +99,9 @@ class MemoryManager:
     ) -> None:
         """Work for an identity; `open` it first.
 
-        While memories wait to be embedded anew, `former_embedders` still find them. What the
+        While memories wait to be embedded anew, `former_embedders` still find them: objects,
+        or a function that makes the embedder of a space again. Without a function, built-in
+        embedders and servers that need no key are made again by themselves. What the
         `redactor` finds is not kept.
         """
         self.identity = identity or Identity()
@@ -106,7 +113,15 @@ class MemoryManager:
         self._redactor = redactor
         self._clock = clock
         weights: Weights | None = self.rules.weights
-        self._searcher = Searcher(storage, embedder, former=former_embedders, weights=weights)
+        former = FormerEmbedders(
+            storage,
+            embedder.model_id,
+            () if callable(former_embedders) else former_embedders,
+            former_embedders if callable(former_embedders) else made_again,
+            patience_s=self.rules.former_patience_s,
+            clock=clock,
+        )
+        self._searcher = Searcher(storage, embedder, former, weights=weights)
         self.pipeline = EmbeddingPipeline(storage, embedder)
         self._keeper: asyncio.Task[None] | None = None
 
@@ -115,6 +130,7 @@ class MemoryManager:
     async def open(self) -> MemoryManager:
         """Open the storage, go on embedding what has no vector, begin retention."""
         await self._storage.open()
+        await self._note_address()
         self.pipeline.wake()
         if self._keeper is None:
             self._keeper = asyncio.get_running_loop().create_task(self._keep_house())
@@ -129,6 +145,7 @@ class MemoryManager:
         await self.pipeline.settle(_CLOSING_PATIENCE_S if not self.pipeline.last_error else 0.0)
         await self.pipeline.stop()
         self._searcher.forget_shelves()
+        await self._searcher.former.close()
         await self._storage.close()
 
     async def __aenter__(self) -> MemoryManager:
@@ -479,10 +496,21 @@ class MemoryManager:
         return count
 
     async def stats(self) -> MemoryStats:
-        """Count what is there."""
-        return await self._storage.stats(self.identity.tenant)
+        """Count what is there, and say how the embedders of older vectors are."""
+        counts = await self._storage.stats(self.identity.tenant)
+        former = await self._searcher.former.states()
+        return msgspec.structs.replace(counts, former=former)
 
     # --- inside -----------------------------------------------------------------------
+
+    async def _note_address(self) -> None:
+        """Keep where the embedder is asked now, for vectors that know another address or none."""
+        space = space_of(self.embedder)
+        if space is None:
+            return
+        known = {one.model_id: one for one in await self._storage.spaces()}
+        if known.get(space.model_id, space) != space:
+            await self._storage.put_vectors(space.model_id, {}, {}, space=space)
 
     async def _keep_house(self) -> None:
         while True:

@@ -15,6 +15,7 @@ import structlog
 
 from holdfast.errors import EmbeddingFailed, HoldfastError
 from holdfast.memory.embedder import MemoryEmbedder, packed
+from holdfast.memory.space import space_of
 from holdfast.memory.storage import MemoryStorage, Unembedded
 from holdfast.memory.words import without_names
 
@@ -37,6 +38,7 @@ class EmbeddingPipeline:
         """Work for a storage with an embedder; `wake` begins."""
         self._storage = storage
         self._embedder = embedder
+        self._space = space_of(embedder)
         self._batch = batch
         self._sleep = sleep
         self._max_delay_s = max_delay_s
@@ -97,7 +99,7 @@ class EmbeddingPipeline:
                 good[one.row] = packed(vector, self._embedder.dimension, model)
             except EmbeddingFailed as error:
                 refused[one.row] = str(error)
-        await self._storage.put_vectors(model, good, refused)
+        await self._storage.put_vectors(model, good, refused, space=self._space)
 
 
 __all__ = ["EmbeddingPipeline"]

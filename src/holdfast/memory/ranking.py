@@ -70,6 +70,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A unit vector as an array, or None."""
     former: tuple[Any, ...] = ()
     """Shelf and vector of embedders that were used before, for what has no newer vector."""
+    models: tuple[str, ...] = ("",)
+    """Names of the embedder and of those that were used before."""
     speakers: frozenset[str] = frozenset()
     """Names that the query mentions."""
     times: tuple[NamedTime, ...] = ()
@@ -81,7 +83,7 @@ def rank(shelf: Shelf, mask: Flags, query: Query, weights: Weights) -> Scores:
     """Return the best memories among those that the mask allows."""
     table = _table(shelf, mask, query)
     own, context = table.lexical
-    cosine, near = _cosines(table, query)
+    cosine, near, space = _cosines(table, query)
     allowed = table.allowed
     substance: Floats = table.column("substance")
     parts: dict[str, Floats] = {
@@ -100,7 +102,7 @@ def rank(shelf: Shelf, mask: Flags, query: Query, weights: Weights) -> Scores:
     parts["recency"] = weights.recency * _recency(table, query.now, weights)
     total = base + _sum(parts[name] for name in _LATER)
     fits = allowed & _is_related(table, context, cosine, near)
-    return _best(table, fits, total, (parts, cosine), query.limit)
+    return _best(table, fits, total, _Told(parts, cosine, space, query.models), query.limit)
 
 
 _LATER = ("neighbours", "session", "importance", "recency")
@@ -165,28 +167,34 @@ def _candidates(shelf: Shelf, mask: Flags, query: Query, found: Ints) -> Ints:
     return np.flatnonzero(chosen[:-1])
 
 
-def _cosines(table: _Table, query: Query) -> tuple[Floats, Floats]:
-    """Return how near each memory is, and how near it is together with the turn before.
+def _cosines(table: _Table, query: Query) -> tuple[Floats, Floats, Ints]:
+    """Return how near each memory is, how near with the turn before, and in which space.
 
     The vector of two turns is the direction of their sum, so its cosine follows from those
-    of the two and from their likeness; it need not be kept.
+    of the two and from their likeness; it need not be kept. The space is the place of the
+    embedder among `Query.models`, -1 where there is no vector of any.
     """
     shelf = table.shelf
-    if query.vector is None or not shelf.dimension or not len(table.places):
-        nothing = np.zeros(len(table.places), np.float32)
-        return nothing, nothing
-    cosine = shelf.cosines(query.vector, table.places)
-    has_vector = table.column("has_vector")
-    for other, vector in query.former:
+    space = np.full(len(table.places), -1, np.int64)
+    cosine = np.zeros(len(table.places), np.float32)
+    if not len(table.places):
+        return cosine, cosine, space
+    has_vector, likeness = table.column("has_vector"), table.column("likeness")
+    if query.vector is not None and shelf.dimension:
+        cosine = shelf.cosines(query.vector, table.places)
+        space[has_vector] = 0
+    for number, (other, vector) in enumerate(query.former, 1):
         places = other.positions(table.column("row"))
-        known = (places >= 0) & ~has_vector
+        known = (places >= 0) & ~has_vector & (space < 0)
+        known &= other.column("has_vector")[places]
         cosine[known] = other.cosines(vector, places[known])
+        likeness = np.where(known, other.column("likeness")[places], likeness)
+        space[known] = number
     previous = table.previous
-    likeness = table.column("likeness")
     pair = (cosine + cosine[previous]) / np.sqrt(np.maximum(2.0 + 2.0 * likeness, 0.1))
-    is_whole = has_vector & table.column("is_living")
-    is_pair = (previous >= 0) & has_vector & is_whole[previous]
-    return cosine, np.where(is_pair, pair, cosine).astype(np.float32)
+    is_pair = (previous >= 0) & (space >= 0) & (space == space[previous])
+    is_pair &= table.column("is_living")[previous]
+    return cosine, np.where(is_pair, pair, cosine).astype(np.float32), space
 
 
 def _sum(parts: Any) -> Floats:  # noqa: ANN401 - arrays of one length, at least one
@@ -275,30 +283,35 @@ def _is_related(table: _Table, context: Floats, cosine: Floats, near: Floats) ->
     return beside
 
 
-def _best(
-    table: _Table,
-    fits: Flags,
-    total: Floats,
-    made_of: tuple[dict[str, Floats], Floats],
-    limit: int,
-) -> Scores:
-    parts, cosine = made_of
+@dataclass(frozen=True)
+class _Told:
+    """What the scores were made of."""
+
+    parts: dict[str, Floats]
+    cosine: Floats
+    space: Ints
+    models: tuple[str, ...]
+
+    def at(self, place: int) -> ScoreParts:
+        space = int(self.space[place])
+        return ScoreParts(
+            **{name: float(values[place]) for name, values in self.parts.items()},
+            cosine=float(self.cosine[place]) if space >= 0 else None,
+            vector_model=self.models[space] if space >= 0 else "",
+        )
+
+
+def _best(table: _Table, fits: Flags, total: Floats, told: _Told, limit: int) -> Scores:
     places = np.flatnonzero(fits)
     if len(places) > limit:
         places = places[np.argpartition(-total[places], limit - 1)[:limit]]
-    rows, has_vector = table.column("row"), table.column("has_vector")
+    rows = table.column("row")
     # Equal scores: the newer one first, always in the same order.
     order = sorted(places.tolist(), key=lambda place: (-float(total[place]), -int(rows[place])))
     return Scores(
         rows=[int(rows[place]) for place in order],
         scores=[float(total[place]) for place in order],
-        parts=[
-            ScoreParts(
-                **{name: float(values[place]) for name, values in parts.items()},
-                cosine=float(cosine[place]) if has_vector[place] else None,
-            )
-            for place in order
-        ],
+        parts=[told.at(place) for place in order],
     )
 
 

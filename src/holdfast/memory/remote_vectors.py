@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -21,6 +22,8 @@ from holdfast.errors import (
     LLMTimeout,
     UsageError,
 )
+from holdfast.memory.space import VectorSpace
+from holdfast.providers.address import plain_address
 from holdfast.providers.retry import is_transient, retry_after_s
 from holdfast.providers.tokens import estimate_tokens
 from holdfast.providers.wire import Endpoint, HttpTransport
@@ -45,7 +48,6 @@ _TEXTS = 128
 _CHARACTERS = 200_000
 _TEXT_CHARACTERS = 8_000
 """Any script fits into the 8,191 tokens that OpenAI takes."""
-_ATTEMPTS = 3
 _LONGEST_WAIT_S = 10.0
 _CONNECT_S = 10.0
 _TOTAL_S = 60.0
@@ -78,6 +80,7 @@ class RemoteEmbedder:
         *,
         dimension: int | None = None,
         limiter: RateLimiter | None = None,
+        attempts: int = 3,
         clock: Clock = SYSTEM,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -97,6 +100,7 @@ class RemoteEmbedder:
         self._endpoint = endpoint
         self._model = model
         self._limiter = limiter
+        self._attempts = attempts
         self._clock = clock
         self._sleep = sleep
         self._transport = HttpTransport()
@@ -110,9 +114,26 @@ class RemoteEmbedder:
             RateLimitError: a rule of ours does not allow it now.
         """
         vectors: list[list[float]] = []
-        for batch in _batches([text[:_TEXT_CHARACTERS] or " " for text in texts]):
+        most_tokens = self._most_tokens()
+        for batch in _batches([text[:_TEXT_CHARACTERS] or " " for text in texts], most_tokens):
             vectors += await self._persist(batch)
         return vectors
+
+    @property
+    def space(self) -> VectorSpace:
+        """How this embedder is made again: address and model, never a key."""
+        from holdfast.providers.config import looks_like_secret  # noqa: PLC0415 - loads pydantic
+
+        address = plain_address(self._endpoint.base_url)
+        if looks_like_secret(urlsplit(address).path):
+            address = ""
+        return VectorSpace(
+            model_id=self.model_id,
+            dimension=self.dimension,
+            provider=self._endpoint.provider,
+            base_url=address,
+            model=self._model,
+        )
 
     async def close(self) -> None:
         """Close the connections."""
@@ -127,11 +148,16 @@ class RemoteEmbedder:
                 wait_s = retry_after_s(error)
                 if wait_s is None:
                     wait_s = 0.5 * 2.0 ** (attempt - 1)
-                is_over = attempt >= _ATTEMPTS or wait_s > _LONGEST_WAIT_S
+                is_over = attempt >= self._attempts or wait_s > _LONGEST_WAIT_S
                 if is_over or not is_transient(error):
                     raise
             await self._sleep(wait_s)
             attempt += 1
+
+    def _most_tokens(self) -> int | None:
+        """The most that a rule of ours ever lets through at once."""
+        rules = self._limiter.rules if self._limiter is not None else ()
+        return min((one.max_tokens for one in rules if one.max_tokens is not None), default=None)
 
     async def _within_rules(self, texts: list[str]) -> list[list[float]]:
         if self._limiter is None:
@@ -211,15 +237,18 @@ class RemoteEmbedder:
         return [by_place[place].embedding for place in range(count)]
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+def _batches(texts: Sequence[str], most_tokens: int | None) -> Iterator[list[str]]:
     batch: list[str] = []
-    size = 0
+    size = tokens = 0
     for text in texts:
-        if batch and (len(batch) >= _TEXTS or size + len(text) > _CHARACTERS):
+        more = estimate_tokens(text) if most_tokens is not None else 0
+        is_full = len(batch) >= _TEXTS or size + len(text) > _CHARACTERS
+        if batch and (is_full or tokens + more > (most_tokens or 0)):
             yield batch
-            batch, size = [], 0
+            batch, size, tokens = [], 0, 0
         batch.append(text)
         size += len(text)
+        tokens += more
     if batch:
         yield batch
 

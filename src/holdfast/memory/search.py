@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import structlog
 
-from holdfast.errors import EmbeddingFailed
-from holdfast.memory.embedder import MemoryEmbedder, packed
+from holdfast.memory.embedder import MemoryEmbedder
 from holdfast.memory.entry import MemoryEntry
-from holdfast.memory.library import Library
+from holdfast.memory.former import Former, FormerEmbedders, code_of, unit_vector
+from holdfast.memory.library import Lent, Library
 from holdfast.memory.storage import MemoryFilter, MemoryStorage, Place
 from holdfast.memory.times import named_times
 from holdfast.memory.words import name_words, query_words, without_names
@@ -34,14 +33,14 @@ class Searcher:
         self,
         storage: MemoryStorage,
         embedder: MemoryEmbedder,
+        former: FormerEmbedders,
         *,
-        former: Sequence[MemoryEmbedder] = (),
         weights: Weights | None = None,
     ) -> None:
         """Use these; weights are the built-in ones unless given."""
         self._storage = storage
         self._embedder = embedder
-        self._former = tuple(one for one in former if one.model_id)
+        self.former = former
         self._weights = weights
         self._library = Library(storage)
 
@@ -54,41 +53,28 @@ class Searcher:
         """
         from holdfast.memory import ranking  # noqa: PLC0415 - loads numpy
 
-        async with contextlib.AsyncExitStack() as stack:
-            lend = self._library.shelf
-            shelf = await stack.enter_async_context(
-                lend(places, self._embedder.model_id, self._embedder.dimension)
-            )
-            mentioned, names = _mentioned(query, shelf.speakers)
-            words = query_words(query, leave_out=names)
-            hits = await self._storage.lexical(places, words)
-            meaning = without_names(query, mentioned)
-            former = []
-            if self._former and not shelf.column("has_vector").all():
-                for one in self._former:
-                    vector = await _embed(one, meaning)
-                    if vector is not None:
-                        old = await stack.enter_async_context(
-                            lend(places, one.model_id, one.dimension)
-                        )
-                        former.append((old, vector))
-            asked = ranking.Query(
-                now=now,
-                hits=hits,
-                vector=await _embed(self._embedder, meaning),
-                former=tuple(former),
-                speakers=mentioned,
-                times=named_times(query),
-                limit=limit,
-            )
-            rows = None
-            if not where.is_plain:
-                rows = await self._storage.rows_where(places, where, now=now)
-            weights = self._weights or ranking.Weights()
-            if shelf.count <= _AT_ONCE:
-                scores = _rank(shelf, rows, where, asked, weights)
-            else:
-                scores = await asyncio.to_thread(_rank, shelf, rows, where, asked, weights)
+        lent = await self._library.lend(places, self._embedder.model_id, self._embedder.dimension)
+        async with lent.lock:
+            mentioned, names = _mentioned(query, lent.shelf.speakers)
+            is_whole = lent.shelf.is_whole
+        words = query_words(query, leave_out=names)
+        hits = await self._storage.lexical(places, words)
+        # Nobody waits for another one's embedder: the locks are open meanwhile.
+        seen = await self._seen(places, without_names(query, mentioned), is_whole=is_whole)
+        asked = ranking.Query(
+            now=now,
+            hits=hits,
+            vector=seen.vector,
+            former=tuple((old.shelf, vector) for old, vector in seen.former),
+            models=seen.models,
+            speakers=mentioned,
+            times=named_times(query),
+            limit=limit,
+        )
+        rows = None
+        if not where.is_plain:
+            rows = await self._storage.rows_where(places, where, now=now)
+        scores = await self._ranked(lent, [old for old, _ in seen.former], rows, where, asked)
         found: dict[int, MemoryEntry] = {}
         if scores.rows:
             found = await self._storage.by_row(places[0].tenant, scores.rows)
@@ -101,6 +87,55 @@ class Searcher:
     def forget_shelves(self) -> None:
         """Drop what is kept in memory."""
         self._library.clear()
+
+    async def _seen(self, places: tuple[Place, ...], text: str, *, is_whole: bool) -> _Seen:
+        """Embed a query, also in the spaces of older vectors that these places still hold."""
+        own = self._embedder.model_id
+        if is_whole and not self.former.is_any:
+            return _Seen(await _embed(self._embedder, text), (), (own,))
+        holding: list[tuple[Former, Lent]] = []
+        for one in await self.former.left():
+            old = await self._library.lend(places, one.space.model_id, one.embedder.dimension)
+            async with old.lock:
+                if old.shelf.has_vectors:
+                    holding.append((one, old))
+        patience_s = self.former.patience_s
+        vector, *others = await asyncio.gather(
+            _embed(self._embedder, text), *(one.ask(text, patience_s) for one, _ in holding)
+        )
+        answered = [
+            (one.space.model_id, old, found)
+            for (one, old), found in zip(holding, others, strict=True)
+            if found is not None
+        ]
+        former = tuple((old, found) for _, old, found in answered)
+        return _Seen(vector, former, (own, *(model for model, _, _ in answered)))
+
+    async def _ranked(
+        self,
+        lent: Lent,
+        former: list[Lent],
+        rows: list[int] | None,
+        where: MemoryFilter,
+        asked: Query,
+    ) -> Scores:
+        from holdfast.memory import ranking  # noqa: PLC0415 - loads numpy
+
+        weights = self._weights or ranking.Weights()
+        async with contextlib.AsyncExitStack() as stack:
+            for one in (lent, *former):
+                await stack.enter_async_context(one.lock)
+            if lent.shelf.count <= _AT_ONCE:
+                return _rank(lent.shelf, rows, where, asked, weights)
+            return await asyncio.to_thread(_rank, lent.shelf, rows, where, asked, weights)
+
+
+class _Seen(NamedTuple):
+    """A query as the embedders see it."""
+
+    vector: Any
+    former: tuple[tuple[Lent, Any], ...]
+    models: tuple[str, ...]
 
 
 def _rank(
@@ -138,16 +173,12 @@ def _mentioned(query: str, speakers: dict[str, int]) -> tuple[frozenset[str], fr
 async def _embed(embedder: MemoryEmbedder, text: str) -> Any:  # noqa: ANN401 - an array, or None
     if not embedder.model_id:
         return None
-    import numpy as np  # noqa: PLC0415 - loaded when used
-
     try:
-        (vector,) = await embedder.embed([text])
-        data = packed(vector, embedder.dimension, embedder.model_id)
+        return await unit_vector(embedder, text)
     except Exception as error:  # noqa: BLE001 - a foreign embedder may raise anything
-        kind = error.code if isinstance(error, EmbeddingFailed) else type(error).__name__
+        kind = code_of(error)
         _log.warning("memory.query_not_embedded", model=embedder.model_id, error=kind)
         return None
-    return np.frombuffer(data, "<f2").astype(np.float32)
 
 
 __all__ = ["Searcher"]

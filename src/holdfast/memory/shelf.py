@@ -103,6 +103,16 @@ class Shelf:
         """The position of the turn after each one, the newest if several; -1 if none."""
         return self.column("following")
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every living memory has its vector."""
+        return bool((self.column("has_vector") | ~self.column("is_living")).all())
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether any living memory has a vector."""
+        return bool((self.column("has_vector") & self.column("is_living")).any())
+
     def cosines(self, vector: Floats, places: Ints) -> Floats:
         """Return the cosines of the memories at some places with a unit vector."""
         some = self.vectors if len(places) == self.count else self.vectors[places]

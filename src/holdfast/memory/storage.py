@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.memory.entry import MemoryEntry, MemoryOptions, Scope
+from holdfast.memory.space import VectorSpace
 
 Relation: TypeAlias = Literal["contradicts", "derived_from"]
 
@@ -41,6 +42,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     vector: bytes = b""
     """Little-endian float16, of the model `vector_model`; empty if it comes later."""
     vector_model: str = ""
+    vector_space: VectorSpace | None = None
+    """How the model is reached again, if it is on a server."""
 
 
 class MemoryFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +130,8 @@ class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
     """Memories that have a vector, by model."""
     refused: int
     """Memories that an embedder could not take."""
+    former: dict[str, str] = msgspec.field(default_factory=dict)
+    """Embedders of older vectors that are left: `ready`, or why they cannot be asked."""
 
 
 class MemoryStorage(Protocol):
@@ -198,12 +203,22 @@ class MemoryStorage(Protocol):
         ...
 
     async def put_vectors(
-        self, model: str, vectors: Mapping[int, bytes], refused: Mapping[int, str]
+        self,
+        model: str,
+        vectors: Mapping[int, bytes],
+        refused: Mapping[int, str],
+        *,
+        space: VectorSpace | None = None,
     ) -> None:
         """Keep vectors (float16), and note which memories the model refused, and why.
 
-        Vectors of other models of the same memories are removed.
+        Vectors of other models of the same memories are removed. `space` says how the model
+        is reached again; it is kept, and that of another model is dropped with its last vector.
         """
+        ...
+
+    async def spaces(self) -> list[VectorSpace]:
+        """Return the spaces of all vectors that are there, of every tenant."""
         ...
 
     async def pin(self, tenant: str, memory_id: str, is_pinned: bool) -> None:

@@ -1,9 +1,13 @@
-"""What a server of embeddings answers: the more words in common, the nearer."""
+"""What a server of embeddings answers: the more words in common, the nearer.
+
+Every model has a space of its own: its vectors are unlike those of any other.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 
 import msgspec
 
@@ -17,8 +21,8 @@ class _Question(msgspec.Struct):
     dimensions: int | None = None
 
 
-def embeddings_body(data: object, dimension: int) -> bytes:
-    """Return the answer to a request for embeddings.
+def embeddings_body(data: object, dimension: int, meanings: Mapping[str, str]) -> bytes:
+    """Return the answer to a request for embeddings; `meanings` are words that mean another.
 
     Raises:
         Refused: a real server would not take the request.
@@ -31,8 +35,13 @@ def embeddings_body(data: object, dimension: int) -> bytes:
     if not texts or not all(texts) or len(texts) > 2048:
         raise Refused("'input' must hold 1 to 2048 texts, none of them empty")
     size = question.dimensions or dimension
+
+    def vector(text: str) -> list[float]:
+        words = [meanings.get(word, word) for word in text.casefold().split()]
+        return _vector(question.model, words or [""], size)
+
     found = [
-        {"object": "embedding", "index": place, "embedding": _vector(text, size)}
+        {"object": "embedding", "index": place, "embedding": vector(text)}
         for place, text in enumerate(texts)
     ]
     tokens = sum(len(text.split()) for text in texts)
@@ -46,10 +55,10 @@ def embeddings_body(data: object, dimension: int) -> bytes:
     )
 
 
-def _vector(text: str, dimension: int) -> list[float]:
+def _vector(model: str, words: list[str], dimension: int) -> list[float]:
     vector = [0.0] * dimension
-    for word in text.casefold().split() or [""]:
-        digest = hashlib.sha256(word.encode("utf-8", "replace")).digest()
+    for word in words:
+        digest = hashlib.sha256(f"{model} {word}".encode("utf-8", "replace")).digest()
         vector[int.from_bytes(digest[:4], "big") % dimension] += 1.0
     length = math.sqrt(math.fsum(number * number for number in vector))
     return [number / length for number in vector]

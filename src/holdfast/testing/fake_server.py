@@ -90,11 +90,14 @@ class FakeServer:
     ) -> None:
         """Prepare; nothing listens yet. `unknown` answers paths that are not served.
 
-        `/v1/embeddings` gives texts with words in common similar vectors of `dimension`.
+        `/v1/embeddings` gives texts with words in common similar vectors of `dimension`, in
+        a space of its own for every model.
         """
         self.answers: deque[Scripted] = deque(answers)
         self.requests: list[Recorded] = []
         self.disconnected = asyncio.Event()
+        self.meanings: dict[str, str] = {}
+        """Words that embeddings take for another one."""
         self._script = script
         self._key = key
         self._wires = frozenset(wires)
@@ -186,7 +189,7 @@ class FakeServer:
         if answer is not None:
             return await self._send(request, "chat", recorded, answer)
         try:
-            body = embeddings_body(recorded.json, self._dimension)
+            body = embeddings_body(recorded.json, self._dimension, self.meanings)
         except Refused as reason:
             refused = Failure(status=400, message=str(reason))
             return await self._send(request, "chat", recorded, refused)

@@ -19,11 +19,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import pytest
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound
 from holdfast.memory.entry import MemoryOptions, Provenance
+from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import Draft, MemoryFilter, MemoryStorage, Place, Purge
 from holdfast.memory.words import query_words
 
@@ -271,6 +273,34 @@ class MemoryStorageConformance:
             assert (await storage.stats("acme")).vectors == {"new/1": 1}
             assert await storage.drop_vectors("new/1") == 1
             assert [one.row for one in await storage.unembedded("new/1", 10)] == [first, second]
+
+    async def test_a_space_is_known_as_long_as_it_has_vectors(self, tmp_path: Path) -> None:
+        """A space is known as long as it has vectors."""
+        old = VectorSpace(
+            model_id="p:old/2", dimension=2, provider="p", base_url="http://h/v1", model="old"
+        )
+        new = msgspec.structs.replace(old, model_id="p:new/2", model="new")
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a"), draft("b"), draft("c")])
+            rows = [one.row for one in await storage.unembedded(MODEL, 10)]
+            first, second, third = rows
+            assert await storage.spaces() == []
+            await storage.put_vectors(MODEL, {third: vector(1, 0)}, {})
+            both = {first: vector(1, 0), second: vector(1, 0)}
+            await storage.put_vectors(old.model_id, both, {}, space=old)
+            assert await storage.spaces() == [old, VectorSpace(model_id=MODEL)]
+            moved = msgspec.structs.replace(old, base_url="http://elsewhere/v1")
+            await storage.put_vectors(old.model_id, {}, {}, space=moved)
+            await storage.put_vectors(new.model_id, {first: vector(0, 1)}, {}, space=new)
+            assert await storage.spaces() == [new, moved, VectorSpace(model_id=MODEL)]
+            # What the new model refuses has no vector any more, of any model.
+            await storage.put_vectors(new.model_id, {}, {second: "NaN"}, space=new)
+            assert await storage.spaces() == [new, VectorSpace(model_id=MODEL)]
+            given = msgspec.structs.replace(
+                draft("d"), vector=vector(1, 0), vector_model=old.model_id, vector_space=old
+            )
+            await storage.add([given])
+            assert await storage.spaces() == [new, old, VectorSpace(model_id=MODEL)]
 
     async def test_changes_come_once(self, tmp_path: Path) -> None:
         """Changes come once."""

@@ -13,10 +13,15 @@ from holdfast.errors import (
     LLMAuthError,
     LLMConnectionError,
     LLMError,
+    RateLimitError,
+    RateRuleTooSmall,
     UsageError,
 )
 from holdfast.memory import InMemoryStorage, MemoryManager, RemoteEmbedder, StaticEmbedder
+from holdfast.providers.rate_limits import RateLimiter
+from holdfast.providers.rate_rules import RateLimitRule
 from holdfast.providers.wire import Endpoint, Secret
+from holdfast.testing import FakeClock
 from holdfast.testing.fake_server import Failure, FakeServer, RawAnswer
 
 KEY = "sk-test-0123456789abcdefghij"
@@ -167,6 +172,51 @@ async def test_the_settings_choose_and_changing_them_embeds_anew(
     async with AsyncClient(tmp_path) as client:
         with pytest.raises(UsageError):
             await client.search_memory(session.id, "dawn")
+
+
+async def test_our_own_rate_rules_hold_for_embeddings() -> None:
+    clock = FakeClock()
+    rules = [
+        RateLimitRule(name="calls", max_calls=3, window_seconds=60, scope="model"),
+        RateLimitRule(name="tokens", max_tokens=100, window_seconds=60),
+    ]
+    limiter = RateLimiter(rules, on_exhausted="refuse", clock=clock, sleep=clock.sleep)
+    async with FakeServer() as server:
+        endpoint = Endpoint(provider="openai", base_url=server.base_url)
+        embedder = RemoteEmbedder(endpoint, "some-model", dimension=64, limiter=limiter)
+        # More than a rule lets through at once goes in several requests.
+        long = "harbour " * 30
+        vectors = await embedder.embed([long, long])
+        assert len(vectors) == 2 and len(server.requests) == 2
+        # What the server counted is what counts: 60 tokens, not 120, so that 40 are left.
+        with pytest.raises(RateLimitError) as caught:
+            await embedder.embed([long])
+        assert (caught.value.code, caught.value.context["rule"]) == ("rate.limited", "tokens")
+        assert len(await embedder.embed(["dawn"])) == 1
+        with pytest.raises(RateLimitError) as caught:
+            await embedder.embed(["dusk"])
+        assert caught.value.context["rule"] == "calls" and len(server.requests) == 3
+        clock.advance(61)
+        assert len(await embedder.embed(["dusk"])) == 1
+        with pytest.raises(RateRuleTooSmall):
+            await embedder.embed(["harbour " * 1_000])
+        await embedder.close()
+
+
+async def test_memories_beyond_a_rate_rule_are_embedded_later() -> None:
+    clock = FakeClock()
+    rule = RateLimitRule(name="calls", max_calls=1, window_seconds=60)
+    limiter = RateLimiter([rule], on_exhausted="refuse", clock=clock, sleep=clock.sleep)
+    async with FakeServer() as server:
+        endpoint = Endpoint(provider="openai", base_url=server.base_url)
+        embedder = RemoteEmbedder(endpoint, "some-model", dimension=64, limiter=limiter)
+        async with MemoryManager(InMemoryStorage(), embedder, clock=clock) as manager:
+            manager.pipeline._sleep = clock.sleep
+            for text in ("the harbour opens at dawn", "the lighthouse is red"):
+                await manager.store_memory("s", text)
+                assert await manager.pipeline.settle(10)
+            assert (await manager.stats()).vectors == {embedder.model_id: 2}
+        await embedder.close()
 
 
 async def test_a_missing_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.memory.entry import MemoryEntry, Provenance
+from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import (
     IndexRow,
     LexicalHit,
@@ -241,6 +242,25 @@ def unembedded(db: sqlite3.Connection, model: str, limit: int, after: int) -> li
         if (tenant, scope, owner) not in names:
             names[tenant, scope, owner] = _speakers(db, tenant, scope, owner)
     return [Unembedded(row[0], row[1], row[2], names[row[1], row[3], row[4]]) for row in found]
+
+
+def spaces(db: sqlite3.Connection) -> list[VectorSpace]:
+    """Return the spaces of all vectors: one look into the index per model, not per vector."""
+    found = db.execute(
+        "WITH RECURSIVE models (model) AS (SELECT min(model) FROM vectors UNION ALL"
+        " SELECT (SELECT min(v.model) FROM vectors v WHERE v.model > models.model)"
+        " FROM models WHERE models.model IS NOT NULL)"
+        " SELECT models.model, coalesce(s.dimension, 0), coalesce(s.provider, ''),"
+        " coalesce(s.base_url, ''), coalesce(s.name, '')"
+        " FROM models LEFT JOIN spaces s ON s.model = models.model"
+        " WHERE models.model IS NOT NULL ORDER BY models.model"
+    )
+    return [
+        VectorSpace(
+            model_id=model, dimension=dimension, provider=provider, base_url=base_url, model=name
+        )
+        for model, dimension, provider, base_url, name in found
+    ]
 
 
 def _speakers(db: sqlite3.Connection, tenant: str, scope: str, owner: str) -> tuple[str, ...]:

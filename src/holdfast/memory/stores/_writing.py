@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.errors import AlreadyExists, NotFound
+from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import Draft, Purge
 from holdfast.memory.stores._reading import place_words
 from holdfast.memory.words import index_text
@@ -50,6 +51,8 @@ def add(db: sqlite3.Connection, draft: Draft) -> int:
             link(db, draft.tenant, row, relation, other)
     if draft.vector:
         put_vector(db, draft.tenant, row, draft.vector_model, draft.vector)
+        if draft.vector_space is not None:
+            note_space(db, draft.vector_space)
     return row
 
 
@@ -139,10 +142,25 @@ def put_vector(db: sqlite3.Connection, tenant: str, row: int, model: str, vector
     )
 
 
+def note_space(db: sqlite3.Connection, space: VectorSpace) -> None:
+    """Keep how a model is reached; the newest address counts."""
+    db.execute(
+        "INSERT OR REPLACE INTO spaces (model, dimension, provider, base_url, name)"
+        " VALUES (?, ?, ?, ?, ?)",
+        (space.model_id, space.dimension, space.provider, space.base_url, space.model),
+    )
+
+
 def put_vectors(
-    db: sqlite3.Connection, model: str, vectors: Mapping[int, bytes], refused: Mapping[int, str]
+    db: sqlite3.Connection,
+    model: str,
+    vectors: Mapping[int, bytes],
+    refused: Mapping[int, str],
+    space: VectorSpace | None,
 ) -> None:
     """Keep what an embedder made; a memory that was forgotten meanwhile stays forgotten."""
+    if space is not None:
+        note_space(db, space)
     for row, vector in vectors.items():
         tenant = _tenant_of_living(db, row)
         if tenant is not None:
@@ -156,6 +174,18 @@ def put_vectors(
                 " ON CONFLICT DO UPDATE SET attempts = attempts + 1, detail = excluded.detail",
                 (tenant, row, model, detail),
             )
+            # Nobody goes on asking an old server for the sake of what the new one refuses.
+            db.execute("DELETE FROM vectors WHERE tenant = ? AND row = ?", (tenant, row))
+            db.execute("UPDATE memories SET revision = ? WHERE row = ?", (next_revision(db), row))
+    _drop_empty_spaces(db, model)
+
+
+def _drop_empty_spaces(db: sqlite3.Connection, current: str) -> None:
+    db.execute(
+        "DELETE FROM spaces WHERE model != ?"
+        " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.model = spaces.model)",
+        (current,),
+    )
 
 
 def _tenant_of_living(db: sqlite3.Connection, row: int) -> str | None:

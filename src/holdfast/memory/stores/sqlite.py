@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, MemoryIndexDamaged, StorageDamaged, U
 from holdfast.journal.stores._sqlite_errors import translate
 from holdfast.journal.stores._sqlite_file import size
 from holdfast.memory.entry import MemoryEntry
+from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import (
     Draft,
     IndexRow,
@@ -140,6 +141,10 @@ class SqliteMemoryStorage:
         """Return memories without a vector of the model."""
         return await self._read(lambda db: _reading.unembedded(db, model, limit, after))
 
+    async def spaces(self) -> list[VectorSpace]:
+        """Return the spaces of all vectors."""
+        return await self._read(_reading.spaces)
+
     async def stats(self, tenant: str) -> MemoryStats:
         """Count what is there."""
         taken = size(self._path) if self._path is not None else 0
@@ -152,10 +157,15 @@ class SqliteMemoryStorage:
         await self._write(lambda db: [_writing.add(db, draft) for draft in drafts])
 
     async def put_vectors(
-        self, model: str, vectors: Mapping[int, bytes], refused: Mapping[int, str]
+        self,
+        model: str,
+        vectors: Mapping[int, bytes],
+        refused: Mapping[int, str],
+        *,
+        space: VectorSpace | None = None,
     ) -> None:
-        """Keep vectors and refusals."""
-        await self._write(lambda db: _writing.put_vectors(db, model, vectors, refused))
+        """Keep vectors, refusals, and how the model is reached."""
+        await self._write(lambda db: _writing.put_vectors(db, model, vectors, refused, space))
 
     async def pin(self, tenant: str, memory_id: str, is_pinned: bool) -> None:
         """Protect a memory from retention, or no longer."""
