@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
 
 import aiohttp
 
@@ -13,8 +12,8 @@ from holdfast.errors import LLMConnectionError, LLMError, LLMProtocolError, LLMT
 from holdfast.providers.model import Delta
 from holdfast.providers.wire.codec import Answer, Codec, StreamDecoder
 from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.exchange import Exchange, Route
 from holdfast.providers.wire.failures import failure_in_answer, refusal, request_id
-from holdfast.providers.wire.http import was_reused
 from holdfast.providers.wire.sse import SseParser
 from holdfast.providers.wire.watchdog import WHOLE, Watchdog
 
@@ -22,7 +21,11 @@ _ERROR_BODY = 64 * 1024
 _GRACE_S = 0.25
 """How long the end of the HTTP answer may take after the end of the model's."""
 
+_OK = 200
 _STALE_CONNECTIONS = 3
+_TRANSPORT_ERRORS = (aiohttp.ClientError, OSError, RuntimeError, ValueError)
+"""What a connection that broke, was cut or speaks no HTTP may raise."""
+
 _FIRST = "the first token"
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _FIELDS = (b"data:", b"event:", b":", b"id:", b"retry:")
@@ -38,46 +41,31 @@ class Call:
         self._model = model
         self._codec = codec
         self._clock = clock
-        self._response: aiohttp.ClientResponse | None = None
+        self._exchange: Exchange | None = None
         self._watchdog: Watchdog | None = None
         self._size = 0
         self._held = b""
         self._decoder: StreamDecoder | None = None
         self._parser: SseParser | None = None
-        self._first_due = 0.0
+        self._start = 0.0
+        self._is_whole = False
         self.body = b""
         self.request_id = ""
 
-    async def open(
-        self, send: Callable[[], Awaitable[aiohttp.ClientResponse]], *, streamed: bool
-    ) -> bool:
+    async def open(self, route: Route, body: bytes, *, streamed: bool) -> bool:
         """Send the request; say whether the answer comes as a stream.
 
         If it does not, it is here as a whole when this returns.
         """
-        limits = self._endpoint.timeouts
-        start = asyncio.get_running_loop().time()
-        phase, limit_s = _FIRST, limits.first_token_s
-        if not streamed or limit_s >= limits.total_s:
-            phase, limit_s = WHOLE, limits.total_s
-        timer = asyncio.timeout_at(start + limit_s)
-        try:
-            async with timer:
-                self._response = response = await _answered(send)
-                is_stream = await self._look(response)
-        except TimeoutError:
-            if not timer.expired():
-                phase, limit_s = "connecting", limits.connect_s
-            raise self._late(phase, limit_s) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._unreachable(error) from None
-        if is_stream:
-            self._first_due = start + limits.first_token_s
-            total_at = start + limits.total_s
-            self._watchdog = Watchdog(response, total_at=total_at, total_s=limits.total_s)
+        self._is_whole = not streamed
+        self._start = asyncio.get_running_loop().time()
+        self._exchange = exchange = await self._sent(route, body)
+        if await self._look(exchange):
+            self._is_whole = False
             self._decoder = self._codec.decoder()
             self._parser = SseParser(self._endpoint.provider, self._endpoint.max_event_bytes)
-        return is_stream
+            return True
+        return False
 
     async def advance(self, out: list[Delta] | None) -> bool:
         """Take what arrives next; say whether more is to come."""
@@ -102,42 +90,93 @@ class Call:
         """Give the connection back if the answer was read to its end, else close it."""
         if self._watchdog is not None:
             self._watchdog.stop()
-        if self._response is not None:
-            self._response.close()
+        if self._exchange is not None:
+            self._exchange.close()
 
-    async def _look(self, response: aiohttp.ClientResponse) -> bool:
-        self.request_id = self._own(request_id(response.headers))
-        if response.status != 200:
-            raise await self._refused(response)
-        if await self._is_stream(response):
+    async def _sent(self, route: Route, body: bytes) -> Exchange:
+        """Send over a connection that still lives, and wait for the answer to begin.
+
+        A server may close an idle connection at any time, and some do so unannounced
+        after each stream. Such a request was not answered, most likely not even read, so
+        it is sent again: over another connection, and never when a fresh one failed.
+        """
+        for left in range(_STALE_CONNECTIONS, -1, -1):
+            self._exchange = exchange = await self._connected(route)
+            self._watch(exchange)
+            try:
+                await exchange.post(body)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if not (left and exchange.is_reused):
+                    raise self._lost(error) from None
+                self.close()
+            except _TRANSPORT_ERRORS as error:
+                raise self._lost(error) from None
+            else:
+                return exchange
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _connected(self, route: Route) -> Exchange:
+        limits = self._endpoint.timeouts
+        phase, limit_s = self._first_limit()
+        # Reaching the server counts as part of the first phase; mostly it is already done.
+        left_s = limit_s
+        if self._exchange is not None:
+            left_s -= asyncio.get_running_loop().time() - self._start
+        if left_s <= 0:
+            raise self._late(phase, limit_s)
+        try:
+            return await route.connect(left_s if left_s < limits.connect_s else None)
+        except TimeoutError:
+            if left_s >= limits.connect_s:
+                phase, limit_s = "connecting", limits.connect_s
+            raise self._late(phase, limit_s) from None
+        except _TRANSPORT_ERRORS as error:
+            raise self._unreachable(error) from None
+
+    def _first_limit(self) -> tuple[str, float]:
+        """Return what the answer's beginning waits for, and how long it may."""
+        limits = self._endpoint.timeouts
+        if self._is_whole or limits.first_token_s >= limits.total_s:
+            return WHOLE, limits.total_s
+        return _FIRST, limits.first_token_s
+
+    def _watch(self, exchange: Exchange) -> None:
+        total_s = self._endpoint.timeouts.total_s
+        self._watchdog = watchdog = Watchdog(
+            exchange, total_at=self._start + total_s, total_s=total_s
+        )
+        phase, limit_s = self._first_limit()
+        watchdog.wait(phase, limit_s, due=self._start + limit_s)
+
+    async def _look(self, exchange: Exchange) -> bool:
+        self.request_id = self._own(request_id(exchange.headers))
+        if exchange.status != _OK:
+            raise await self._refused(exchange)
+        if await self._is_stream(exchange):
             return True
-        chunks = []
-        while chunk := await self._read():
-            chunks.append(chunk)
+        chunks = [await self._read()]
+        while not exchange.content.at_eof():
+            chunks.append(await self._read())
         self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         return False
 
     async def _read(self) -> bytes:
         """Return what arrives next; empty at the end."""
-        response, watchdog = self._response, self._watchdog
-        assert response is not None
+        exchange, watchdog = self._exchange, self._watchdog
+        assert exchange is not None and watchdog is not None
         if self._held:
             chunk, self._held = self._held, b""
             return self._counted(chunk)
-        if watchdog is not None:
-            limits = self._endpoint.timeouts
-            if self._decoder is not None and self._decoder.begun:
-                watchdog.wait("the next piece", limits.idle_s)
-            else:
-                watchdog.wait(_FIRST, limits.first_token_s, due=self._first_due)
+        if self._decoder is not None and self._decoder.begun:
+            watchdog.wait("the next piece", self._endpoint.timeouts.idle_s)
+        else:
+            phase, limit_s = self._first_limit()
+            watchdog.wait(phase, limit_s, due=self._start + limit_s)
         try:
-            chunk = await response.content.readany()
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            if watchdog is not None and watchdog.expired is not None:
-                raise self._late(*watchdog.expired) from None
-            raise self._unreachable(error) from None
-        if watchdog is not None:
-            watchdog.rest()
+            chunk = await exchange.content.readany()
+        except _TRANSPORT_ERRORS as error:
+            raise self._lost(error) from None
+        watchdog.rest()
         return self._counted(chunk)
 
     def _counted(self, chunk: bytes) -> bytes:
@@ -149,21 +188,21 @@ class Call:
 
     async def _drain(self) -> None:
         """Read the rest, so that the connection can be used again; give up soon."""
-        response, watchdog = self._response, self._watchdog
-        assert response is not None and watchdog is not None
-        if response.content.at_eof():
+        exchange, watchdog = self._exchange, self._watchdog
+        assert exchange is not None and watchdog is not None
+        if exchange.content.at_eof():
             return
         watchdog.wait("the end", _GRACE_S)
         try:
-            while await response.content.readany():
+            while await exchange.content.readany():
                 if watchdog.expired is not None:
                     break
-        except (aiohttp.ClientError, OSError, ValueError):
+        except _TRANSPORT_ERRORS:
             # The answer is complete; only the connection is lost.
-            response.close()
+            exchange.close()
 
-    async def _is_stream(self, response: aiohttp.ClientResponse) -> bool:
-        kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    async def _is_stream(self, exchange: Exchange) -> bool:
+        kind = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
             return True
         if kind == "application/json" or kind.endswith("+json"):
@@ -189,7 +228,7 @@ class Call:
         self._size -= len(start)
         return start.lstrip(_BLANKS)
 
-    async def _refused(self, response: aiohttp.ClientResponse) -> LLMError:
+    async def _refused(self, exchange: Exchange) -> LLMError:
         body = b""
         try:
             while len(body) < _ERROR_BODY and (chunk := await self._read()):
@@ -200,8 +239,8 @@ class Call:
         return refusal(
             self._endpoint,
             self._model,
-            status=response.status,
-            headers=response.headers,
+            status=exchange.status,
+            headers=exchange.headers,
             body=body[:_ERROR_BODY],
             clock=self._clock,
         )
@@ -226,6 +265,12 @@ class Call:
             provider=self._endpoint.provider, detail=detail, request_id=self.request_id
         )
 
+    def _lost(self, error: Exception) -> LLMError:
+        """Say what became of a connection: cut by us because it was too slow, or broken."""
+        if self._watchdog is not None and self._watchdog.expired is not None:
+            return self._late(*self._watchdog.expired)
+        return self._unreachable(error)
+
     def _unreachable(self, error: Exception) -> LLMConnectionError:
         # The cause is not chained: it holds the request with its headers and address.
         return LLMConnectionError(
@@ -234,24 +279,6 @@ class Call:
             detail=self._endpoint.scrub(_reason(error)),
             request_id=self.request_id,
         )
-
-
-async def _answered(
-    send: Callable[[], Awaitable[aiohttp.ClientResponse]],
-) -> aiohttp.ClientResponse:
-    """Send over a connection that still lives.
-
-    A server may close an idle connection at any time, and some do so unannounced after
-    each stream. Such a request was not answered, most likely not even read, so it is
-    sent again: over another connection, and never when a fresh one failed.
-    """
-    for _ in range(_STALE_CONNECTIONS):
-        try:
-            return await send()
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            if isinstance(error, aiohttp.ClientConnectorError) or not was_reused():
-                raise
-    return await send()
 
 
 def _reason(error: Exception) -> str:

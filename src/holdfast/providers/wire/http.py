@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextvars import ContextVar
+from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from aiohttp.tracing import Trace
 
 from holdfast.errors import ConfigError
 from holdfast.providers.wire.endpoint import Endpoint
 
 _KEEPALIVE_S = 60.0
-_USED = "holdfast_used"
-_reused: ContextVar[bool] = ContextVar("holdfast_connection_reused", default=False)
 
-
-def was_reused() -> bool:
-    """Say whether this task's last request went over a connection that had served before."""
-    return _reused.get()
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Tells new connections from reused ones, which may be dead without our knowing."""
-
-    async def connect(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
-    ) -> aiohttp.connector.Connection:
-        """Take a connection from the pool, or open one."""
-        connection = await super().connect(req, traces, timeout)
-        protocol = connection.protocol
-        _reused.set(hasattr(protocol, _USED))
-        setattr(protocol, _USED, True)
-        return connection
+OUR_HEADERS: Final = {
+    # A compressed stream is delivered late and may unpack to anything.
+    "Accept-Encoding": "identity",
+    "User-Agent": "holdfast",
+}
 
 
 class HttpTransport:
@@ -63,14 +44,19 @@ class HttpTransport:
             return entry[1]
         session = aiohttp.ClientSession(
             # How many calls run at once is decided above (rate limits), not by the pool.
-            connector=_Connector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(loop=loop),
             timeout=aiohttp.ClientTimeout(total=None),
-            # A compressed stream is delivered late and may unpack to anything.
-            headers={"Accept-Encoding": "identity", "User-Agent": "holdfast"},
+            headers=OUR_HEADERS,
         )
         self._sessions[id(loop)] = (loop, session)
         return session
+
+    def pool(self) -> aiohttp.BaseConnector:
+        """Return the connections of the running loop."""
+        pool = self.session().connector
+        assert pool is not None
+        return pool
 
     def proxy(self, endpoint: Endpoint) -> str | None:
         """Return the proxy that the environment names for an endpoint, if any."""

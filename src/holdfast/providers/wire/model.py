@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from functools import partial
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.ids import new_id
@@ -19,6 +16,7 @@ from holdfast.providers.wire.call import Call
 from holdfast.providers.wire.chat import ChatCodec
 from holdfast.providers.wire.codec import Answer, Codec, as_deltas
 from holdfast.providers.wire.endpoint import Api, Endpoint
+from holdfast.providers.wire.exchange import Route
 from holdfast.providers.wire.http import HttpTransport
 from holdfast.providers.wire.responses import ResponsesCodec
 
@@ -56,12 +54,10 @@ class WireModel:
         it there is a rough estimate of requests, and such answers say nothing.
         """
         self._endpoint = endpoint
-        self._transport = transport
         self._clock = clock
         self._info = info or ModelInfo(provider=endpoint.provider, model=model)
         self._codec: Codec = _CODECS[endpoint.api](endpoint, self._info)
-        self._url = URL(endpoint.url(self._codec.path), encoded=True)
-        self._connect = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect_s)
+        self._route = Route(transport, endpoint, self._codec.path, self._codec.headers)
         self._counter = counter
 
     @property
@@ -102,7 +98,7 @@ class WireModel:
         body = self._codec.encode(request, stream=streamed)
         call = Call(self._endpoint, self._info.model, self._codec, self._clock)
         try:
-            if await call.open(partial(self._post, body), streamed=streamed):
+            if await call.open(self._route, body, streamed=streamed):
                 out: list[Delta] | None = [] if deltas else None
                 while await call.advance(out):
                     if out:
@@ -122,24 +118,6 @@ class WireModel:
         if message.usage is None and self._counter is not None:
             message = _counted_here(self._counter, request, message)
         yield Finished(message, call.request_id or answer.response_id)
-
-    def _post(self, body: bytes) -> aiohttp.client._RequestContextManager:
-        endpoint = self._endpoint
-        headers = {
-            "Content-Type": "application/json",
-            **self._codec.headers,
-            **endpoint.auth_headers(),
-            **endpoint.headers,
-        }
-        return self._transport.session().post(
-            self._url,
-            data=body,
-            headers=headers,
-            allow_redirects=False,
-            proxy=self._transport.proxy(endpoint),
-            ssl=self._transport.tls(endpoint),
-            timeout=self._connect,
-        )
 
     def _message(self, answer: Answer) -> Message:
         metadata = dict(answer.metadata)
