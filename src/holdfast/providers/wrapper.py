@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 from holdfast.providers.model import Delta, Model, ModelInfo, ModelRequest
@@ -33,19 +32,27 @@ class ModelWrapper:
         await self.inner.close()
 
 
-@asynccontextmanager
-async def opened(
-    model: Model, request: ModelRequest, deltas: bool
-) -> AsyncGenerator[AsyncIterator[Delta], None]:
-    """Ask a model, and close its stream for certain, however the reading ends."""
-    stream = model.stream(request, deltas=deltas)
-    try:
-        yield stream
-    finally:
-        # An async generator left half-read is closed some time later by the loop;
-        # the connection must be given back now.
-        if isinstance(stream, AsyncGenerator):
-            await stream.aclose()
+class opened:
+    """Ask a model, and close its stream for certain, however the reading ends.
+
+    A class, because every layer of every call enters one: a generator made into a context
+    manager would cost as much as the layer itself.
+    """
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, model: Model, request: ModelRequest, deltas: bool) -> None:
+        """Ask; most models begin only when they are read."""
+        self._stream = model.stream(request, deltas=deltas)
+
+    async def __aenter__(self) -> AsyncIterator[Delta]:
+        """Give the stream."""
+        return self._stream
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close the stream now: one left half-read is closed by the loop some time later."""
+        if isinstance(self._stream, AsyncGenerator):
+            await self._stream.aclose()
 
 
 def layers(model: Model) -> Iterator[Model]:

@@ -19,6 +19,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
+from holdfast.providers.wire.quiet import Pieces, Repeats
 
 _STOPS = {
     "max_tokens": "length",
@@ -26,7 +27,9 @@ _STOPS = {
     "tool_use": "tool_calls",
     "refusal": "filtered",
 }
-_NOTHING = msgspec.Raw(b"null")
+_PIECES = ("text", "partial_json", "thinking")
+"""In the order in which `_piece` takes the first one that is there."""
+
 _COUNTS = (
     "input_tokens",
     "output_tokens",
@@ -85,7 +88,7 @@ class _Open:
 
     def __init__(self, block: _Block) -> None:
         self.block = block
-        self.pieces: list[str] = [block.text or block.thinking or ""]
+        self.pieces = Pieces(block.text or block.thinking or "")
         self.signature: list[str] = [block.signature or ""]
         self.closed = False
 
@@ -107,6 +110,7 @@ class AnthropicDecoder:
         self._id = ""
         self._served = ""
         self._blocks: dict[int, _Open] = {}
+        self._repeats = Repeats()
         self._stop = ""
         self._usage: JsonObject = {}
         self._started = False
@@ -114,6 +118,8 @@ class AnthropicDecoder:
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append a delta per piece to `out` if somebody listens."""
         for event in events:
+            if out is None and self._repeats.take(event):
+                continue
             try:
                 parsed = _decode(event)
             except UNREADABLE as error:
@@ -121,6 +127,8 @@ class AnthropicDecoder:
             self._take(parsed, event, out)
             if self.done:
                 return
+            if out is None:
+                self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:
         """Take an answer that came as one body."""
@@ -134,7 +142,7 @@ class AnthropicDecoder:
         for index, block in enumerate(message.content):
             self._blocks[index] = opened = _Open(block)
             if block.input is not None:
-                opened.pieces.append(msgspec.json.encode(block.input).decode())
+                opened.pieces.add(msgspec.json.encode(block.input).decode())
         self._stop = message.stop_reason or ""
 
     def finish(self) -> Answer:
@@ -209,19 +217,27 @@ class AnthropicDecoder:
     def _piece(self, index: int, delta: _Delta, out: list[Delta] | None) -> None:
         opened = self._block(index)
         if delta.text is not None:
-            opened.pieces.append(delta.text)
+            opened.pieces.add(delta.text)
             if out is not None and delta.text:
                 out.append(TextDelta(delta.text))
         elif delta.partial_json is not None:
-            opened.pieces.append(delta.partial_json)
+            opened.pieces.add(delta.partial_json)
             if out is not None and delta.partial_json:
                 out.append(ToolCallDelta(index, opened.block.id or "", "", delta.partial_json))
         elif delta.thinking is not None:
-            opened.pieces.append(delta.thinking)
+            opened.pieces.add(delta.thinking)
             if out is not None and delta.thinking:
                 out.append(ReasoningDelta(delta.thinking))
         elif delta.signature is not None:
             opened.signature.append(delta.signature)
+
+    def _learn(self, parsed: _Event, event: bytes) -> None:
+        """Nobody listens: prepare to keep the pieces of events like this one undecoded."""
+        only = _only_piece(parsed)
+        if only is None:
+            self._repeats.forget()
+        else:
+            self._repeats.learn(event, only[0], self._blocks[parsed.index].pieces, _piece_in)
 
     def _block(self, index: int) -> _Open:
         opened = self._blocks.get(index)
@@ -231,7 +247,7 @@ class AnthropicDecoder:
 
     def _part(self, index: int) -> list[Part]:
         opened = self._blocks[index]
-        block, text = opened.block, "".join(opened.pieces)
+        block, text = opened.block, opened.pieces.text()
         if block.type == "text":
             return [TextPart(text=text)] if text else []
         if block.type == "thinking":
@@ -251,6 +267,23 @@ class AnthropicDecoder:
 
     def _unreadable(self, error: Exception) -> LLMError:
         return self._broken(f"a piece is no event of Anthropic's API ({type(error).__name__})")
+
+
+def _only_piece(event: _Event) -> tuple[str, str] | None:
+    """Return the field and the piece, if that is all that an event adds to its block."""
+    delta = event.delta
+    if event.type != "content_block_delta" or delta is None:
+        return None
+    for name in _PIECES:
+        piece = getattr(delta, name)
+        if piece is not None:
+            return name, piece
+    return None
+
+
+def _piece_in(event: bytes) -> str | None:
+    only = _only_piece(_decode(event))
+    return only[1] if only is not None else None
 
 
 def _usage(data: JsonObject) -> TokenUsage | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
+from holdfast.providers.wire.quiet import Pieces, Repeats
 
 _STOPS = {
     "length": "length",
@@ -31,6 +32,7 @@ _STOPS = {
     "content_filter": "filtered",
 }
 _BROKEN_OFF = {"error", "insufficient_system_resource"}
+_TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 _NOTHING = msgspec.Raw(b"null")
 
 
@@ -86,8 +88,9 @@ class ChatDecoder:
         self.begun = False
         self._endpoint = endpoint
         self._model = model
-        self._text: list[str] = []
-        self._thoughts: list[str] = []
+        self._text = Pieces()
+        self._thoughts = Pieces()
+        self._repeats = Repeats()
         self._calls: list[CallPieces] = []
         self._by_index: dict[int, int] = {}
         self._finish = ""
@@ -99,6 +102,8 @@ class ChatDecoder:
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take chunks in order; append a delta per piece to `out` if somebody listens."""
         for event in events:
+            if out is None and self._repeats.take(event):
+                continue
             if event[:1] != b"{" and event.strip() == b"[DONE]":
                 self.done = True
                 return
@@ -107,6 +112,8 @@ class ChatDecoder:
             except UNREADABLE as error:
                 raise self._unreadable(error) from None
             self._take(chunk, event, out)
+            if out is None:
+                self._learn(chunk, event)
 
     def take_body(self, body: bytes) -> None:
         """Take an answer that came as one body."""
@@ -130,9 +137,9 @@ class ChatDecoder:
             detail = f"it broke off with {self._finish!r}"
             raise LLMOverloaded(provider=self._endpoint.provider, detail=detail)
         parts: list[Part] = []
-        if self._thoughts:
-            parts.append(ReasoningPart(text="".join(self._thoughts)))
-        text = "".join(self._text)
+        thoughts, text = self._thoughts.text(), self._text.text()
+        if thoughts:
+            parts.append(ReasoningPart(text=thoughts))
         if text:
             parts.append(TextPart(text=text))
         parts.extend(call.part(self._endpoint.provider) for call in self._calls)
@@ -189,13 +196,13 @@ class ChatDecoder:
 
     def _say(self, text: str, out: list[Delta] | None) -> None:
         self.begun = True
-        self._text.append(text)
+        self._text.add(text)
         if out is not None:
             out.append(TextDelta(text))
 
     def _think(self, text: str, out: list[Delta] | None) -> None:
         self.begun = True
-        self._thoughts.append(text)
+        self._thoughts.add(text)
         if out is not None:
             out.append(ReasoningDelta(text))
 
@@ -220,7 +227,7 @@ class ChatDecoder:
         position = self._position(call.index, call_id, name)
         current = self._calls[position]
         if arguments:
-            current.pieces.append(arguments)
+            current.pieces.add(arguments)
         if out is not None:
             out.append(ToolCallDelta(position, current.call_id, name, arguments))
 
@@ -247,9 +254,54 @@ class ChatDecoder:
             self._by_index[index] = position
         return position
 
+    def _learn(self, chunk: _Chunk, event: bytes) -> None:
+        """Nobody listens: prepare to keep the pieces of chunks like this one undecoded."""
+        only = _only_piece(chunk)
+        if only is None:
+            self._repeats.forget()
+            return
+        if only.name == "arguments":
+            target = self._calls[self._by_index[only.call]].pieces
+        else:
+            target = self._thoughts if only.name.startswith("reasoning") else self._text
+        self._repeats.learn(event, only.name, target, _piece_in)
+
     def _unreadable(self, error: Exception) -> LLMError:
         detail = f"a piece is no chat completion ({type(error).__name__})"
         return LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+
+
+class _OnlyPiece(NamedTuple):
+    """All that a chunk adds to the answer: a piece, its field, and the index of its call."""
+
+    name: str
+    text: str
+    call: int = 0
+
+
+def _only_piece(chunk: _Chunk) -> _OnlyPiece | None:
+    if not chunk.choices or len(chunk.choices) > 1 or chunk.choices[0].index != 0:
+        return None
+    delta = chunk.choices[0].delta
+    if delta is None:
+        return None
+    found = [(name, getattr(delta, name)) for name in _TEXTS if getattr(delta, name)]
+    calls = delta.tool_calls or []
+    if len(found) + len(calls) != 1:
+        return None
+    if found:
+        name, text = found[0]
+        return _OnlyPiece(name, text) if isinstance(text, str) else None
+    index, function = calls[0].index, calls[0].function
+    if index is None or calls[0].id or function is None or function.name:
+        return None
+    pieces = function.arguments
+    return _OnlyPiece("arguments", pieces, index) if pieces and isinstance(pieces, str) else None
+
+
+def _piece_in(event: bytes) -> str | None:
+    only = _only_piece(_decode(event))
+    return only.text if only is not None else None
 
 
 def _usage(raw: msgspec.Raw) -> TokenUsage | None:

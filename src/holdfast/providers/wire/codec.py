@@ -20,6 +20,7 @@ from holdfast.messages import (
     ToolPart,
 )
 from holdfast.providers.model import Delta, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
+from holdfast.providers.wire.quiet import Pieces
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 """What decoding foreign JSON may raise."""
@@ -101,11 +102,11 @@ class CallPieces:
         """Begin without arguments."""
         self.call_id = call_id
         self.name = name
-        self.pieces: list[str] = []
+        self.pieces = Pieces()
 
     def part(self, provider: str) -> ToolPart:
         """Return the finished call; a missing id is replaced, a missing name is an error."""
-        return tool_part(provider, self.call_id, self.name, "".join(self.pieces))
+        return tool_part(provider, self.call_id, self.name, self.pieces.text())
 
 
 def tool_part(provider: str, call_id: str, name: str, arguments: str) -> ToolPart:

@@ -21,6 +21,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
+from holdfast.providers.wire.quiet import Repeats
 
 PHASES = "phases"
 """Key in a message's metadata: the phase of each text, which the model wants back."""
@@ -95,12 +96,12 @@ class ResponsesDecoder:
         self._items: dict[int, _Item] = {}
         self._names: dict[int, tuple[str, str]] = {}
         self._closing: _Response | None = None
+        self._repeats = Repeats()
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append a delta per piece to `out` if somebody listens."""
         for event in events:
-            if out is None and b'.delta"' in event[:120]:
-                self.begun = True
+            if out is None and self._repeats.take(event):
                 continue
             if event[:1] != b"{" and event.strip() == b"[DONE]":
                 continue
@@ -111,6 +112,8 @@ class ResponsesDecoder:
             self._take(parsed, event, out)
             if self.done:
                 return
+            if out is None:
+                self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:
         """Take an answer that came as one body."""
@@ -171,12 +174,12 @@ class ResponsesDecoder:
         elif kind == "response.output_item.done" and event.item is not None:
             self._bound(len(self._items))
             self._items[event.output_index] = event.item
-        elif event.delta and out is not None:
-            self._piece(event, out)
+        elif event.delta:
+            self.begun = True
+            if out is not None:
+                self._piece(event, event.delta, out)
 
-    def _piece(self, event: _Event, out: list[Delta]) -> None:
-        text = event.delta or ""
-        self.begun = True
+    def _piece(self, event: _Event, text: str, out: list[Delta]) -> None:
         if event.type in _TEXT:
             out.append(TextDelta(text))
         elif event.type in _THOUGHT:
@@ -184,6 +187,13 @@ class ResponsesDecoder:
         elif event.type == "response.function_call_arguments.delta":
             call_id, _ = self._names.get(event.output_index, ("", ""))
             out.append(ToolCallDelta(event.output_index, call_id, "", text))
+
+    def _learn(self, parsed: _Event, event: bytes) -> None:
+        """Nobody listens: prepare to pass over events like this one undecoded."""
+        if _piece_of(parsed):
+            self._repeats.learn(event, "delta", None, _piece_in)
+        else:
+            self._repeats.forget()
 
     def _call(self, item: _Item) -> Part:
         arguments = item.arguments or ""
@@ -199,6 +209,15 @@ class ResponsesDecoder:
     def _unreadable(self, error: Exception) -> LLMError:
         detail = f"a piece is no event of the Responses API ({type(error).__name__})"
         return LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+
+
+def _piece_of(event: _Event) -> str | None:
+    """Return the piece of an event that adds nothing else; it comes again as a whole."""
+    return event.delta if event.type.endswith(".delta") else None
+
+
+def _piece_in(event: bytes) -> str | None:
+    return _piece_of(_decode(event))
 
 
 def _texts(item: _Item, parts: list[Part], phases: list[str]) -> bool:
