@@ -78,14 +78,13 @@ class ToolContext:
     ) -> ToolContext:
         """Return the context of one call, with a cancellation of its own."""
         # `dataclasses.replace` takes ten times as long, and every call comes through here.
+        fields = self.__dict__.copy()
+        fields["call_id"] = call_id
+        fields["idempotency_key"] = idempotency_key
+        fields["cancellation"] = Cancellation()
+        fields["nested"] = nested or self.nested
         made = object.__new__(type(self))
-        made.__dict__.update(
-            self.__dict__,
-            call_id=call_id,
-            idempotency_key=idempotency_key,
-            cancellation=Cancellation(),
-            nested=nested or self.nested,
-        )
+        object.__setattr__(made, "__dict__", fields)
         return made
 
     def report(self, text: str, *, fraction: float | None = None) -> None:

@@ -185,9 +185,8 @@ class Tool:
         Raises:
             TellModel, ToolError, or whatever the function raises.
         """
-        passed = dict(values)
-        if self.signature.context_parameter:
-            passed[self.signature.context_parameter] = context
+        parameter = self.signature.context_parameter
+        passed = {**values, parameter: context} if parameter else values
         if self.is_async:
             value = await cast("Awaitable[object]", self.function(**passed))
         else:

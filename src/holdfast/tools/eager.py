@@ -1,89 +1,121 @@
 """Start a task at once: a coroutine that never waits costs no trip around the loop.
 
 Python 3.12 does this by itself. For 3.11 the first step is taken here, as the task that takes
-the other steps, with the calls that asyncio documents for it.
+the other steps, with the calls that asyncio documents for it. That task is a seat: it stays
+with the caller, and one coroutine after the other takes it, until one waits and keeps it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sys
 from collections.abc import Coroutine, Generator
-from contextlib import suppress
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from holdfast.errors import UsageError
 
 T = TypeVar("T")
 
 
-class _Begun(Generic[T]):
-    """A coroutine whose first step has been taken here; a task takes the others."""
+class _Seat(Coroutine[Any, Any, Any]):
+    """What a task executes that is there before its coroutine: first nothing, then a guest."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._coroutine = coroutine
-        self._waits_for: object = None
-        self.early: asyncio.Future[T] | None = None
-        """The result of a coroutine that never waited."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
+        self.context = context
+        self._loop = loop
+        self._is_taken: asyncio.Future[None] = loop.create_future()
+        self._guest: Coroutine[Any, Any, Any] | None = None
+        self._first: tuple[object, ...] = ()
+        self.task: asyncio.Task[Any] = asyncio.Task(self, loop=loop, context=context)
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+    def is_free(self, context: contextvars.Context) -> bool:
+        """Say whether the next coroutine finds here what its caller sees, and nothing else."""
+        return self.context == context and not self.task.cancelling() and not self.task.done()
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T] | None:
+        """Take a coroutine's first step; how it ended if it did, else it keeps the seat."""
         try:
-            self._waits_for = self._coroutine.send(None)
-            return
+            waits_for = coroutine.send(None)
         except StopIteration as end:
-            self.early = loop.create_future()
-            self.early.set_result(end.value)
+            early: asyncio.Future[T] = self._loop.create_future()
+            early.set_result(end.value)
+            return early
         except asyncio.CancelledError:
-            self.early = loop.create_future()
-            self.early.cancel()
+            early = self._loop.create_future()
+            early.cancel()
+            return early
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the task
-            self.early = loop.create_future()
-            self.early.set_exception(error)
+            early = self._loop.create_future()
+            early.set_exception(error)
+            return early
+        self._guest, self._first = coroutine, (waits_for,)
+        if not self._is_taken.done():
+            self._is_taken.set_result(None)
+        return None
 
-    def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End a coroutine that cancelled its task before it first waited."""
-        with suppress(RuntimeError):
-            self._coroutine.close()
-        self.early = loop.create_future()
-        self.early.cancel()
+    def leave(self, _caller: object = None) -> None:
+        """Let the task end; nobody comes any more."""
+        self._is_taken.cancel()
 
-    async def rest(self) -> T | None:
-        # With an early result there is nothing left to do, and nobody asks this task.
-        return None if self.early is not None else await self
+    # --- for the task -----------------------------------------------------------------
 
-    def __await__(self) -> Generator[object, object, T]:
-        waits_for = self._waits_for
-        while True:
-            try:
-                value = yield waits_for
-            except BaseException as error:  # noqa: BLE001 - passed on as it came
-                failure: BaseException | None = error
-            else:
-                failure = None
-            try:
-                if failure is None:
-                    waits_for = self._coroutine.send(value)
-                else:
-                    waits_for = self._coroutine.throw(failure)
-            except StopIteration as end:
-                result: T = end.value
-                return result
+    def send(self, value: Any) -> Any:  # noqa: ANN401 - passed on as it came
+        if self._guest is None:
+            return next(self._is_taken.__await__())
+        if self._first:
+            [waits_for], self._first = self._first, ()
+            return waits_for
+        return self._guest.send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - passed on as it came
+        if self._guest is None:
+            raise error[0]
+        self._first = ()
+        return self._guest.throw(*error)
+
+    def close(self) -> None:
+        if self._guest is not None:
+            self._guest.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise UsageError(detail="Only a task executes this.")
+
+
+_seats: WeakKeyDictionary[asyncio.Task[Any], _Seat] = WeakKeyDictionary()
+"""Where the next coroutine of a task sits."""
+
+
+def _seat_for(caller: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> _Seat:
+    context = contextvars.copy_context()
+    seat = _seats.get(caller)
+    if seat is None or not seat.is_free(context):
+        if seat is not None:
+            caller.remove_done_callback(seat.leave)
+            seat.leave()
+        seat = _seats[caller] = _Seat(loop, context)
+        caller.add_done_callback(seat.leave)
+    return seat
 
 
 def _start_by_hand(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
     loop = asyncio.get_running_loop()
-    caller = asyncio.current_task()
+    caller = asyncio.current_task(loop)
     assert caller is not None
-    begun = _Begun(coroutine)
-    task = loop.create_task(begun.rest())
+    seat = _seat_for(caller, loop)
     asyncio.tasks._leave_task(loop, caller)
-    asyncio.tasks._enter_task(loop, task)
+    asyncio.tasks._enter_task(loop, seat.task)
     try:
-        begun.begin(loop)
+        early = seat.context.run(seat.begin, coroutine)
     finally:
-        asyncio.tasks._leave_task(loop, task)
+        asyncio.tasks._leave_task(loop, seat.task)
         asyncio.tasks._enter_task(loop, caller)
-    if begun.early is None and task.cancelling():
-        begun.give_up(loop)
-    return begun.early or cast("asyncio.Task[T]", task)
+    if early is not None:
+        return early
+    del _seats[caller]
+    caller.remove_done_callback(seat.leave)
+    return seat.task
 
 
 if sys.version_info >= (3, 12):

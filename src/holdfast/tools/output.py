@@ -48,17 +48,14 @@ def check_result(result: ToolResult, tool: str) -> ToolResult:
     Raises:
         ToolError: output, metadata or attachments are not what they should be.
     """
-    given: tuple[object, object] = (result.output, result.title)
-    if not all([isinstance(text, str) for text in given]):
+    output: object = result.output
+    title: object = result.title
+    if not isinstance(output, str) or not isinstance(title, str):
         raise ToolError(tool=tool, detail="its result has an output or a title that is no text")
-    for text in (result.output, result.title):
-        if not text.isascii() and _without_surrogates(text) is not text:
-            result = msgspec.structs.replace(
-                result,
-                output=_without_surrogates(result.output),
-                title=_without_surrogates(result.title),
-            )
-    if len(result.title) > _LONGEST_TITLE:
+    if not (output.isascii() and title.isascii()):
+        sound = _without_surrogates(output), _without_surrogates(title)
+        result = msgspec.structs.replace(result, output=sound[0], title=sound[1])
+    if len(title) > _LONGEST_TITLE:
         result = msgspec.structs.replace(result, title=result.title[:_LONGEST_TITLE])
     if result.metadata:
         result = msgspec.structs.replace(result, metadata=_metadata(result.metadata, tool))

@@ -126,10 +126,13 @@ class ToolRegistry:
         if len(plain) > _LONGEST_NAME:
             return None
         key = _key(plain)
-        found = self._own.get(key, {}).get(version) if version else self._newest.get(key)
-        if found is None and self._parent is not None:
-            return self._parent.find(name)
-        return found
+        layer: ToolRegistry | None = self
+        while layer is not None:
+            found = layer._own.get(key, {}).get(version) if version else layer._newest.get(key)
+            if found is not None:
+                return found
+            layer = layer._parent
+        return None
 
     def versions(self, name: str) -> tuple[str, ...]:
         """All versions of a tool in the topmost layer that has it, oldest first."""
@@ -151,9 +154,13 @@ class ToolRegistry:
 
     def scope_of(self, name: str) -> str:
         """The word of the layer in which a tool is found; empty if nowhere."""
-        if _key(name.partition("@")[0]) in self._own:
-            return self.scope
-        return self._parent.scope_of(name) if self._parent else ""
+        key = _key(name.partition("@")[0])
+        layer: ToolRegistry | None = self
+        while layer is not None:
+            if key in layer._own:
+                return layer.scope
+            layer = layer._parent
+        return ""
 
     def json_schema(self) -> JsonObject:
         """One JSON document with the schemas of all tools."""

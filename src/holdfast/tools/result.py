@@ -38,6 +38,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Outcome: TypeAlias = ToolResult | Parked
+_OUTCOMES = (ToolResult, Parked)
 
 
 class NestedCallWaits(Exception):
@@ -58,10 +59,10 @@ def to_outcome(value: object, tool: str) -> Outcome:
     Raises:
         ToolError: the value has no JSON form.
     """
-    if isinstance(value, ToolResult | Parked):
-        return value
     if isinstance(value, str):
         return ToolResult(value)
+    if isinstance(value, _OUTCOMES):
+        return value
     if value is None:
         return ToolResult("")
     try:

@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.errors import HoldfastError, TellModel, ToolError, ToolTimeout
 from holdfast.tools import ToolContext, tool
-from holdfast.tools.eager import _start_by_hand, start_eagerly
 from holdfast.tools.invocation import invoke
 
 LONG_S = 30
@@ -219,37 +218,3 @@ async def test_changing_the_directory_does_not_move_the_workspace(context, root)
 
     await run(wander, context)
     assert context.workspace.root == str(root.resolve())
-
-
-@pytest.mark.parametrize("start", [start_eagerly, _start_by_hand])
-async def test_the_first_step_is_taken_at_once_and_as_the_right_task(start):
-    seen = []
-
-    async def work(fails: bool) -> str:
-        seen.append(asyncio.current_task())
-        await asyncio.sleep(0)
-        seen.append(asyncio.current_task())
-        if fails:
-            raise ValueError("late")
-        return "done"
-
-    task = start(work(False))
-    assert len(seen) == 1
-    assert not task.done()
-    assert await task == "done"
-    assert seen[0] is seen[1] is task
-    with pytest.raises(ValueError, match="late"):
-        await start(work(True))
-
-
-@pytest.mark.parametrize("start", [start_eagerly, _start_by_hand])
-async def test_a_coroutine_that_never_waits_is_done_at_once(start):
-    async def quick(error: BaseException | None) -> int:
-        if error:
-            raise error
-        return 1
-
-    assert start(quick(None)).result() == 1
-    assert start(quick(asyncio.CancelledError())).cancelled()
-    assert isinstance(start(quick(ValueError())).exception(), ValueError)
-    await asyncio.sleep(0)
