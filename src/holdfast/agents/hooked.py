@@ -57,10 +57,11 @@ class HookedModel(ModelWrapper):
 
     def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask, with the hooks around it; without hooks and subscribers, the model itself."""
-        has_hooks = self._hooks.has(ModelBeforeRequest, ModelAfterResponse, ModelError)
-        if not has_hooks and not any(self._bus.wants(name) for name in _EVENTS):
-            return self.inner.stream(request, deltas=deltas)
-        return self._asked(request, deltas)
+        if self._hooks.has(ModelBeforeRequest, ModelAfterResponse, ModelError) or any(
+            [self._bus.wants(name) for name in _EVENTS]
+        ):
+            return self._asked(request, deltas)
+        return self.inner.stream(request, deltas=deltas)
 
     async def _asked(self, request: ModelRequest, deltas: bool) -> AsyncIterator[Delta]:
         """Yield the answer, asked for again as often as the hooks want, within a bound."""

@@ -57,7 +57,8 @@ from holdfast.sessions import (
     TurnQueue,
     compose,
 )
-from holdfast.sessions.events import MessagePartUpdated
+from holdfast.sessions.events import MessageCreated, MessagePartUpdated
+from holdfast.sessions.messages import stored
 from holdfast.skills import Skill
 from holdfast.tools import SandboxRunner, Tool, ToolContext, ToolRegistry
 from holdfast.tools.artifacts import JournalArtifacts
@@ -125,6 +126,7 @@ class AgentTurn:
         self._left_open: frozenset[str] = frozenset()
         self._steps = 0
         self._was_compacted = False
+        self._began_at = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._runner: SandboxRunner | None = None
         self._path = services.surroundings.where.agent_path or agent.name
@@ -134,7 +136,8 @@ class AgentTurn:
         if self._was_compacted or self._turn.was_redacted or self._turn.ended is None:
             return None
         run_id = self._turn.run.id
-        return [message for message in self._messages if message.run_id == run_id]
+        own = self._messages[self._began_at :]
+        return [message for message in own if message.run_id == run_id]
 
     async def execute(self) -> Outcome:
         """Do the next thing until nothing is left to do, or somebody asks to stop.
@@ -156,7 +159,7 @@ class AgentTurn:
             await self._close_open_calls()
             return Cancelled(reason=self._turn.cancel_reason)
         except asyncio.CancelledError:
-            await asyncio.shield(self._close_open_calls())
+            await asyncio.shield(self._leave_whole())
             raise
         finally:
             watcher.cancel()
@@ -177,6 +180,7 @@ class AgentTurn:
     async def _go_on(self, session: Session, spending: Spending | None) -> Outcome:
         manager, tools = await self._tools(session, spending)
         tools = await self._services.surroundings.discover(manager.tool_registry, tools)
+        compactor = self._compactor(spending)
         while True:
             await self._take_steering()
             last = self._messages[-1]
@@ -199,7 +203,7 @@ class AgentTurn:
                 return Failed(error=self._out_of_steps().to_dict())
             else:
                 self._steps += 1
-                await self._ask_model(tools, spending)
+                await self._ask_model(tools, compactor, spending)
 
     # --- the steps --------------------------------------------------------------------
 
@@ -212,6 +216,7 @@ class AgentTurn:
         # Messages are written only by whoever holds the session, so the count is true.
         if session.message_count:
             self._messages = list(await sessions.messages.all(session))
+        self._began_at = 0 if self._turn.is_resumed else len(self._messages)
         # Only the last message can have calls that nobody has answered yet.
         self._left_open = frozenset(
             [call.call_id for last in self._messages[-1:] for call in last.tool_calls]
@@ -224,7 +229,10 @@ class AgentTurn:
         if not mine and message is not None:
             # A run that was cancelled while it was parked left its calls open.
             await self._close_open_calls()
-            await self._add(message)
+            # The queue has it, so it need not be stored before the first answer is asked for.
+            named = self._own(message)
+            self._turn.defer(MessageCreated(message=stored(named)))
+            self._messages.append(named)
         return session
 
     async def _open_spending(self, session: Session) -> Spending | None:
@@ -325,7 +333,22 @@ class AgentTurn:
         if not any(part.state == "pending" for part in last.tool_calls):
             self._messages += await self._turn.take_steering()
 
-    async def _ask_model(self, tools: dict[str, Tool], spending: Spending | None) -> None:
+    def _compactor(self, spending: Spending | None) -> Compactor:
+        """Return what makes room; what that costs is reserved like every call."""
+        services = self._services
+        model = services.model
+        if spending is not None:
+            model = ReservingModel(model, spending, services.charge)
+        return Compactor(
+            model,
+            charge=services.charge,
+            clock=services.clock,
+            hooks=CompactionHooks(hooks=services.surroundings.hooks, agent=self._agent.name),
+        )
+
+    async def _ask_model(
+        self, tools: dict[str, Tool], compactor: Compactor, spending: Spending | None
+    ) -> None:
         """Ask the model once, and keep its answer.
 
         Room is made before the window is full, and again when the provider refuses.
@@ -333,16 +356,6 @@ class AgentTurn:
         Raises:
             BudgetExceeded: the worst case does not fit; nothing was asked.
         """
-        services = self._services
-        model = services.model
-        if spending is not None:
-            model = ReservingModel(model, spending, services.charge)
-        compactor = Compactor(
-            model,
-            charge=services.charge,
-            clock=services.clock,
-            hooks=CompactionHooks(hooks=services.surroundings.hooks, agent=self._agent.name),
-        )
 
         async def build(session: Session, messages: Sequence[Message]) -> ModelRequest:
             return await self._request(session, tools, messages)
@@ -481,6 +494,11 @@ class AgentTurn:
         waiting = [result for result in results if isinstance(result, ParkedCall)]
         return waiting[0] if waiting else None
 
+    async def _leave_whole(self) -> None:
+        """Store what was deferred, and close what is open."""
+        await self._turn.flush()
+        await self._close_open_calls()
+
     async def _close_open_calls(self) -> None:
         """Give every call without a result one, so that the conversation can go on."""
         if not any(part.state == "pending" for m in self._messages[-1:] for part in m.tool_calls):
@@ -504,20 +522,24 @@ class AgentTurn:
     # --- the transcript ---------------------------------------------------------------
 
     async def _add(self, message: Message) -> None:
-        """Keep a message as one of this run; parts get ids, so that they can be updated."""
-        parts = tuple(self._named(part) for part in message.parts)
+        """Store a message as one of this run."""
         is_answer = message.role == "assistant"
-        named = msgspec.structs.replace(
+        named = self._own(message)
+        await self._turn.add_message(named, agent_path=self._path if is_answer else "")
+        self._messages.append(named)
+
+    def _own(self, message: Message) -> Message:
+        """Return a message as one of this run; parts get ids, so that they can be updated."""
+        is_answer = message.role == "assistant"
+        return msgspec.structs.replace(
             message,
             id=message.id or new_id("msg"),
             session_id=self._turn.session_id,
             run_id=self._turn.run.id,
             agent=self._agent.name if is_answer else message.agent,
-            parts=parts,
+            parts=tuple([self._named(part) for part in message.parts]),
             time_created=message.time_created or self._services.clock.now(),
         )
-        await self._turn.add_message(named, agent_path=self._path if is_answer else "")
-        self._messages.append(named)
 
     def _named(self, part: Part) -> Part:
         """Give a part an id; and a call one that no other call of the conversation has.

@@ -77,7 +77,7 @@ class ContextBuilder:
         if len(set(names)) != len(names):
             raise UsageError(detail=f"Two steps have the same name: {', '.join(names)}.")
         self._specs: dict[tuple[int, ...], tuple[tuple[Tool, ...], tuple[ToolSpec, ...]]] = {}
-        self._prompts: dict[str, str] = {}
+        self._prompts: dict[tuple[str, ...], str] = {}
 
     async def build_agent_context(
         self,
@@ -105,7 +105,7 @@ class ContextBuilder:
         for step in self.steps:
             await step.apply(draft)
         return AgentContext(
-            system_prompt=self._same("\n\n".join(s.text for s in draft.sections if s.text)),
+            system_prompt=self._prompt(tuple([s.text for s in draft.sections if s.text])),
             tools=draft.tools,
             messages=draft.messages,
             memories=draft.memories,
@@ -147,11 +147,14 @@ class ContextBuilder:
                 return at
         raise NotFound(kind="context step", value=name)
 
-    def _same(self, prompt: str) -> str:
-        """Return an equal prompt as the same object, so that its bytes are made once."""
-        if len(self._prompts) >= _KEPT_SPECS:
-            self._prompts.clear()
-        return self._prompts.setdefault(prompt, prompt)
+    def _prompt(self, texts: tuple[str, ...]) -> str:
+        """Return the same texts as the same object, so that its bytes are made once."""
+        known = self._prompts.get(texts)
+        if known is None:
+            if len(self._prompts) >= _KEPT_SPECS:
+                self._prompts.clear()
+            known = self._prompts[texts] = "\n\n".join(texts)
+        return known
 
     def _tool_specs(self, tools: tuple[Tool, ...]) -> tuple[ToolSpec, ...]:
         key = tuple([id(tool) for tool in tools])

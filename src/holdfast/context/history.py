@@ -25,8 +25,8 @@ from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, Su
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
 _LARGEST = 40_000
-_WORTH_KEEPING = 64
-_MOST_BUILT = 32
+_WORTH_KEEPING = 8
+_MOST_BUILT = 64
 PROTECTED_TOOLS = frozenset({"skill"})
 """Tools whose output is instructions, not findings: never pruned."""
 PRUNE_CHARS = 400
@@ -46,16 +46,20 @@ class _Shown(NamedTuple):
 
 
 class _Built(NamedTuple):
-    """A view that was made before: of these messages, up to the last but one."""
+    """A view that was made before: of these messages, which were all but the last one."""
 
-    source: tuple[Message, ...]
+    source: Sequence[Message]
     pruned_to: str
     shown: tuple[Message, ...]
     loaded: frozenset[str]
 
 
 class HistoryView:
-    """Makes views, and remembers what it made of each message; safe to share."""
+    """Makes views, and remembers what it made of each message; safe to share.
+
+    A conversation that has only grown costs what is new in it; of the rest, references are
+    compared and copied.
+    """
 
     def __init__(self) -> None:
         """Remember nothing yet."""
@@ -69,24 +73,36 @@ class HistoryView:
         built = self._continued(messages, pruned_to)
         if built is not None:
             kept, prune_end = messages[len(built.source) :], 0
-            shown, loaded = list(built.shown), set(built.loaded)
+            shown, loaded = built.shown, built.loaded
         else:
             kept = after_compaction(messages)
             prune_end = _place_after(kept, pruned_to) if pruned_to else 0
-            shown, loaded = [], set()
+            shown, loaded = (), frozenset()
         last = len(kept) - 1
-        for place, message in enumerate(kept):
-            if place == last and len(messages) > _WORTH_KEEPING:
-                self._keep(messages, pruned_to, shown, loaded)
+        if last:
+            new, loaded = self._new(kept[:last], prune_end, loaded)
+            shown += new
+            if len(messages) > _WORTH_KEEPING:
+                # All but the last message, which may still change.
+                self._keep(_Built(messages[:-1], pruned_to, shown, loaded))
+        return shown + self._new(kept[last:], prune_end - last, loaded)[0]
+
+    def _new(
+        self, messages: Sequence[Message], prune_end: int, loaded: frozenset[str]
+    ) -> tuple[tuple[Message, ...], frozenset[str]]:
+        """Return what is shown of further messages, and the skills that are loaded then."""
+        shown: list[Message] = []
+        for place, message in enumerate(messages):
             is_pruned = place < prune_end
             entry = self._known.get((id(message), is_pruned))
             if entry is None or entry.source is not message:
                 entry = self._make(message, is_pruned)
             if entry.skills:
                 shown += _without_repeats(entry, loaded)
+                loaded = loaded.union(entry.skills)
             else:
                 shown += entry.messages
-        return tuple(shown)
+        return tuple(shown), loaded
 
     def _continued(self, messages: Sequence[Message], pruned_to: str) -> _Built | None:
         """Return the view of the beginning if it was made before and still holds."""
@@ -94,35 +110,27 @@ class HistoryView:
         if built is None or built.pruned_to != pruned_to or len(messages) <= len(built.source):
             return None
         # Comparing the same objects costs next to nothing.
-        if tuple(messages[: len(built.source)]) != built.source:
+        if messages[: len(built.source)] != built.source:
             return None
         new = messages[len(built.source) :]
-        if any(compaction_of(message) or message.id == pruned_to for message in new):
+        if any([compaction_of(message) or message.id == pruned_to for message in new]):
             return None
         return built
 
-    def _keep(
-        self,
-        messages: Sequence[Message],
-        pruned_to: str,
-        shown: list[Message],
-        loaded: set[str],
-    ) -> None:
-        """Keep the view of all but the last message, which may still change."""
-        name = messages[0].session_id
+    def _keep(self, built: _Built) -> None:
+        name = built.source[0].session_id
         self._built.pop(name, None)
-        built = _Built(tuple(messages[:-1]), pruned_to, tuple(shown), frozenset(loaded))
         self._built[name] = built
         if len(self._built) > _MOST_BUILT:
             self._built.popitem(last=False)
 
     def _make(self, message: Message, is_pruned: bool) -> _Shown:
-        pairs = _pairs(message, is_pruned)
-        entry = _Shown(message, pairs, tuple(_skills_of(message)))
+        calls = message.tool_calls if message.role == "assistant" else ()
+        entry = _Shown(message, _pairs(message, calls, is_pruned), _skills_of(calls))
         if len(self._known) >= _LARGEST:
             self._known.clear()
         # A message with an open call changes soon; its pair is not worth keeping.
-        if not any(part.state in ("pending", "running") for part in message.tool_calls):
+        if not any([part.state in ("pending", "running") for part in calls]):
             self._known[id(message), is_pruned] = entry
         return entry
 
@@ -172,19 +180,18 @@ def _place_after(messages: Sequence[Message], message_id: str) -> int:
     return 0
 
 
-def _pairs(message: Message, is_pruned: bool) -> tuple[Message, ...]:
-    visible = tuple(part for part in message.parts if not isinstance(part, _UNSEEN))
+def _pairs(message: Message, calls: tuple[ToolPart, ...], is_pruned: bool) -> tuple[Message, ...]:
+    visible = tuple([part for part in message.parts if not isinstance(part, _UNSEEN)])
     if not visible:
         return ()
-    if len(visible) != len(message.parts):
-        message = msgspec.structs.replace(message, parts=visible)
-    calls = message.tool_calls if message.role == "assistant" else ()
     if not calls:
-        return (message,)
+        if len(visible) == len(message.parts):
+            return (message,)
+        return (msgspec.structs.replace(message, parts=visible),)
     requests = tuple(
-        _as_request(part) if isinstance(part, ToolPart) else part for part in message.parts
+        [_as_request(part) if isinstance(part, ToolPart) else part for part in visible]
     )
-    results: tuple[Part, ...] = tuple(_as_result(part, is_pruned) for part in calls)
+    results: tuple[Part, ...] = tuple([_as_result(part, is_pruned) for part in calls])
     asking = msgspec.structs.replace(message, parts=requests)
     answering = Message(
         id=f"{message.id}-results",
@@ -220,21 +227,21 @@ def _as_result(part: ToolPart, is_pruned: bool) -> ToolPart:
     return part
 
 
-def _skills_of(message: Message) -> list[str]:
-    if message.role != "assistant":
-        return []
-    return [
-        f"{part.metadata['skill']}@{part.metadata.get('digest', '')}"
-        for part in message.tool_calls
-        if part.state == "completed" and part.tool == "skill" and "skill" in part.metadata
-    ]
+def _skills_of(calls: tuple[ToolPart, ...]) -> tuple[str, ...]:
+    return tuple(
+        [
+            f"{part.metadata['skill']}@{part.metadata.get('digest', '')}"
+            for part in calls
+            if part.tool == "skill" and part.state == "completed" and "skill" in part.metadata
+        ]
+    )
 
 
-def _without_repeats(entry: _Shown, loaded: set[str]) -> tuple[Message, ...]:
+def _without_repeats(entry: _Shown, before: frozenset[str]) -> tuple[Message, ...]:
     """Show a skill's body where it came first, and say so where it came again."""
-    if not loaded.intersection(entry.skills) and len(set(entry.skills)) == len(entry.skills):
-        loaded.update(entry.skills)
+    if not before.intersection(entry.skills) and len(set(entry.skills)) == len(entry.skills):
         return entry.messages
+    loaded = set(before)
     asking, answering = entry.messages
     parts: list[Part] = []
     for part in answering.parts:

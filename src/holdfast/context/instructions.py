@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.errors import HoldfastError
 from holdfast.skills.project import levels
@@ -28,46 +30,54 @@ def inside(tag: str, text: str) -> str:
     return re.sub(rf"<(?=/\s*{re.escape(tag)})", "&lt;", text, flags=re.IGNORECASE)
 
 
+class Found(NamedTuple):
+    """The file that holds for a directory, and what tells whether it has changed."""
+
+    path: Path
+    stamp: tuple[int, int, int]
+
+
 class ProjectInstructions:
     """Finds and reads the nearest AGENTS.md; reads again only when it has changed."""
 
     def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
         """Read at most so many bytes of a file."""
         self._max_bytes = max_bytes
-        self._levels: dict[str, tuple[Path, ...]] = {}
-        self._read: dict[str, tuple[tuple[int, int, int], str, str]] = {}
+        self._levels: dict[str, tuple[tuple[str, Path], ...]] = {}
+        self._read: dict[Found, tuple[str, str]] = {}
 
-    def find(self, directory: str) -> Path | None:
-        """Return the file that holds for a directory; a few looks at the file system."""
-        if directory not in self._levels:
+    def find(self, directory: str) -> Found | None:
+        """Return the file that holds for a directory; one look per directory above it."""
+        places = self._levels.get(directory)
+        if places is None:
             if len(self._levels) >= _KEPT:
                 self._levels.clear()
-            self._levels[directory] = tuple(level / FILE for level in levels(directory))
-        for path in self._levels[directory]:
-            if os.path.isfile(path):
-                return path
+            files = [level / FILE for level in levels(directory)]
+            places = self._levels[directory] = tuple([(str(file), file) for file in files])
+        for name, path in places:
+            try:
+                seen = os.stat(name)
+            except OSError:
+                continue
+            if stat.S_ISREG(seen.st_mode):
+                return Found(path, (seen.st_mtime_ns, seen.st_size, seen.st_ino))
         return None
 
-    def fresh(self, path: Path) -> tuple[str, str] | None:
-        """Return what was read last, if it is still what is there; see `read`."""
-        known = self._read.get(str(path))
-        return known[1:] if known is not None and known[0] == _stamp(path) else None
+    def fresh(self, found: Found) -> tuple[str, str] | None:
+        """Return what was read of a file, if that is what is there now; see `read`."""
+        return self._read.get(found)
 
-    def read(self, directory: str, path: Path) -> tuple[str, str]:
+    def read(self, directory: str, found: Found) -> tuple[str, str]:
         """Return the text and a note about what is missing from it.
 
         Opened as tools open files: beneath the project's root, links out of it refused. A
         file that cannot be read gives an empty text and the reason. Blocks for a moment.
         """
-        stamp = _stamp(path)
-        known = self._read.get(str(path))
-        if known is not None and known[0] == stamp:
-            return known[1], known[2]
-        text, note = self._load(levels(directory)[-1], path)
+        read = self._load(levels(directory)[-1], found.path)
         if len(self._read) >= _KEPT:
             self._read.clear()
-        self._read[str(path)] = (stamp, text, note)
-        return text, note
+        self._read[found] = read
+        return read
 
     def _load(self, root: Path, path: Path) -> tuple[str, str]:
         try:
@@ -79,11 +89,3 @@ class ProjectInstructions:
         if len(data) > self._max_bytes:
             return text, f"cut after {self._max_bytes} bytes"
         return text, ""
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0, 0)
-    return (found.st_mtime_ns, found.st_size, found.st_ino)

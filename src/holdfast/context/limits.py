@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import msgspec
@@ -33,8 +34,13 @@ class Room:
 
 def room_of(info: ModelInfo, *, usable: int | None = None) -> Room:
     """Return the room of a model; `usable` is what a refusal taught us about the real limit."""
-    window = max(info.context_window, 512)
-    answer = min(max(info.max_output_tokens, 0), window // 4)
+    return _room(info.context_window, info.max_output_tokens, usable)
+
+
+@functools.lru_cache(maxsize=64)
+def _room(context_window: int, max_output_tokens: int, usable: int | None) -> Room:
+    window = max(context_window, 512)
+    answer = min(max(max_output_tokens, 0), window // 4)
     free = window - answer
     if usable is not None:
         free = max(256, min(free, usable))

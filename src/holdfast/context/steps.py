@@ -74,7 +74,7 @@ class ContextDraft:
     def add(self, name: str, text: str, *, note: str = "") -> None:
         """Add a section to the system prompt; an empty one is only noted."""
         if text or note:
-            self.sections.append(Section(name=name, text=text, note=note))
+            self.sections.append(_section(name, text, note))
 
 
 class ContextStep(Protocol):
@@ -123,14 +123,14 @@ class InstructionsStep:
     async def apply(self, draft: ContextDraft) -> None:
         """Add the file, cut to its limit; one that cannot be read is noted."""
         directory = draft.session.directory
-        path = self._instructions.find(directory)
-        if path is None:
+        found = self._instructions.find(directory)
+        if found is None:
             return
-        known = self._instructions.fresh(path)
+        known = self._instructions.fresh(found)
         if known is None:
-            known = await asyncio.to_thread(self._instructions.read, directory, path)
+            known = await asyncio.to_thread(self._instructions.read, directory, found)
         text, note = known
-        draft.add(self.name, _tagged(path.name, text) if text else "", note=note)
+        draft.add(self.name, _tagged(found.path.name, text) if text else "", note=note)
 
 
 class SkillsStep:
@@ -217,6 +217,8 @@ class MemoriesStep:
 
     async def apply(self, draft: ContextDraft) -> None:
         """Put them before the last thing that somebody asked, so that all before is stable."""
+        if not draft.memories:
+            return
         lines: list[str] = []
         room = self._max_chars
         for memory in draft.memories:
@@ -254,6 +256,11 @@ def default_steps() -> tuple[ContextStep, ...]:
     )
 
 
+@functools.lru_cache(maxsize=128)
+def _section(name: str, text: str, note: str) -> Section:
+    return Section(name=name, text=text, note=note)
+
+
 @functools.lru_cache(maxsize=16)
 def _tagged(name: str, text: str) -> str:
     tag = "project-instructions"
@@ -274,7 +281,8 @@ def _environment(directory: str, time_created: float) -> str:
 
 def _last_request(messages: Sequence[Message]) -> int:
     for at in range(len(messages) - 1, -1, -1):
-        if messages[at].role == "user" and compaction_of(messages[at]) is None:
+        message = messages[at]
+        if message.role == "user" and compaction_of(message) is None:
             return at
     return len(messages)
 

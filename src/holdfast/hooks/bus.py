@@ -211,6 +211,8 @@ class EventBus:
 
     def wants(self, name: str) -> bool:
         """Say whether anybody listens to a name, so that nobody builds what nobody hears."""
+        if not self._subscriptions:
+            return False
         return any(matches(name, each.wanted.patterns) for each in self._subscriptions)
 
     # --- publishing -------------------------------------------------------------------

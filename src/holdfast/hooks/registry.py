@@ -282,7 +282,9 @@ class Hooks:
     def has(self, *points: type[HookPayload]) -> bool:
         """Say whether anybody waits at one of these points."""
         slots = self._slots
-        return bool(slots) and any(cls.point in slots for cls in points)
+        if not slots:
+            return False
+        return any(cls.point in slots for cls in points)
 
     def __bool__(self) -> bool:
         """Whether there is any hook at all."""

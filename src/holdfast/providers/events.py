@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
 from typing import TypeAlias
 
 from holdfast.journal import Payload, payload
@@ -73,12 +73,18 @@ def note_event(event: ProviderEvent) -> None:
         heard.append(event)
 
 
-@contextmanager
-def hearing_events() -> Iterator[list[ProviderEvent]]:
+def hearing_events() -> AbstractContextManager[list[ProviderEvent]]:
     """Collect what happens around the model calls made in this block."""
-    heard: list[ProviderEvent] = []
-    token = _heard.set(heard)
-    try:
-        yield heard
-    finally:
-        _heard.reset(token)
+    return _Hearing()
+
+
+class _Hearing(AbstractContextManager[list[ProviderEvent]]):
+    _token: Token[list[ProviderEvent] | None]
+
+    def __enter__(self) -> list[ProviderEvent]:
+        heard: list[ProviderEvent] = []
+        self._token = _heard.set(heard)
+        return heard
+
+    def __exit__(self, *_: object) -> None:
+        _heard.reset(self._token)
