@@ -125,6 +125,29 @@ async def test_nothing_of_a_project_runs_before_a_person_trusts_it(project: Path
         assert (await call(client, "a"))[0].output == "deleted a"
 
 
+HOOKED = 'echo \'{"verdict": "replace", "value": "hooked"}\''
+
+
+@pytest.mark.parametrize("command", [["/bin/sh", "./check.sh"], ["/bin/sh", "-c", HOOKED]])
+async def test_folder_above_the_workspace_is_judged_before_each_execution(
+    project: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    below = project / "deep" / "er"
+    below.mkdir(parents=True)
+    monkeypatch.setenv("AGENT_WORKSPACE", str(below))
+    folder = add_hook(project, HOOKED, command=command)
+    async with open_client() as client:
+        await client.trust_hooks()
+        assert (await call(client, "a"))[0].output == "hooked"
+        (folder / "check.sh").write_text(f"{HOOKED} # changed")
+        assert (await call(client, "a"))[0].output == "deleted a"
+        await client.trust_hooks()
+        assert (await call(client, "a"))[0].output == "hooked"
+        # A nearer folder that nobody trusts takes the place of the one above.
+        add_hook(below, HOOKED, command=command)
+        assert (await call(client, "a"))[0].output == "deleted a"
+
+
 async def test_a_failing_program_is_cut_off_and_changes_nothing(project: Path) -> None:
     add_hook(project, "echo run >> /dev/null; exit 3")
     async with open_client() as client:

@@ -81,6 +81,7 @@ class HookFiles:
         self._directory = Path(directory)
         self.user_folder = Path(user_folder)
         self._trust = trust
+        self._of_project: set[tuple[str, ...]] = set()
 
     def has_any(self) -> bool:
         """Say whether there is a folder to look into; nothing is read."""
@@ -93,8 +94,35 @@ class HookFiles:
             found += _read_folder(self.user_folder, self.user_folder, "user", is_trusted=True)
         folder, root = self._project()
         if folder is not None:
-            found += _read_folder(folder, root, "project", is_trusted=self.is_trusted())
+            own = _read_folder(folder, root, "project", is_trusted=self.is_trusted())
+            self._of_project.update([one.command for one in own])
+            found += own
         return found
+
+    def folders(self) -> tuple[str, ...]:
+        """Return the folders of programs that are there: the user's, and the project's."""
+        found = [str(self.user_folder)] if self.user_folder.is_dir() else []
+        folder, root = self._project()
+        if folder is not None:
+            real = os.path.realpath(folder)
+            # A link out of the project brings nothing into reach.
+            found += [real] if real.startswith(f"{os.path.realpath(root)}/") else []
+        return tuple(found)
+
+    def vouches_for(self, argv: Sequence[str]) -> bool:
+        """Say whether a command is none of the project's, or trusted as its folder is now.
+
+        A command is the project's if a description in its folder gave it, or if it names a
+        file in such a folder, of the directory or of one above it.
+        """
+        places = [os.path.realpath(level / FOLDER) for level in levels(self._directory)]
+        named = [place for place in places if any(word.startswith(f"{place}/") for word in argv)]
+        if not named and tuple(argv) not in self._of_project:
+            return True
+        folder, _ = self._project()
+        # Only the nearest folder can be trusted; whoever names another one is not.
+        is_nearest = folder is not None and set(named) <= {os.path.realpath(folder)}
+        return is_nearest and self.is_trusted()
 
     def is_trusted(self) -> bool:
         """Say whether the project's folder is exactly what a person has trusted."""
@@ -125,7 +153,7 @@ class HookFiles:
 class ConfinedScripts:
     """Runs the programs of hooks: allowed by the policies, in the sandbox, without writing.
 
-    They read the workspace and the user's folder of hooks, and have no network. A project's
+    They read the workspace and the folders of hooks, and have no network. A project's
     folder that changed since it was trusted runs nothing more.
     """
 
@@ -155,13 +183,12 @@ class ConfinedScripts:
         if self._started is None:
             workspace = confinement.workspace(self._directory)
             self._started = confinement.commands(workspace, is_read_only=True)
-        folder = self._files.user_folder
         result = await self._started[0].run_program(
             Program(
                 argv=tuple(argv),
                 given=stdin,
                 workspace="read",
-                readable=(str(folder),) if folder.is_dir() else (),
+                readable=self._files.folders(),
                 timeout_s=timeout_s,
                 max_output_bytes=_ANSWER_BYTES,
             )
@@ -190,8 +217,7 @@ class ConfinedScripts:
         decision = decide(request, confinement.policies().ceiling_for(""))
         if decision.action != "allow":
             raise PermissionDenied(permission="hook", target=text, because=decision.explain())
-        inside = os.path.join(os.path.realpath(self._directory), FOLDER)
-        if any(word.startswith(f"{inside}/") for word in argv) and not self._files.is_trusted():
+        if not self._files.vouches_for(argv):
             because = "the folder of hooks changed since a person trusted it"
             raise PermissionDenied(permission="hook", target=text, because=because)
 
