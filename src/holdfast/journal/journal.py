@@ -118,12 +118,14 @@ class Journal:
         ttl_s: float,
         after: int,
         origin: Origin = NO_ORIGIN,
+        must_be_new: bool = False,
     ) -> tuple[Event, ...]:
         """Take a session's lease for an owner and add facts under it, in one transaction.
 
-        The events carry the epoch of the new lease.
+        The events carry the epoch of the new lease. With `must_be_new` they begin the session.
 
         Raises:
+            AlreadyExists: the session must be new, but is not.
             SessionBusy: somebody holds the lease; nothing was stored.
             StaleWriter: someone appended since `after`; nothing was stored.
             NotFound: there is no such session.
@@ -136,6 +138,7 @@ class Journal:
                 drafts=drafts,
                 epoch=None,
                 after=after,
+                must_be_new=must_be_new,
                 acquire=LeaseWish(owner=owner, ttl_s=ttl_s),
                 is_synced=_are_synced(drafts),
             )

@@ -16,6 +16,7 @@ from holdfast.sessions.model import (
     SessionState,
     allowed_states,
 )
+from holdfast.sessions.opening import NewSession, new_session
 from holdfast.sessions.pages import Page
 from holdfast.sessions.projections import SESSION_PROJECTIONS, Run, RunStatus, Signal
 from holdfast.sessions.retention import RetentionPolicy, RetentionReport, clean_up
@@ -41,6 +42,7 @@ __all__ = [
     "Handler",
     "Lease",
     "LeaseKeeper",
+    "NewSession",
     "Outcome",
     "Page",
     "Parked",
@@ -62,5 +64,6 @@ __all__ = [
     "compose",
     "export_lines",
     "layout_files",
+    "new_session",
     "parse_export",
 ]

@@ -60,13 +60,20 @@ class LeaseKeeper:
         return self._hold(session_id, head.epoch, head.session_seq)
 
     async def begin(
-        self, session_id: str, payloads: Sequence[Payload], *, after: int, origin: Origin
+        self,
+        session_id: str,
+        payloads: Sequence[Payload],
+        *,
+        after: int,
+        origin: Origin,
+        must_be_new: bool = False,
     ) -> tuple[Lease, tuple[Event, ...]]:
         """Take the lease and append the first facts under it, in one transaction.
 
         A caller that is cancelled calls `forgo`.
 
         Raises:
+            AlreadyExists: the session must be new, but is not.
             SessionBusy: somebody holds the lease.
             StaleWriter: the session does not end at event `after`.
         """
@@ -77,6 +84,7 @@ class LeaseKeeper:
             ttl_s=self._ttl_s,
             after=after,
             origin=origin,
+            must_be_new=must_be_new,
         )
         return self._hold(session_id, events[-1].epoch, events[-1].session_seq), events
 

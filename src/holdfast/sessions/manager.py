@@ -5,21 +5,18 @@ Every change is a fact in the journal; what is returned is what the facts add up
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast._version import __version__
-from holdfast.canonical import JsonObject, sha256_hex
+from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound, SessionBusy, UsageError
 from holdfast.ids import check_id, new_id
-from holdfast.journal.envelope import NO_ORIGIN, SYSTEM_SESSION, Draft, Event, Origin
+from holdfast.journal.envelope import NO_ORIGIN, Draft, Event, Origin
 from holdfast.journal.events import SessionDeleted
 from holdfast.journal.journal import Journal
 from holdfast.journal.payloads import Payload
@@ -41,14 +38,19 @@ from holdfast.sessions.model import (
     check_transition,
     hide,
 )
+from holdfast.sessions.opening import (
+    LONGEST_TITLE,
+    checked_metadata,
+    checked_title,
+    new_session,
+    slug_of,
+)
 from holdfast.sessions.pages import Page, fetch_page
 from holdfast.sessions.projections import RUNS, SESSIONS, Run, merge_metadata
 
 SortField: TypeAlias = Literal[
     "time_updated", "time_created", "title", "message_count", "total_cost"
 ]
-_LARGEST_METADATA = 64 * 1024
-_LONGEST_TITLE = 500
 _WAIT_S = 10.0
 
 
@@ -118,23 +120,18 @@ class SessionManager:
         """
         if parent_id:
             parent_id = (await self.get_session(parent_id)).id
-        place = _absolute(directory)
-        name = check_id(session_id, "session") if session_id else new_id("ses")
-        if name == SYSTEM_SESSION:
-            raise UsageError(detail=f"The id {SYSTEM_SESSION!r} belongs to Holdfast itself.")
-        created = facts.SessionCreated(
-            slug=_slug(_checked_title(title), name),
-            project_id=project_id or f"prj_{sha256_hex(os.fsencode(place))[:16]}",
-            directory=place,
-            title=title,
-            version=__version__,
+        new = new_session(
+            title,
+            project_id=project_id,
+            directory=directory,
             parent_id=parent_id,
-            permission=tuple(permission),
+            permission=permission,
+            metadata=metadata,
             expires_at=self._expiry(ttl_s) if ttl_s is not None else 0.0,
-            metadata=_checked_metadata(metadata or {}),
+            session_id=session_id,
         )
-        await self.journal.append(name, [created], must_be_new=True)
-        return await self.get_session(name)
+        await self.journal.append(new.id, [new.created], must_be_new=True)
+        return await self.get_session(new.id)
 
     async def get_session(self, session_id: str) -> Session:
         """Return a session by its id or slug.
@@ -197,9 +194,9 @@ class SessionManager:
         """
         session = await self.get_session(session_id)
         if metadata is not None:
-            _checked_metadata(merge_metadata(session.metadata, metadata))
+            checked_metadata(merge_metadata(session.metadata, metadata))
         changes = facts.SessionChanges(
-            title=msgspec.UNSET if title is None else _checked_title(title),
+            title=msgspec.UNSET if title is None else checked_title(title),
             summary=msgspec.UNSET if summary is None else summary,
             permission=msgspec.UNSET if permission is None else tuple(permission),
             metadata=msgspec.UNSET if metadata is None else metadata,
@@ -286,12 +283,12 @@ class SessionManager:
         )
         name = new_id("ses")
         fork_title = (
-            _checked_title(title) if title else f"{source.title[: _LONGEST_TITLE - 7]} (fork)"
+            checked_title(title) if title else f"{source.title[: LONGEST_TITLE - 7]} (fork)"
         )
         created = msgspec.structs.replace(
             events[0].expect(facts.SessionCreated),
             title=fork_title,
-            slug=_slug(fork_title, name),
+            slug=slug_of(fork_title, name),
             version=__version__,
             forked_from=point,
         )
@@ -320,7 +317,7 @@ class SessionManager:
         created = events[0].expect(facts.SessionCreated)
         if as_new:
             name = new_id("ses")
-            first = msgspec.structs.replace(created, slug=_slug(created.title, name))
+            first = msgspec.structs.replace(created, slug=slug_of(created.title, name))
             drafts = (
                 msgspec.structs.replace(self.journal.draft(first), time=events[0].time),
                 *[
@@ -492,33 +489,3 @@ class SessionManager:
         session = await self.get_session(session_id)
         await self.messages.row(session, message_id)
         return session
-
-
-def _absolute(directory: str | os.PathLike[str]) -> str:
-    return os.path.abspath(directory)
-
-
-def _slug(title: str, session_id: str) -> str:
-    """Make a short readable name that is unique by the end of the session's id."""
-    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
-    words = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-")
-    return f"{words or 'session'}-{session_id[-6:]}".replace("_", "-")
-
-
-def _checked_title(title: str) -> str:
-    if not title.strip() or len(title) > _LONGEST_TITLE:
-        raise UsageError(detail=f"A session needs a title of 1 to {_LONGEST_TITLE} characters.")
-    return title
-
-
-def _checked_metadata(metadata: JsonObject) -> JsonObject:
-    try:
-        size = len(json.dumps(metadata, allow_nan=False).encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(detail=f"Metadata must be JSON: {error}") from error
-    if size > _LARGEST_METADATA:
-        raise UsageError(
-            detail=f"Metadata takes {size} bytes; at most {_LARGEST_METADATA} are kept with a "
-            "session. Keep large content in a message or a file."
-        )
-    return metadata

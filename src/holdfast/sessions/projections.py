@@ -61,7 +61,7 @@ class SessionsTable(Projection[Session]):
     def apply(self, row: Session | None, event: Event, payload: Payload) -> Session | None:
         """Fold one fact into the session."""
         if isinstance(payload, facts.SessionCreated):
-            return _created(event, payload)
+            return session_of(event.session_id, payload, event.time)
         if row is None:
             return None
         replace = msgspec.structs.replace
@@ -87,9 +87,10 @@ class SessionsTable(Projection[Session]):
         return replace(row, total_cost=0.0, total_tokens=0, model_calls=0, tool_calls=0)
 
 
-def _created(event: Event, payload: facts.SessionCreated) -> Session:
+def session_of(session_id: str, payload: facts.SessionCreated, time: float) -> Session:
+    """Return a session as it is when it begins."""
     return Session(
-        id=event.session_id,
+        id=session_id,
         slug=payload.slug,
         project_id=payload.project_id,
         directory=payload.directory,
@@ -100,8 +101,8 @@ def _created(event: Event, payload: facts.SessionCreated) -> Session:
         expires_at=payload.expires_at,
         metadata=payload.metadata,
         forked_from=payload.forked_from,
-        time_created=event.time,
-        time_updated=event.time,
+        time_created=time,
+        time_updated=time,
     )
 
 

@@ -40,6 +40,7 @@ from holdfast.sessions.leases import Lease, LeaseKeeper
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import stored
 from holdfast.sessions.model import check_open
+from holdfast.sessions.opening import NewSession
 from holdfast.sessions.projections import RUNS, Run
 from holdfast.sessions.turn_endings import after, end_facts, failed, finish, late_steering
 from holdfast.sessions.turns import (
@@ -154,7 +155,7 @@ class TurnQueue:
                     await self.cancel(run.id, reason=f"interrupted by {queued.run_id}")
         return await self.get(queued.run_id)
 
-    async def execute(
+    async def execute(  # noqa: PLR0913 - all that `submit` and `run` are told
         self,
         session_id: str,
         message: Message,
@@ -165,18 +166,21 @@ class TurnQueue:
         on_busy: facts.OnBusy = "queue",
         agent: str = "",
         options: JsonObject | None = None,
+        opening: NewSession | None = None,
     ) -> Run:
         """Put a turn into the queue and return its run when it rests: `submit` and `run`.
 
         Cheaper than both where nothing waits in the session: one transaction takes the lease,
         queues the run and starts it. `is_new` promises that nobody has used the `run_id`.
+        `opening` is the session itself, if it is to begin with this run, in that transaction;
+        one that is there already is used as it is.
 
         Raises:
             SessionBusy: the session is busy and `on_busy` is `reject`.
             InvalidTransition: the session is not active.
             AlreadyExists: another session has a run with this `run_id`.
         """
-        if is_new:
+        if is_new or opening is not None:
             queued = facts.RunQueued(
                 run_id=check_id(run_id, "run"),
                 owner=self._keeper.owner,
@@ -184,7 +188,7 @@ class TurnQueue:
                 agent=agent,
                 options=options or {},
             )
-            turn = await self._begin_at_once(session_id, queued)
+            turn = await self._begin_at_once(session_id, queued, opening)
             if turn is not None:
                 return await self._see_through(turn, handler)
         run = await self.submit(
@@ -347,28 +351,38 @@ class TurnQueue:
             return first
         return None if await self._journal.store.is_alive(first.owner) else first
 
-    async def _begin_at_once(self, session_id: str, queued: facts.RunQueued) -> Turn | None:
+    async def _begin_at_once(
+        self, session_id: str, queued: facts.RunQueued, opening: NewSession | None
+    ) -> Turn | None:
         """Queue and start a run in one transaction; `None` when something else comes first."""
-        session = await self._manager.get_session(session_id)
-        check_open(session, self._journal.clock.now())
-        seq = await self._manager.last_number(session.id)
-        if await self._unfinished(session.id):
-            return None
+        first: list[Payload] = [queued, facts.RunStarted(run_id=queued.run_id)]
+        seq = 0
+        if opening is not None:
+            first.insert(0, opening.created)
+        else:
+            session = await self._manager.get_session(session_id)
+            check_open(session, self._journal.clock.now())
+            session_id = session.id
+            seq = await self._manager.last_number(session_id)
+            if await self._unfinished(session_id):
+                return None
         self._keeper.show_presence()
-        both = (queued, facts.RunStarted(run_id=queued.run_id))
         origin = Origin(run_id=queued.run_id)
+        is_new = opening is not None
         try:
-            lease, events = await self._keeper.begin(session.id, both, after=seq, origin=origin)
-        except (StaleWriter, SessionBusy):
+            lease, events = await self._keeper.begin(
+                session_id, first, after=seq, origin=origin, must_be_new=is_new
+            )
+        except (StaleWriter, SessionBusy, AlreadyExists):
             return None
         except asyncio.CancelledError:
-            await finish(self._keeper.forgo(session.id))
+            await finish(self._keeper.forgo(session_id))
             await finish(self._abandon(queued.run_id))
             raise
-        run = after(None, events[:1])
+        run = after(None, events[-2:-1])
         # As it was stored: without secrets.
-        turn = Turn(self._manager, run, lease, events[0].expect(facts.RunQueued))
-        turn.run = after(run, events[1:])
+        turn = Turn(self._manager, run, lease, events[-2].expect(facts.RunQueued))
+        turn.run = after(run, events[-1:])
         return turn
 
     async def _see_through(self, turn: Turn, handler: Handler) -> Run:

@@ -24,6 +24,7 @@ from holdfast.sessions import (
     Turn,
     TurnQueue,
     compose,
+    new_session,
 )
 from holdfast.testing import FakeClock
 
@@ -266,3 +267,52 @@ async def test_only_a_lease_of_ones_own_is_forgone(
     await keeper.forgo(session.id)
     [head] = await journal.store.heads(session.id)
     assert head.owner == "somebody else"
+
+
+async def test_a_session_begins_together_with_its_first_run(
+    queue: TurnQueue, journal: Journal, manager: SessionManager
+) -> None:
+    new = new_session("Errand", metadata={"k": "v"}, session_id="errand-1")
+    begun: list[Session] = []
+
+    async def look(turn: Turn) -> Outcome:
+        begun.append(await manager.get_session(turn.session_id))
+        return Completed()
+
+    work = queue.execute(
+        new.id,
+        compose(new.id, "user", "go", 0.0),
+        look,
+        run_id="job-1",
+        is_new=False,
+        opening=new,
+    )
+    run = await asyncio.wait_for(work, WAIT_S)
+    assert run == await queue.get("job-1")
+    assert begun == [new.as_of(begun[0].time_created)]
+    events = await journal.read(new.id)
+    assert [event.kind for event in events] == [
+        "session.created",
+        "run.queued",
+        "run.started",
+        "run.completed",
+    ]
+    assert {event.epoch for event in events} == {1}
+
+
+async def test_a_session_that_began_before_is_used_as_it_is(
+    queue: TurnQueue, manager: SessionManager
+) -> None:
+    new = new_session("Errand", session_id="errand-1")
+    await manager.create_session("Known", session_id="errand-1")
+    for _ in range(2):
+        work = queue.execute(
+            new.id,
+            compose(new.id, "user", "go", 0.0),
+            complete,
+            run_id="job-1",
+            is_new=False,
+            opening=new,
+        )
+        assert (await asyncio.wait_for(work, WAIT_S)).result == {"run": "job-1"}
+    assert (await manager.get_session(new.id)).title == "Known"
