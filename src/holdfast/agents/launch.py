@@ -13,6 +13,7 @@ from holdfast.canonical import JsonObject
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import Budget
 from holdfast.providers.model import Model
+from holdfast.sessions import NewSession
 from holdfast.sessions.events import OnBusy
 from holdfast.tools.gate import Approver
 
@@ -25,6 +26,7 @@ class Launch:
     `run_id` again returns the finished result, or resumes what was interrupted. `tool_ids`
     and `skill_names` leave nothing else to the run; `None` leaves everything. `starter` is
     the run that asks, and `approver` answers in its name where the agent has none of its own.
+    A `new_session` begins together with the run.
     """
 
     message: str
@@ -41,6 +43,12 @@ class Launch:
     skill_names: tuple[str, ...] | None = None
     starter: Starter | None = None
     approver: Approver | None = None
+    new_session: NewSession | None = None
+
+    @property
+    def place(self) -> str:
+        """The id of the session that it is meant for, as far as it is known."""
+        return self.new_session.id if self.new_session is not None else self.session_id
 
 
 class Launcher(Protocol):

@@ -25,7 +25,15 @@ from holdfast.errors import NotFound, UsageError
 from holdfast.ids import new_id
 from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.model import Model
-from holdfast.sessions import Outcome, Session, SessionManager, Turn, TurnQueue, compose
+from holdfast.sessions import (
+    NewSession,
+    Outcome,
+    Session,
+    SessionManager,
+    Turn,
+    TurnQueue,
+    compose,
+)
 from holdfast.sessions.events import OnBusy
 from holdfast.skills import Skill, skill_tool
 from holdfast.tools import ToolRegistry
@@ -87,6 +95,8 @@ class AgentRuntime:
         """Hooks, subscribers and context of the runs to come."""
         self.on_busy: OnBusy = "queue"
         """What a turn does while another one is under way in its session."""
+        self.opening: NewSession | None = None
+        """The session of the next run, if it is to begin together with it."""
         self.find_agent: AgentLookup = _knows_nobody
         """Finds the agents of runs that other processes left behind."""
 
@@ -167,6 +177,7 @@ class AgentRuntime:
             agent=agent.name,
             # Kept with the run, so that it holds whoever resumes it.
             options=scope.to_options(),
+            opening=self.opening,
         )
         messages = own[-1].messages_as_stored() if own else None
         if messages is None:

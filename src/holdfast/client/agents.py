@@ -21,6 +21,7 @@ from holdfast.canonical import JsonObject
 from holdfast.client.memory import MemoryMethods
 from holdfast.client.scripts import ScriptMethods
 from holdfast.context import AgentContext
+from holdfast.errors import AlreadyExists
 from holdfast.hooks import Where
 from holdfast.ids import new_id
 from holdfast.orchestration.delegation import task
@@ -178,9 +179,11 @@ class AgentMethods(MemoryMethods, ScriptMethods):
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:
             await self._find(launch.agent)
-        session = await sessions.get_session(
-            launch.session_id or await self._session_for(launch.message, launch.run_id)
-        )
+        opening = launch.new_session
+        if opening is not None and not self._is_observed():
+            session = opening.as_of(self._journal.clock.now())
+        else:
+            session, opening = await self._session_of(launch), None
         agent = await self._agent_for(launch.agent, session)
         ready = await self.ready_model(launch.model or agent.model)
         confinement = await self._confinement()
@@ -197,11 +200,12 @@ class AgentMethods(MemoryMethods, ScriptMethods):
         )
         runtime.surroundings = self._surroundings()
         runtime.on_busy = launch.on_busy or self.settings.sessions.on_busy
+        runtime.opening = opening
         runtime.find_agent = self.get_agent
         skills = await self._skills_for(session)
         tools = await self._tools_for(agent, session, confinement)
         run_id = launch.run_id
-        if not run_id and (self.hooks or self._event_bus().subscriptions):
+        if not run_id and self._is_observed():
             # Whoever listens wants to know which run it is about to be.
             run_id = new_id("run")
         scope = RunScope(
@@ -293,6 +297,19 @@ class AgentMethods(MemoryMethods, ScriptMethods):
                 self._journal, self.tenant, limits, owner=self._keeper.owner
             )
         return Budgets(ledger=self._ledger, tenant=self._tenant_budget)
+
+    def _is_observed(self) -> bool:
+        """Say whether somebody listens who wants to find what a run is about to use."""
+        return bool(self.hooks or self._event_bus().subscriptions)
+
+    async def _session_of(self, launch: Launch) -> Session:
+        """The session that a run is meant for, which begins now if it is not there yet."""
+        new = launch.new_session
+        if new is not None:
+            with contextlib.suppress(AlreadyExists):
+                await self._journal.append(new.id, [new.created], must_be_new=True)
+        place = launch.place or await self._session_for(launch.message, launch.run_id)
+        return await self._sessions.get_session(place)
 
     async def _session_for(self, message: str, run_id: str) -> str:
         known = await self._turns.find(run_id) if run_id else None
