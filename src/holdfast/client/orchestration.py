@@ -89,7 +89,9 @@ class OrchestrationMethods(QuestionMethods):
             if result.status != "parked" or not await self._can_go_on(result.run_id):
                 break
             await self._turns.wake(result.run_id, cause="a child can go on")
-            again = dataclasses.replace(launch, session_id=result.session_id, run_id=result.run_id)
+            again = dataclasses.replace(
+                launch, session_id=result.session_id, new_session=None, run_id=result.run_id
+            )
             result = await super().launch(again, listener)
         return result
 
@@ -285,11 +287,15 @@ class OrchestrationMethods(QuestionMethods):
 
     async def _subagents(self) -> tuple[Agent, ...]:
         """The agents that can be sent; those of other processes are seen a moment later."""
-        now = self._journal.clock.monotonic()
-        if self._sendable is None or now - self._sendable[0] > _AGENTS_KNOWN_S:
-            agents = await self.list_agents()
-            self._sendable = (now, tuple(one for one in agents if one.mode != "primary"))
-        return self._sendable[1]
+        now, known = self._journal.clock.monotonic(), self._sendable
+        if known is not None and now - known[0] <= _AGENTS_KNOWN_S:
+            return known[1]
+        # One looks again; whoever comes meanwhile takes what was known a moment ago.
+        before = self._sendable = (now, known[1]) if known is not None else None
+        agents = tuple([one for one in await self.list_agents() if one.mode != "primary"])
+        if self._sendable is before:
+            self._sendable = (now, agents)
+        return agents
 
     async def register_agent(self, agent: Agent) -> None:
         """Make an agent known by its name; it is found after a restart too."""

@@ -154,7 +154,7 @@ class OrchestrationSettings(_Section):
     """How many agents may work for each other, and how long."""
 
     parallel: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        default=8, description="Agents that one caller lets work at the same time."
+        default=32, description="Agents that one caller lets work at the same time."
     )
     depth: Annotated[int, Field(ge=1, le=32)] = Field(
         default=4, description="How many agents may stand above each other."

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Agent, AsyncClient
 from holdfast.errors import AgentTimeout, BudgetExceeded, DelegationRefused, NotFound
+from holdfast.hooks.points import AgentBeforeExecution
 from holdfast.orchestration.delegation import AgentTask, DelegationLimits
 from holdfast.policy import Budget
 from holdfast.providers.model import ModelRequest
@@ -66,6 +67,26 @@ async def test_child_works_in_a_session_below_the_callers(tmp_path: Path) -> Non
         assert seqs == sorted(seqs)
         # Nothing is stored twice: the parent's own log holds nothing of the child.
         assert len(await client.list_events(session.id)) == 1
+
+
+async def test_child_is_there_with_its_run_and_before_it_where_somebody_listens(
+    tmp_path: Path,
+) -> None:
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(worker())
+        session = await client.create_session("Above")
+        orchestrator = await client.orchestrator()
+        plain = await orchestrator.delegate_task(Agent("boss"), "worker", "one", session.id)
+        first = [event.kind for event in await client.list_events(plain.session_id)][:3]
+        assert first == ["session.created", "run.queued", "run.started"]
+        titles: list[str] = []
+
+        async def look(point: AgentBeforeExecution) -> None:
+            titles.append((await client.get_session(point.session_id)).title)
+
+        client.hooks.observe(AgentBeforeExecution, look)
+        told = await orchestrator.delegate_task(Agent("boss"), "worker", "two", session.id)
+        assert (told.status, titles) == ("completed", ["two"])
 
 
 async def test_child_has_neither_the_rights_nor_the_tools_that_its_starter_lacks(

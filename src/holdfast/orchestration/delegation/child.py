@@ -17,11 +17,11 @@ from holdfast.agents.handoff import STATE_KEY
 from holdfast.agents.launch import Launch, Launcher
 from holdfast.agents.lineage import LINEAGE_KEY, Lineage, lineage_of
 from holdfast.canonical import JsonObject, digest
-from holdfast.errors import AgentTimeout, AlreadyExists, HoldfastError, NotFound
+from holdfast.errors import AgentTimeout, HoldfastError, NotFound
 from holdfast.orchestration.delegation.limits import Census, DelegationLimits
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.sessions import Session, SessionManager, TurnQueue
+from holdfast.sessions import NewSession, Session, SessionManager, TurnQueue, new_session
 from holdfast.tools.gate import Approver
 
 STOP_GRACE_S = 10.0
@@ -114,8 +114,7 @@ class Children:
         A failure is a result too. A caller that is cancelled takes the child with it.
         """
         try:
-            session = await self._session(order)
-            return await self._in_time(order, session)
+            return await self._in_time(order, await self._launch(order))
         except HoldfastError as error:
             return failed(order, error)
         except Exception as error:  # noqa: BLE001 - others' code, such as a wrapper's, may fail
@@ -124,27 +123,22 @@ class Children:
 
     # --- inside -----------------------------------------------------------------------
 
-    async def _session(self, order: Order) -> Session:
-        """Return the child's session: a new one, the one that a crash left, or a known one."""
-        parent, sessions = order.parent, self.sessions
-        if order.session_id:
-            return await self._known(order)
-        title = " ".join(order.task.split())[:_TITLE] or f"Errand for {order.name}"
-        session_id = derived_id("ses", order.key)
-        metadata: JsonObject = {**order.above.to_metadata()}
-        if order.state:
-            metadata[STATE_KEY] = order.state
-        try:
-            return await sessions.create_session(
-                title,
-                project_id=parent.project_id,
-                directory=parent.directory,
-                parent_id=parent.id,
-                metadata=metadata,
-                session_id=session_id,
-            )
-        except AlreadyExists:
-            return await sessions.get_session(session_id)
+    async def _launch(self, order: Order) -> Launch:
+        """Return the run to start: in a session of its own, or in that of an earlier errand."""
+        return Launch(
+            message=order.task,
+            agent=order.agent,
+            session_id=(await self._known(order)).id if order.session_id else "",
+            new_session=None if order.session_id else _session_for(order),
+            run_id=order.run_id,
+            options=order.options,
+            on_ask=order.on_ask,
+            budget=_within(order.budget, order.seconds),
+            tool_ids=order.tool_ids,
+            skill_names=order.skill_names,
+            starter=order.above.starter,
+            approver=order.approver,
+        )
 
     async def _known(self, order: Order) -> Session:
         """Return the session of an earlier child, now below whoever sends this errand.
@@ -163,23 +157,10 @@ class Children:
             return session
         return await self.sessions.update_session(session.id, metadata=now)
 
-    async def _in_time(self, order: Order, session: Session) -> AgentResult:
+    async def _in_time(self, order: Order, launch: Launch) -> AgentResult:
         limit = self.limits.time_s
         if order.seconds is not None:
             limit = min(limit, order.seconds)
-        launch = Launch(
-            message=order.task,
-            agent=order.agent,
-            session_id=session.id,
-            run_id=order.run_id,
-            options=order.options,
-            on_ask=order.on_ask,
-            budget=_within(order.budget, order.seconds),
-            tool_ids=order.tool_ids,
-            skill_names=order.skill_names,
-            starter=order.above.starter,
-            approver=order.approver,
-        )
         task = asyncio.create_task(self.host.launch(launch))
         try:
             await asyncio.wait((task,), timeout=limit)
@@ -192,10 +173,25 @@ class Children:
             raise
         if not task.done():
             await _stop(task)
-            return _timed_out(order, session, limit)
+            return _timed_out(order, launch, limit)
         if task.cancelled():
-            return _timed_out(order, session, limit)
+            return _timed_out(order, launch, limit)
         return _as_told(order, task.result())
+
+
+def _session_for(order: Order) -> NewSession:
+    """Return the child's own session; one that a crash left has the same id."""
+    metadata: JsonObject = {**order.above.to_metadata()}
+    if order.state:
+        metadata[STATE_KEY] = order.state
+    return new_session(
+        " ".join(order.task.split())[:_TITLE] or f"Errand for {order.name}",
+        project_id=order.parent.project_id,
+        directory=order.parent.directory,
+        parent_id=order.parent.id,
+        metadata=metadata,
+        session_id=derived_id("ses", order.key),
+    )
 
 
 async def _stop(task: asyncio.Task[AgentResult]) -> None:
@@ -231,7 +227,7 @@ def _as_told(order: Order, result: AgentResult) -> AgentResult:
     return msgspec.structs.replace(result, metadata=told)
 
 
-def _timed_out(order: Order, session: Session, limit: float) -> AgentResult:
+def _timed_out(order: Order, launch: Launch, limit: float) -> AgentResult:
     error = AgentTimeout(agent=order.name, limit_s=f"{limit:g}")
     return AgentResult(
         agent_name=order.name,
@@ -239,7 +235,7 @@ def _timed_out(order: Order, session: Session, limit: float) -> AgentResult:
         status="cancelled",
         metadata={"reason": "timeout", "error": error.to_dict()},
         run_id=order.run_id,
-        session_id=session.id,
+        session_id=launch.place,
     )
 
 

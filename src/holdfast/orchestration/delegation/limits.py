@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 import msgspec
 
@@ -19,10 +19,11 @@ class DelegationLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     `parallel` agents of one caller work at a time, at most `depth` stand above each other,
     one run starts at most `breadth`, a tree holds at most `total` beside its root, and each
-    may take `time_s` seconds.
+    may take `time_s` seconds. Children wait for their models most of the time: `parallel`
+    bounds what is kept in memory and started at once, not how busy the machine is.
     """
 
-    parallel: int = 8
+    parallel: int = 32
     depth: int = 4
     breadth: int = 100
     total: int = 500
@@ -34,6 +35,18 @@ class DelegationLimits(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(detail="Limits of delegation begin at 1, and time above 0.")
 
 
+class _Tree:
+    """The runs of one tree, and how many of them each run started."""
+
+    def __init__(self) -> None:
+        self.runs: set[str] = set()
+        self.started_by: Counter[str] = Counter()
+
+    def add(self, run_id: str, parent: str) -> None:
+        self.runs.add(run_id)
+        self.started_by[parent] += 1
+
+
 class Census:
     """Counts the runs of each tree: those that the journal knows, and those about to begin.
 
@@ -43,7 +56,7 @@ class Census:
     def __init__(self, journal: Journal) -> None:
         """Count runs of this journal."""
         self._journal = journal
-        self._trees: OrderedDict[str, dict[str, str]] = OrderedDict()
+        self._trees: OrderedDict[str, _Tree] = OrderedDict()
 
     async def admit(
         self, above: Lineage, run_id: str, agent: str, limits: DelegationLimits
@@ -57,19 +70,21 @@ class Census:
             raise _refused(agent, "the depth of agents", "depth", limits.depth)
         starter = above.starter
         tree = await self._tree(starter.root)
-        if run_id in tree:
+        if run_id in tree.runs:
             return
-        if len(tree) >= limits.total:
+        if len(tree.runs) >= limits.total:
             raise _refused(agent, "the number of agents in all", "total", limits.total)
-        if sum(parent == starter.run_id for parent in tree.values()) >= limits.breadth:
+        if tree.started_by[starter.run_id] >= limits.breadth:
             raise _refused(agent, "the number of agents of one run", "breadth", limits.breadth)
-        tree[run_id] = starter.run_id
+        tree.add(run_id, starter.run_id)
 
-    async def _tree(self, root: str) -> dict[str, str]:
-        """The runs below a root, each with the run that started it."""
+    async def _tree(self, root: str) -> _Tree:
+        """The runs below a root."""
         if root not in self._trees:
-            rows = await children_of(self._journal, "root", (root,))
-            self._trees.setdefault(root, {row.id: row.parent_run for row in rows})
+            tree = _Tree()
+            for row in await children_of(self._journal, "root", (root,)):
+                tree.add(row.id, row.parent_run)
+            self._trees.setdefault(root, tree)
             while len(self._trees) > _MOST_ROOTS:
                 self._trees.popitem(last=False)
         self._trees.move_to_end(root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from pydantic import Field
 from holdfast.agents import Agent
 from holdfast.agents.as_tool import RUN_TIMEOUT_S
 from holdfast.agents.delegation import Delegation, Errand, outcome_of
-from holdfast.policy import CallRequest
+from holdfast.policy import Action, CallRequest, Rights, RuleSet, decide
 from holdfast.tools import Tool, ToolContext, ToolResult, tool
 from holdfast.tools.gate import Gate, default_action
 from holdfast.tools.target import Target
@@ -49,11 +50,9 @@ async def task(
 
 def subagents_for(agents: Sequence[Agent], gate: Gate) -> tuple[Agent, ...]:
     """Return the agents that may be sent on errands by whoever stands at this gate."""
-    return tuple(
-        agent
-        for agent in agents
-        if agent.mode != "primary" and not agent.hidden and _is_open(agent.name, gate)
-    )
+    names = tuple([agent.name for agent in agents if agent.mode != "primary" and not agent.hidden])
+    may_be_sent = _open_names(names, gate.ceiling, gate.rights)
+    return tuple([agent for agent in agents if agent.name in may_be_sent])
 
 
 def task_tool(agents: Sequence[Agent]) -> Tool:
@@ -67,11 +66,17 @@ def task_tool(agents: Sequence[Agent]) -> Tool:
     )
 
 
-def _is_open(name: str, gate: Gate) -> bool:
+@functools.lru_cache(maxsize=256)
+def _open_names(names: tuple[str, ...], ceiling: RuleSet, rights: Rights) -> frozenset[str]:
+    """Of these agents, those that no rule refuses; runs under the same rules ask once."""
+    return frozenset([name for name in names if _decision(name, ceiling, rights) != "deny"])
+
+
+def _decision(name: str, ceiling: RuleSet, rights: Rights) -> Action:
     request = CallRequest(
         permission=task.name,
         targets=(name,),
         target_kind="agent",
         default=default_action(task, "built-in"),
     )
-    return gate.decide(request).action != "deny"
+    return decide(request, ceiling, rights.parent, rights.agent, rights.session).action
