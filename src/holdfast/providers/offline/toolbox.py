@@ -125,8 +125,11 @@ def expression_call(tools: Sequence[ToolSpec], expression: Expression) -> Call |
     for spec in tools:
         known = _properties(spec)
         spoken = f"{_snake(spec.name).replace('_', ' ')} {spec.description}"
-        fields = _EXPRESSION_FIELDS if _CALCULATES.search(spoken) else ()
-        fields += _VAGUE_FIELDS if _DOES_SUMS.search(spoken) else ()
+        fields: tuple[str, ...] = ()
+        if _CALCULATES.search(spoken):
+            fields += _EXPRESSION_FIELDS
+        if _DOES_SUMS.search(spoken):
+            fields += _VAGUE_FIELDS
         for name in fields:
             if name not in known:
                 continue
