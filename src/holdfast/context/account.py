@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from holdfast.messages import Message, ToolSpec
+from holdfast.canonical import canonical_json
+from holdfast.messages import Message, ToolPart, ToolSpec
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.tokens import TokenCounter
 
@@ -79,7 +80,7 @@ def draw_account(
         AccountLine(
             name="tools",
             tokens=tool_tokens,
-            characters=sum(len(spec.name) + len(spec.description) for spec in tools),
+            characters=sum(_size_of_tool(spec) for spec in tools),
             note=f"{len(tools)} tools",
         )
     )
@@ -87,8 +88,21 @@ def draw_account(
         AccountLine(
             name="history",
             tokens=history,
-            characters=sum(len(message.text) for message in messages),
+            characters=sum(_size_of_message(message) for message in messages),
             note=f"{len(messages)} messages",
         )
     )
     return ContextAccount(lines=tuple(lines), limit=limit)
+
+
+def _size_of_tool(spec: ToolSpec) -> int:
+    return len(spec.name) + len(spec.description) + len(canonical_json(spec.parameters))
+
+
+def _size_of_message(message: Message) -> int:
+    """Return the characters that a model reads of a message: texts, calls and results."""
+    calls = (part for part in message.parts if isinstance(part, ToolPart))
+    return len(message.text) + sum(
+        len(part.output or part.error or part.raw_input or canonical_json(part.input))
+        for part in calls
+    )

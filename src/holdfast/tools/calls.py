@@ -69,4 +69,7 @@ def refuse_withheld(tool: Tool, arguments: JsonObject) -> None:
 
 def told(error: HoldfastError) -> str:
     """Return what the model is told about an error."""
-    return f"{error} {error.hint}".strip()
+    text = str(error)
+    if not error.hint:
+        return text
+    return f"{text if text.endswith(('.', '?', '!')) else f'{text}.'} {error.hint}"
