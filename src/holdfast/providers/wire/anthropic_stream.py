@@ -127,7 +127,7 @@ class AnthropicDecoder:
             self._take(parsed, event, out)
             if self.done:
                 return
-            if out is None:
+            if out is None and self._repeats.wants():
                 self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:
@@ -234,9 +234,7 @@ class AnthropicDecoder:
     def _learn(self, parsed: _Event, event: bytes) -> None:
         """Nobody listens: prepare to keep the pieces of events like this one undecoded."""
         only = _only_piece(parsed)
-        if only is None:
-            self._repeats.forget()
-        else:
+        if only is not None:
             self._repeats.learn(event, only[0], self._blocks[parsed.index].pieces, _piece_in)
 
     def _block(self, index: int) -> _Open:

@@ -112,7 +112,7 @@ class ChatDecoder:
             except UNREADABLE as error:
                 raise self._unreadable(error) from None
             self._take(chunk, event, out)
-            if out is None:
+            if out is None and self._repeats.wants():
                 self._learn(chunk, event)
 
     def take_body(self, body: bytes) -> None:
@@ -258,7 +258,6 @@ class ChatDecoder:
         """Nobody listens: prepare to keep the pieces of chunks like this one undecoded."""
         only = _only_piece(chunk)
         if only is None:
-            self._repeats.forget()
             return
         if only.name == "arguments":
             target = self._calls[self._by_index[only.call]].pieces

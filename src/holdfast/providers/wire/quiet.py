@@ -35,86 +35,90 @@ _PLAIN = rb"[\x20\x21\x23-\x5b\x5d-\x7f]*"
 _PIECE = re.compile(rb"%b(?:(?:%b)%b)*" % (_PLAIN, _SPECIAL, _PLAIN))
 """The inside of a JSON string, or its beginning up to what cannot be in one."""
 
-_NUMBER = re.compile(rb"0|[1-9][0-9]{0,14}")
-_LETTERS = re.compile(rb"[0-9A-Za-z]*")
-_VARYING = re.compile(rb'"(?:sequence_number": ?([0-9]+)|obfuscation": ?"([0-9A-Za-z]*)")')
-"""Fields that differ from event to event and mean nothing to us."""
+_VARYING = re.compile(
+    rb'"sequence_number": ?(?P<number>[0-9]+)'
+    rb'|"obfuscation": ?"(?P<letters>[0-9A-Za-z]*)"'
+    rb"|(?P<blanks> +)(?=\}\Z)"
+)
+"""What differs from event to event and means nothing to us."""
 
+_GAPS = {
+    "number": re.compile(rb"0|[1-9][0-9]{0,14}"),
+    "letters": re.compile(rb"[0-9A-Za-z]*"),
+    "blanks": re.compile(rb" *"),
+}
 _OPENING = re.compile(rb': ?"')
 _LONGEST = 64 * 1024
 """A longer event is decoded, because a pattern may use a multiple of its size."""
 
 _MARK = "a piece in its place"
+_SHORT = 32
+"""So many events are decoded first: a short answer is not worth the learning."""
+
 _MOST_FAILURES = 4
 
 
 class Pieces:
-    """A text that grows: by decoded pieces, and by the bytes of such that are not."""
+    """A text that grows: by decoded pieces, and by the bytes of such that are not.
 
-    __slots__ = ("_bytes", "_texts")
+    `raw` takes these bytes: the insides of JSON strings, each of them whole.
+    """
+
+    __slots__ = ("_texts", "raw")
 
     def __init__(self, text: str = "") -> None:
         """Begin with a text."""
         self._texts = [text]
-        self._bytes = bytearray()
+        self.raw = bytearray()
 
     def add(self, text: str) -> None:
         """Add a decoded piece."""
-        if self._bytes:
+        if self.raw:
             self._decode()
         self._texts.append(text)
 
-    def add_bytes(self, piece: bytes) -> None:
-        """Add the inside of a JSON string."""
-        self._bytes += piece
-
     def text(self) -> str:
         """Return all of it."""
-        if self._bytes:
+        if self.raw:
             self._decode()
         return "".join(self._texts)
 
     def _decode(self) -> None:
-        self._texts.append(msgspec.json.decode(b'"%b"' % bytes(self._bytes), type=str))
-        self._bytes.clear()
+        self._texts.append(msgspec.json.decode(b'"%b"' % bytes(self.raw), type=str))
+        self.raw.clear()
 
 
 class Repeats:
     """Recognises the events that repeat the last decoded one with another piece."""
 
-    __slots__ = ("_end", "_failures", "_gaps", "_target")
+    __slots__ = ("_decoded", "_end", "_failures", "_gaps", "_is_known", "_raw", "_start")
 
     def __init__(self) -> None:
         """Know no event yet."""
+        self._is_known = False
+        self._raw: bytearray | None = None
+        self._start = self._end = b""
         self._gaps: list[tuple[bytes, re.Pattern[bytes]]] = []
-        self._end = b""
-        self._target: Pieces | None = None
+        self._decoded = 0
         self._failures = 0
 
     def take(self, event: bytes) -> bool:
         """Keep the piece of an event that is a repetition; say whether it was one."""
-        if not self._gaps or len(event) > _LONGEST:
+        if not self._is_known or len(event) > _LONGEST:
             return False
-        at = 0
-        piece = b""
-        for before, gap in self._gaps:
-            start = at + len(before)
-            found = gap.match(event, start) if event.startswith(before, at) else None
-            if found is None:
-                return False
-            at = found.end()
-            if gap is _PIECE:
-                piece = event[start:at]
-        if event[at:] != self._end:
+        piece = self._across_gaps(event) if self._gaps else self._between_ends(event)
+        if piece is None:
             return False
+        if self._raw is not None:
+            self._raw += piece
         self._failures = 0
-        if self._target is not None:
-            self._target.add_bytes(piece)
         return True
 
-    def forget(self) -> None:
-        """The last event was of another kind."""
-        self._gaps = []
+    def wants(self) -> bool:
+        """An event was decoded: say whether it is worth learning from."""
+        self._is_known = False
+        self._decoded += 1
+        return self._decoded > _SHORT and self._failures < _MOST_FAILURES
 
     def learn(
         self,
@@ -126,37 +130,63 @@ class Repeats:
         """Expect repetitions of an event whose only piece is in the field `name`.
 
         Their pieces go to `target`, if there is one. `piece_of` decodes an event and
-        returns that only piece; it tells whether the right field was found.
+        returns that only piece, which tells whether the right field was found.
         """
-        self._gaps = []
-        if self._failures >= _MOST_FAILURES or len(event) > _LONGEST:
-            return
         # Counted as a failure until something is taken: not every server repeats itself.
         self._failures += 1
+        if len(event) > _LONGEST:
+            return
         opening = _OPENING.match(event, event.rfind(b'"%b"' % name.encode()) + len(name) + 2)
         if opening is None:
             return
-        start = opening.end()
-        found = _PIECE.match(event, start)
+        first = opening.end()
+        found = _PIECE.match(event, first)
         assert found is not None
-        end = found.end()
+        last = found.end()
         try:
-            is_found = piece_of(event[:start] + _MARK.encode() + event[end:]) == _MARK
+            is_found = piece_of(event[:first] + _MARK.encode() + event[last:]) == _MARK
         except msgspec.MsgspecError:
             is_found = False
         if is_found:
-            self._expect(event, start, end)
-            self._target = target
+            self._expect(event, first, last)
+            self._raw = target.raw if target is not None else None
+            self._is_known = True
 
-    def _expect(self, event: bytes, start: int, end: int) -> None:
-        places = [(start, end, _PIECE)]
+    def _expect(self, event: bytes, first: int, last: int) -> None:
+        places = [(first, last, _PIECE)]
         for varying in _VARYING.finditer(event):
-            group = varying.lastindex or 0
-            if varying.end() <= start or varying.start() >= end:
-                gap = _NUMBER if group == 1 else _LETTERS
-                places.append((varying.start(group), varying.end(group), gap))
+            kind = varying.lastgroup or ""
+            if varying.end() <= first or varying.start() >= last:
+                places.append((*varying.span(kind), _GAPS[kind]))
+        places.sort(key=lambda place: place[0])
+        self._start, self._end = event[: places[0][0]], event[places[-1][1] :]
+        self._gaps = []
+        if len(places) > 1:
+            at = 0
+            for begin, stop, gap in places:
+                self._gaps.append((event[at:begin], gap))
+                at = stop
+
+    def _between_ends(self, event: bytes) -> bytes | None:
+        """Return the piece, if it is the only thing that differs."""
+        start, end = self._start, self._end
+        stop = len(event) - len(end)
+        if stop < len(start) or not (event.startswith(start) and event.endswith(end)):
+            return None
+        piece = event[len(start) : stop]
+        return piece if _PIECE.fullmatch(piece) is not None else None
+
+    def _across_gaps(self, event: bytes) -> bytes | None:
+        """Return the piece, if nothing differs but what may differ."""
         at = 0
-        for first, last, gap in sorted(places, key=lambda place: place[0]):
-            self._gaps.append((event[at:first], gap))
-            at = last
-        self._end = event[at:]
+        piece = b""
+        for literal, gap in self._gaps:
+            if not event.startswith(literal, at):
+                return None
+            found = gap.match(event, at + len(literal))
+            if found is None:
+                return None
+            at = found.end()
+            if gap is _PIECE:
+                piece = found[0]
+        return piece if event[at:] == self._end else None

@@ -112,7 +112,7 @@ class ResponsesDecoder:
             self._take(parsed, event, out)
             if self.done:
                 return
-            if out is None:
+            if out is None and self._repeats.wants():
                 self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:
@@ -192,8 +192,6 @@ class ResponsesDecoder:
         """Nobody listens: prepare to pass over events like this one undecoded."""
         if _piece_of(parsed):
             self._repeats.learn(event, "delta", None, _piece_in)
-        else:
-            self._repeats.forget()
 
     def _call(self, item: _Item) -> Part:
         arguments = item.arguments or ""
