@@ -24,6 +24,8 @@ _KEY_SHAPES = re.compile(
 )
 _SHORTEST_SECRET = 4
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FRAMING = ("content-length", "expect", "transfer-encoding", "upgrade")
+"""Headers that say where a request ends, or ask for another one; they are not for users."""
 
 
 class KeySource(Protocol):
@@ -143,7 +145,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         if re.search(r"[\s\x00-\x1f\x7f]", self.base_url):
             raise ConfigError(detail=f"The base URL of {self.provider!r} holds a blank.")
         for name, value in self.headers.items():
-            if not _HEADER_NAME.fullmatch(name) or re.search(r"[\r\n\x00]", value):
+            is_header = _HEADER_NAME.fullmatch(name) and name.lower() not in _FRAMING
+            if not is_header or re.search(r"[\r\n\x00]", value):
                 raise ConfigError(detail=f"The header {name!r} of {self.provider!r} is not valid.")
 
     def url(self, path: str) -> str:

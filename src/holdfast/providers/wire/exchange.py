@@ -16,7 +16,6 @@ from typing import Final
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
-from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from holdfast.providers.wire.endpoint import Endpoint
@@ -28,6 +27,28 @@ _FRAMING = ("content-length", "transfer-encoding")
 _SWITCHING_PROTOCOLS = 101
 
 
+class Prepared:
+    """What all requests with one key have in common; shows itself to nobody."""
+
+    __slots__ = ("_head", "key", "request")
+
+    def __init__(self, key: str, request: aiohttp.ClientRequest) -> None:
+        """Keep where to go, and with which key."""
+        self.key = key
+        self.request = request
+        self._head = b""
+
+    @property
+    def head(self) -> bytes:
+        """Everything that goes before the body's length, made when it is first sent.
+
+        Not earlier: with the first connection the pool adds what a proxy wants to know.
+        """
+        if not self._head:
+            self._head = _head(self.request)
+        return self._head
+
+
 class Exchange:
     """A connection with one request and its answer: sent, read, given back.
 
@@ -35,16 +56,26 @@ class Exchange:
     and cuts it otherwise; whoever waits for more is woken then.
     """
 
-    __slots__ = ("_connection", "_head", "_protocol", "content", "headers", "is_reused", "status")
+    __slots__ = (
+        "_connection",
+        "_prepared",
+        "_protocol",
+        "content",
+        "headers",
+        "is_reused",
+        "status",
+    )
 
     content: aiohttp.StreamReader
-    headers: CIMultiDictProxy[str]
+    headers: Mapping[str, str]
 
-    def __init__(self, connection: Connection, protocol: ResponseHandler, head: bytes) -> None:
+    def __init__(
+        self, connection: Connection, protocol: ResponseHandler, prepared: Prepared
+    ) -> None:
         """Begin on a connection that nobody else uses."""
         self._connection: Connection | None = connection
         self._protocol = protocol
-        self._head = head
+        self._prepared = prepared
         self.is_reused = hasattr(protocol, _USED)
         """It has served before, so it may be dead without our knowing."""
         self.status = 0
@@ -61,7 +92,7 @@ class Exchange:
             raise aiohttp.ServerDisconnectedError
         setattr(protocol, _USED, True)
         protocol.set_response_params(read_until_eof=True)
-        transport.write(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
+        transport.write(b"%b%d\r\n\r\n%b" % (self._prepared.head, len(body), body))
         try:
             message, content = await protocol.read()
             while 100 <= message.code < 200 and message.code != _SWITCHING_PROTOCOLS:
@@ -92,17 +123,6 @@ class Exchange:
         return transport is not None and transport.get_write_buffer_size() == 0
 
 
-class _Prepared:
-    """What all requests with one key have in common."""
-
-    __slots__ = ("head", "key", "request")
-
-    def __init__(self, key: str, request: aiohttp.ClientRequest) -> None:
-        self.key = key
-        self.request = request
-        self.head = b""
-
-
 class Route:
     """The way to one API method of an endpoint; its head is made anew only for a new key."""
 
@@ -117,7 +137,7 @@ class Route:
         self._url = URL(endpoint.url(path), encoded=True)
         self._headers = headers
         self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect_s)
-        self._prepared: _Prepared | None = None
+        self._prepared: Prepared | None = None
 
     async def connect(self, within_s: float | None = None) -> Exchange:
         """Take a connection from the pool or open one, within the endpoint's limit or less.
@@ -133,15 +153,12 @@ class Route:
         prepared = self._prepared
         key = self._endpoint.key.reveal()
         if prepared is None or prepared.key != key:
-            prepared = self._prepared = _Prepared(key, self._request())
+            prepared = self._prepared = Prepared(key, self._request())
         while True:
             connection = await pool.connect(prepared.request, [], timeout)
             protocol = connection.protocol
             assert protocol is not None
-            if not prepared.head:
-                # Not earlier: the pool adds what a proxy wants to know.
-                prepared.head = _head(prepared.request)
-            exchange = Exchange(connection, protocol, prepared.head)
+            exchange = Exchange(connection, protocol, prepared)
             if not (exchange.is_reused and protocol.should_close):
                 return exchange
             # Something came while nobody had asked; it must not pass for an answer.
@@ -149,17 +166,18 @@ class Route:
 
     def _request(self) -> aiohttp.ClientRequest:
         """Say in aiohttp's words where to go; it adds `Host` and the like."""
-        headers = CIMultiDict(OUR_HEADERS)
-        headers["Content-Type"] = "application/json"
-        for more in (self._headers, self._endpoint.auth_headers(), self._endpoint.headers):
-            headers.update(more)
-        proxy = self._transport.proxy(self._endpoint)
+        endpoint = self._endpoint
+        json = {"Content-Type": "application/json"}
+        headers: dict[str, tuple[str, str]] = {}
+        for more in (OUR_HEADERS, json, self._headers, endpoint.auth_headers(), endpoint.headers):
+            headers.update((name.lower(), (name, value)) for name, value in more.items())
+        proxy = self._transport.proxy(endpoint)
         return aiohttp.ClientRequest(
             "POST",
             self._url,
-            headers=headers,
+            headers=dict(headers.values()),
             proxy=URL(proxy) if proxy else None,
-            ssl=self._transport.tls(self._endpoint),
+            ssl=self._transport.tls(endpoint),
         )
 
 

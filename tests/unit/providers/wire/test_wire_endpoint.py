@@ -62,8 +62,10 @@ def test_a_secret_does_not_travel() -> None:
         {"base_url": "http://[::1/v1"},
         {"headers": {"X Y": "z"}},
         {"headers": {"X": "a\r\nY: b"}},
+        {"headers": {"content-LENGTH": "3"}},
+        {"headers": {"Transfer-Encoding": "chunked"}},
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_what_cannot_be_meant_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
@@ -125,13 +127,14 @@ async def test_a_proxy_of_the_environment_is_used(
     wire: str, monkeypatch: pytest.MonkeyPatch, transport: HttpTransport
 ) -> None:
     async with FakeServer([Reply(text="Through the proxy.")], check=False) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.origin)
+        monkeypatch.setenv("http_proxy", proxy.origin.replace("://", "://user:pass@"))
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
         made = endpoint(base_url="http://provider.invalid/v1", api=wire)
         found = await answer(WireModel(made, "m", transport))
         assert found.text == "Through the proxy."
         assert proxy.requests[0].headers["host"] == "provider.invalid"
+        assert proxy.requests[0].headers["proxy-authorization"] == "Basic dXNlcjpwYXNz"
         monkeypatch.setenv("no_proxy", "provider.invalid")
         assert HttpTransport().proxy(made) is None
 

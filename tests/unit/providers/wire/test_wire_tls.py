@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import ipaddress
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,50 @@ async def test_checking_can_be_switched_off_by_name(
 ) -> None:
     endpoint = Endpoint(provider="p", base_url=place[0], verify_tls=False)
     assert (await answer(WireModel(endpoint, "m", transport))).text == "Hello."
+
+
+@asynccontextmanager
+async def tunnel() -> AsyncIterator[tuple[int, list[bytes]]]:
+    """Give the port of a proxy that connects through, and what it was told first."""
+    told: list[bytes] = []
+    tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            sink.write(data)
+        sink.close()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told.append(await reader.readuntil(b"\r\n\r\n"))
+        host, _, port = told[-1].split(b" ")[1].decode().partition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        for pair in ((reader, far_writer), (far_reader, writer)):
+            writers.append(pair[1])
+            tasks.add(asyncio.create_task(pump(*pair)))
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], told
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_proxy_tunnels_to_the_provider_and_sees_no_key(
+    place: tuple[str, Path], transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with tunnel() as (port, told):
+        monkeypatch.setenv("https_proxy", f"http://user:pass@127.0.0.1:{port}")
+        endpoint = Endpoint(provider="p", base_url=place[0], key=Secret(KEY), ca_file=str(place[1]))
+        model = WireModel(endpoint, "m", transport)
+        assert (await answer(model)).text == (await answer(model)).text == "Hello."
+        await transport.close()
+    assert len(told) == 1 and told[0].startswith(b"CONNECT 127.0.0.1:")
+    assert b"Proxy-Authorization: Basic dXNlcjpwYXNz" in told[0]
+    assert KEY.encode() not in told[0]
