@@ -19,6 +19,8 @@ from holdfast.sessions import PermissionRule
 from holdfast.tools.definition import Tool
 from holdfast.tools.registry import ToolRegistry
 
+_MOST_JUDGED = 1_024
+
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a person is asked to consent to: this call, with exactly these arguments.
@@ -101,17 +103,26 @@ class Gate:
         self.approver = approver or NobodyApproves()
         self.terms = terms or ApprovalTerms()
         self.policy_version = policy_version
+        self._judged: dict[CallRequest, Decision] = {}
+        self._judged_by: tuple[RuleSet, Rights, str] = (self.ceiling, self.rights, policy_version)
 
     def decide(self, request: CallRequest) -> Decision:
         """Decide by the rules alone; a command that cannot be read asks at least."""
-        return decide(
-            request,
-            self.ceiling,
-            self.rights.parent,
-            self.rights.agent,
-            self.rights.session,
-            policy_version=self.policy_version,
-        )
+        rules = (self.ceiling, self.rights, self.policy_version)
+        if rules != self._judged_by or len(self._judged) >= _MOST_JUDGED:
+            self._judged, self._judged_by = {}, rules
+        decision = self._judged.get(request)
+        if decision is None:
+            # What is asked again under the same rules has the same answer.
+            decision = self._judged[request] = decide(
+                request,
+                self.ceiling,
+                self.rights.parent,
+                self.rights.agent,
+                self.rights.session,
+                policy_version=self.policy_version,
+            )
+        return decision
 
     def add_session_rules(self, rules: Sequence[PermissionRule]) -> None:
         """Let rules that a person just wrote hold from now on, at every level that asks.

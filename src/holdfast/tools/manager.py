@@ -188,9 +188,10 @@ class ToolExecutionManager:
             raise failed.error from failed
 
     async def _attempt(self, call: Call, record: CallRecord) -> ToolPart | Parked:
-        record = _that_began(record, call)
-        if record.ended is not None:
-            return record.ended
+        if record is not NOTHING_KNOWN:
+            record = _that_began(record, call)
+            if record.ended is not None:
+                return record.ended
         if self.hooks is not None:
             return await self.hooks.around(call, record, self._execute, self._append)
         return await self._execute(call, record)
@@ -475,16 +476,15 @@ def _that_began(record: CallRecord, call: Call) -> CallRecord:
     return record if has_begun else NOTHING_KNOWN
 
 
-class _NestedCalls:
+class _NestedCalls(msgspec.Struct):
     """What a call uses to make calls of its own."""
 
-    def __init__(self, manager: ToolExecutionManager, outer: Call) -> None:
-        self._manager = manager
-        self._outer = outer
+    manager: ToolExecutionManager
+    outer: Call
 
     async def run(self, calls: Sequence[tuple[str, JsonObject]]) -> tuple[ToolPart, ...]:
         """Execute calls and return their results in order; see `execute_nested`."""
-        return await self._manager.execute_nested(self._outer, calls)
+        return await self.manager.execute_nested(self.outer, calls)
 
 
 def _provenance(tool: Tool) -> JsonObject:

@@ -35,10 +35,8 @@ class Cancellation:
     long should look at it now and then.
     """
 
-    def __init__(self) -> None:
-        """Start uncancelled."""
-        self.is_cancelled = False
-        """Whether the call should stop; it is only ever looked at, so a flag is enough."""
+    is_cancelled = False
+    """Whether the call should stop; it is only ever looked at, so a flag is enough."""
 
     def cancel(self) -> None:
         """Ask the call to stop."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.policy import Rights, RuleSet
+from holdfast.policy import CallRequest, Rights, RuleSet
 from holdfast.sessions import PermissionRule
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.gate import AutoConfirm, Gate, ToolPermissionFilter, default_action
@@ -51,3 +51,22 @@ def test_what_holds_without_a_rule_depends_on_who_made_the_tool():
     assert default_action(tools.get("bash"), "built-in") == "ask"
     assert default_action(tools.get("bash"), "project") == tools.get("bash").permission
     assert Gate(rights=Rights(), approver=AutoConfirm()).ceiling.rules == ()
+
+
+def test_a_request_is_judged_anew_when_any_rule_has_changed():
+    gate, request = Gate(), CallRequest(permission="bash", targets=("ls",), target_kind="text")
+    assert gate.decide(request).action == "ask"
+    assert gate.decide(request) is gate.decide(request)
+    gate.add_session_rules([PermissionRule(permission="bash", pattern="*", action="allow")])
+    assert gate.decide(request).action == "allow"
+    gate.ceiling = RuleSet(rules=(PermissionRule(permission="bash", pattern="*", action="deny"),))
+    assert gate.decide(request).action == "deny"
+    gate.policy_version = "2"
+    assert gate.decide(request).policy_version == "2"
+
+
+def test_what_was_judged_is_not_kept_without_end():
+    gate = Gate()
+    for number in range(3_000):
+        gate.decide(CallRequest(permission="read", targets=(f"{number}.txt",), target_kind="path"))
+    assert len(gate._judged) <= 1_024
