@@ -27,6 +27,7 @@ One branch per reader::
         RateLimitError         one of our own rate rules is exhausted
           RateRuleTooSmall       one call alone needs more than a rule ever allows
         SessionBusy            another turn holds the session
+          RunInTheWay            a run that nobody here can execute stands first in it
         ArgumentsWithheld      what a call was asked with held a secret, which was not kept
         HookRefused            a hook cancelled what was about to happen
         DelegationRefused      too many agents, or too deep, to start another one
@@ -379,6 +380,15 @@ class SessionBusy(Refused):
     is_retryable = True
     message = "Session {session_id} is busy with another turn."
     next_step = "Wait for it, or send the turn with on_busy='queue'."
+
+
+class RunInTheWay(SessionBusy):
+    """A run that another process left behind stands first, and nobody here can execute it."""
+
+    code = "session.run_in_the_way"
+    is_retryable = False
+    message = "Run {run_id} of {agent!r} stands first in session {session_id}; it is left as it is."
+    next_step = "Resume it where its agent is known, or cancel it; then try again."
 
 
 class DelegationRefused(Refused):

@@ -7,17 +7,30 @@ from dataclasses import replace
 
 import msgspec
 
+from holdfast.agents.launch import Launch
 from holdfast.agents.scope import RunScope
 from holdfast.agents.spending import Spending, session_budget
 from holdfast.canonical import JsonObject
 from holdfast.client.agents import AgentMethods
-from holdfast.errors import NotFound
+from holdfast.errors import HoldfastError, RunInTheWay
 from holdfast.ids import new_id
 from holdfast.messages import Message, ToolPart, ToolState
 from holdfast.policy import Rights, RuleSet
 from holdfast.policy.approvals import ApprovalBook, OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.sessions import Completed, Failed, Outcome, Parked, Run, Session, Turn, compose
+from holdfast.sessions import (
+    Cancelled,
+    Completed,
+    Failed,
+    Outcome,
+    Parked,
+    Run,
+    Session,
+    Turn,
+    compose,
+)
+from holdfast.sessions.events import MessagePartUpdated
+from holdfast.sessions.turn_endings import finish
 from holdfast.tools import ToolContext
 from holdfast.tools.artifacts import JournalArtifacts, load_artifact
 from holdfast.tools.builtin import SearchProvider, restore_grants
@@ -66,6 +79,8 @@ class ToolMethods(AgentMethods):
         Raises:
             NotFound: there is no such tool or session.
             PolicyInvalid: a policy file is wrong; nothing was called.
+            RunInTheWay: a run that a dead process left behind stands first in the session, and
+                its agent is not known here; nothing was called.
         """
         sessions = await self._ready()
         self._tool_registry().get(name)
@@ -81,10 +96,7 @@ class ToolMethods(AgentMethods):
             session.id, asked, run_id=run_id, options={**scope.to_options(), "call": wanted}
         )
 
-        async def handler(turn: Turn) -> Outcome:
-            return await self._make_call(turn, session)
-
-        run = await self._turns.run(run.id, handler)
+        run = await self._see_call_through(run, session)
         session = await sessions.get_session(session.id)
         for message in reversed(await sessions.messages.all(session)):
             if message.run_id == run.id and message.tool_calls:
@@ -122,14 +134,79 @@ class ToolMethods(AgentMethods):
         session = await (await self._ready()).get_session(session_id)
         return await load_artifact(self._journal, session.id, handle)
 
-    async def _make_call(self, turn: Turn, session: Session) -> Outcome:
-        wanted = turn.request.options.get("call")
-        if not isinstance(wanted, dict):
-            # An agent's run that a dead process left behind stands first in the queue.
-            raise NotFound(kind="agent", value=turn.request.agent)
+    async def _see_call_through(self, run: Run, session: Session) -> Run:
+        """Execute the run of a call; an agent's run that stands before it is resumed first."""
+
+        async def handler(turn: Turn) -> Outcome:
+            wanted = turn.request.options.get("call")
+            if not isinstance(wanted, dict):
+                raise RunInTheWay(
+                    run_id=turn.run.id, agent=turn.request.agent, session_id=session.id
+                )
+            return await self._call_or_close(turn, session, wanted)
+
+        while True:
+            try:
+                return await self._turns.run(run.id, handler)
+            except RunInTheWay as first:
+                try:
+                    await self._resume_left_behind(first)
+                except (HoldfastError, asyncio.CancelledError) as error:
+                    await finish(self._turns.cancel(run.id, reason=str(first)))
+                    if isinstance(error, asyncio.CancelledError):
+                        raise
+                    raise first from error
+
+    async def _resume_left_behind(self, first: RunInTheWay) -> None:
+        """Let the agent of a run go on with it; raises if that agent is not known here."""
+        agent, run_id = str(first.context["agent"]), str(first.context["run_id"])
+        await self.launch(Launch(agent=await self._find(agent), message="", run_id=run_id))
+
+    async def _call_or_close(self, turn: Turn, session: Session, wanted: JsonObject) -> Outcome:
+        """Make the call; however that ends, it has a result, or waits for a person."""
+        loop = asyncio.get_running_loop()
+        watcher = asyncio.create_task(turn.cancelled.wait())
+        try:
+            # A deadline that a request to cancel moves to now.
+            async with asyncio.timeout(None) as scope:
+                watcher.add_done_callback(
+                    lambda task: None if task.cancelled() else scope.reschedule(loop.time())
+                )
+                return await self._make_call(turn, session, wanted)
+        except TimeoutError:
+            await self._close_calls(turn, session, "The run was cancelled.")
+            return Cancelled(reason=turn.cancel_reason)
+        except asyncio.CancelledError:
+            await finish(self._close_calls(turn, session, "The run was cancelled."))
+            raise
+        except HoldfastError as error:
+            await finish(self._close_calls(turn, session, f"The run failed: {error}"))
+            raise
+        finally:
+            watcher.cancel()
+
+    async def _close_calls(self, turn: Turn, session: Session, because: str) -> None:
+        """Give every call of the last message that has no result one."""
+        await turn.flush()
+        messages = await self._sessions.messages.all(session)
+        closed = [
+            MessagePartUpdated(
+                message_id=last.id,
+                part=msgspec.structs.replace(part, state="error", error=because),
+            )
+            for last in messages[-1:]
+            for part in last.tool_calls
+            if part.state == "pending"
+        ]
+        if closed:
+            await turn.append(*closed)
+
+    async def _make_call(self, turn: Turn, session: Session, wanted: JsonObject) -> Outcome:
         messages = await self._sessions.messages.all(session)
         mine = [message for message in messages if message.run_id == turn.run.id]
         if not mine or not mine[-1].tool_calls:
+            # A run that was cancelled while it was parked left its call open.
+            await self._close_calls(turn, session, "The run was cancelled.")
             mine = await self._ask_for_call(turn, wanted["tool"], wanted["arguments"])
         records = {}
         if turn.is_resumed:

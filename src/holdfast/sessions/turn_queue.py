@@ -24,6 +24,7 @@ from holdfast.errors import (
     HoldfastError,
     LeaseLost,
     NotFound,
+    RunInTheWay,
     SessionBusy,
     StaleWriter,
     StorageError,
@@ -207,6 +208,8 @@ class TurnQueue:
 
         Raises:
             InvalidTransition: the session is no longer active.
+            RunInTheWay: the handler cannot execute what stands before the run, and says so;
+                both runs stay as they are.
         """
         return await self._see_to(run_id, handler, is_awaited=True)
 
@@ -521,6 +524,8 @@ class TurnQueue:
         except HoldfastError as error:
             if isinstance(error, LeaseLost) and await turn.is_lost():
                 raise
+            if isinstance(error, RunInTheWay) and error.context["run_id"] == turn.run.id:
+                raise  # it stays interrupted, for whoever can execute it
             return Failed(error=error.to_dict())
         except Exception as error:  # noqa: BLE001 - the turn is where a failure becomes a fact
             return failed(f"{type(error).__name__}: {error}")

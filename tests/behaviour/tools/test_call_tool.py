@@ -6,11 +6,13 @@ import asyncio
 
 import pytest
 
-from holdfast import AsyncClient, tool
-from holdfast.errors import HoldfastError
+from holdfast import Agent, AsyncClient, tool
+from holdfast.errors import HoldfastError, RunInTheWay
 from holdfast.hooks import Cancel, Replace
 from holdfast.policy.budgets import Budget
+from holdfast.sessions import compose
 from holdfast.settings import load_settings
+from holdfast.testing import ScriptedModel
 from holdfast.tools import ToolContext
 
 
@@ -122,14 +124,90 @@ async def test_a_call_that_a_dead_process_left_behind_is_made_as_it_was_asked_fo
     assert sorted(one.output for one in history) == ["2", "23"]
 
 
-async def test_a_run_of_an_agent_is_not_mistaken_for_a_call(client, tmp_path):
+async def test_a_run_of_an_agent_that_nobody_here_knows_is_left_to_others(client, tmp_path):
     session = await client.create_session("s", directory=tmp_path)
     turns = await client.turns()
-    left = await turns.submit(session.id, agent="somebody", run_id="run_agent", is_for_anyone=True)
+    asked = compose(session.id, "user", "go", 1.0)
+    left = await turns.submit(session.id, asked, agent="somebody", is_for_anyone=True)
+    with pytest.raises(RunInTheWay) as caught:
+        await client.call_tool("add", {"a": 1, "b": 1}, session_id=session.id, run_id="run_call")
+    assert caught.value.context["run_id"] == left.id
+    assert not (await client.get_run(left.id)).has_ended
+    assert (await client.get_run("run_call")).status == "cancelled"
+    assert await client.get_execution_history(session.id) == []
+    # Whoever knows the agent goes on with it, and the session is free again.
+    agent = Agent("somebody", model=ScriptedModel("done"))
+    result = await client.execute_agent(agent, session.id, "", run_id=left.id)
+    assert result.response == "done"
+    again = await client.call_tool("add", {"a": 1, "b": 1}, session_id=session.id)
+    assert again.part.output == "2"
+
+
+async def test_a_run_of_an_agent_that_is_known_is_resumed_before_the_call(client, tmp_path):
+    await client.register_agent(Agent("somebody", model=ScriptedModel("done")))
+    session = await client.create_session("s", directory=tmp_path)
+    turns = await client.turns()
+    asked = compose(session.id, "user", "go", 1.0)
+    left = await turns.submit(session.id, asked, agent="somebody", is_for_anyone=True)
     called = await client.call_tool("add", {"a": 1, "b": 1}, session_id=session.id)
     assert called.part.output == "2"
-    assert (await client.get_run(left.id)).status == "failed"
-    assert len(await client.get_execution_history(session.id)) == 1
+    assert (await client.get_run(left.id)).status == "completed"
+
+
+async def test_a_run_whose_agent_cannot_go_on_here_is_left_and_the_cause_is_told(client, tmp_path):
+    await client.register_agent(Agent("somebody", model="nowhere/nothing"))
+    session = await client.create_session("s", directory=tmp_path)
+    turns = await client.turns()
+    left = await turns.submit(session.id, agent="somebody", is_for_anyone=True)
+    with pytest.raises(RunInTheWay) as caught:
+        await client.call_tool("add", {"a": 1, "b": 1}, session_id=session.id)
+    assert isinstance(caught.value.__cause__, HoldfastError)
+    assert not (await client.get_run(left.id)).has_ended
+
+
+@pytest.mark.parametrize("how", ["caller", "request"])
+async def test_a_call_that_is_cancelled_before_it_begins_has_a_result(client, tmp_path, how):
+    """A hook keeps the call from beginning until it is cancelled."""
+    reached = asyncio.Event()
+
+    async def wait(_call) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    client.hooks.on("tool.before_execution", wait)
+    session = await client.create_session("s", directory=tmp_path)
+    asked = client.call_tool("add", {"a": 1, "b": 1}, session_id=session.id, run_id="run_call")
+    calling = asyncio.create_task(asked)
+    await asyncio.wait_for(reached.wait(), 10)
+    if how == "caller":
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+    else:
+        await client.cancel_run("run_call", reason="enough")
+        result = await asyncio.wait_for(calling, 10)
+        assert (result.run.status, result.part.state) == ("cancelled", "error")
+    assert (await client.get_run("run_call")).status == "cancelled"
+    [call] = await client.get_execution_history(session.id)
+    assert call.state == "error"
+
+
+async def test_a_call_whose_run_fails_before_it_begins_has_a_result(client, tmp_path):
+    wrong = {"budget": {"max_tool_calls": "many"}}
+    session = await client.create_session("s", directory=tmp_path, metadata=wrong)
+    failed = await client.call_tool("add", {"a": 1, "b": 1}, session_id=session.id)
+    assert (failed.run.status, failed.part.state) == ("failed", "error")
+
+
+async def test_a_call_that_was_cancelled_while_it_waited_is_closed_by_the_next(client, tmp_path):
+    session = await client.create_session("s", directory=tmp_path)
+    asked = {"file_path": "a.txt", "content": "hello"}
+    first = await client.call_tool("write", asked, session_id=session.id, on_ask="park")
+    await client.cancel_run(first.run.id)
+    await client.call_tool("add", {"a": 1, "b": 1}, session_id=session.id)
+    states = {one.tool: one.state for one in await client.get_execution_history(session.id)}
+    assert states == {"write": "error", "add": "completed"}
+    assert not (tmp_path / "a.txt").exists()
 
 
 async def test_a_tool_that_nobody_knows_is_an_error_before_anything_is_kept(client):

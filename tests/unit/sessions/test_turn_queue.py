@@ -15,6 +15,7 @@ from holdfast.errors import (
     InvalidTransition,
     LeaseLost,
     NotFound,
+    RunInTheWay,
     SessionBusy,
     StorageFull,
     ToolError,
@@ -127,6 +128,34 @@ async def test_unknown_runs_and_bad_calls_are_refused(queue: TurnQueue, session:
         await queue.submit(session.id, on_busy="shout")  # type: ignore[arg-type]
     with pytest.raises(NotFound):
         await queue.submit("ses_unknown")
+
+
+async def test_a_run_that_a_handler_cannot_execute_stays_for_one_who_can(
+    queue: TurnQueue, session: Session
+) -> None:
+    first = await queue.submit(session.id, agent="somebody", is_for_anyone=True)
+    second = await queue.submit(session.id)
+
+    async def only_mine(turn: Turn) -> Outcome:
+        if turn.run.id != second.id:
+            raise RunInTheWay(run_id=turn.run.id, agent="somebody", session_id=session.id)
+        return Completed()
+
+    with pytest.raises(RunInTheWay):
+        await queue.run(second.id, only_mine)
+    assert [(await queue.get(run.id)).has_ended for run in (first, second)] == [False, False]
+    assert (await queue.run(first.id, complete)).status == "completed"
+    assert (await queue.run(second.id, only_mine)).status == "completed"
+
+
+async def test_what_stands_in_the_way_elsewhere_fails_a_run_as_anything_does(
+    queue: TurnQueue, session: Session
+) -> None:
+    async def handler(_turn: Turn) -> Outcome:
+        raise RunInTheWay(run_id="run_other", agent="somebody", session_id="ses_other")
+
+    run = await queue.run((await queue.submit(session.id)).id, handler)
+    assert (run.status, run.error["code"]) == ("failed", "session.run_in_the_way")
 
 
 async def test_fifty_at_once_are_executed_in_order_each_by_its_own_handler(
