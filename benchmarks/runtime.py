@@ -32,6 +32,10 @@ from holdfast.sessions.events import MessageCreated
 
 AT_ONCE = 200
 EARLIER = 3_000
+TURNS = 40
+MOST_GROWTH = 1.25
+"""The facts of a turn are as large in both, but SQLite writes whole pages: how often one is full,
+and when the log is copied into the file, differs by a few pages from turn to turn."""
 QUESTION = "Multiply a lot of numbers by 23."
 _numbers = itertools.count()
 
@@ -71,6 +75,12 @@ async def our_stream(client: AsyncClient, agent: Agent) -> None:
     async for item in agent.stream(QUESTION, client=client):
         last = item
     assert last is not None
+
+
+async def our_turn(client: AsyncClient, agent: Agent, session: str) -> None:
+    """One more turn in a session."""
+    result = await agent.run(f"Turn {next(_numbers)}", session=session, client=client)
+    assert result.status == "completed", result.metadata
 
 
 # --- httpx by hand -------------------------------------------------------------------
@@ -268,7 +278,7 @@ def after_many(runs: Runs, rounds: int) -> list[Result]:
     )
 
     async def ours() -> None:
-        await agent.run(f"Turn {next(_numbers)}", session=session, client=runs.client)
+        await our_turn(runs.client, agent, session)
 
     async def by_hand() -> None:
         body = {"model": "m", "messages": [*past, {"role": "user", "content": "Turn"}]}
@@ -284,8 +294,41 @@ def after_many(runs: Runs, rounds: int) -> list[Result]:
             goal="<= 0.5",
             ok=ratio <= 0.5,
             note=f"httpx {median(found['httpx']) * 1e3:.1f} ms",
-        )
+        ),
+        growth(runs, agent, session, by_hand),
     ]
+
+
+def growth(runs: Runs, agent: Agent, session: str, by_hand: Work) -> Result:
+    """What a turn writes after a long conversation, against one in a new session.
+
+    Both have had a turn before: the first one is ten rounds, since the server counts results.
+    """
+
+    async def short_by_hand() -> None:
+        body = {"model": "m", "messages": [{"role": "user", "content": "Turn"}]}
+        (await runs.httpx.post(runs.url, json=body)).json()
+
+    def kb_per_turn(place: str, request: Work) -> float:
+        turn = runs.cpu(lambda: our_turn(runs.client, agent, place), times=TURNS)
+        before = written()
+        turn()
+        ours = written() - before
+        before = written()
+        runs.cpu(request, times=TURNS)()
+        return (ours - (written() - before)) / TURNS / 1024
+
+    new = runs.loop.run_until_complete(runs.client.create_session("new")).id
+    for place in (new, session):
+        runs.loop.run_until_complete(our_turn(runs.client, agent, place))
+    short, long = kb_per_turn(new, short_by_hand), kb_per_turn(session, by_hand)
+    return Result(
+        metric="bytes written by it, x a new session's turn",
+        value=long / short,
+        goal=f"<= {MOST_GROWTH}",
+        ok=long / short <= MOST_GROWTH,
+        note=f"{long:.1f} and {short:.1f} KB on disk, requests not counted",
+    )
 
 
 async def _long_session(client: AsyncClient) -> str:
