@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from memory_setting import LetterEmbedder
 
 from holdfast import AsyncClient
+from holdfast.cli.app import root
 from holdfast.errors import LLMAuthError, LLMConnectionError, LLMOverloaded
 from holdfast.memory import (
     InMemoryStorage,
@@ -296,3 +300,38 @@ async def test_a_key_reaches_only_the_server_that_it_is_for(
             assert entry.parts.vector_model == "openai:early/256"
         assert all("second-key" not in str(request.headers) for request in old.requests)
         assert all("first-key" not in str(request.headers) for request in new.requests)
+
+
+async def test_a_file_from_before_learns_the_address_when_it_is_opened(tmp_path: Path) -> None:
+    async with serving() as old, serving() as new:
+        wanted = await store(tmp_path, remote(old))
+        with contextlib.closing(sqlite3.connect(tmp_path / "memory.db")) as db:
+            db.execute("DROP TABLE spaces")
+            db.execute("PRAGMA user_version = 1")
+        async with manager_of(tmp_path, remote(new, NEW), is_idle=True) as manager:
+            assert (await manager.stats()).former == {OLD: UNKNOWN}
+        async with manager_of(tmp_path, remote(old)):
+            pass
+        async with manager_of(tmp_path, remote(new, NEW), is_idle=True) as manager:
+            assert await found_by(manager) == {wanted: OLD}
+
+
+async def test_the_command_says_whose_vectors_could_not_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_STATE_DIR", str(tmp_path))
+    async with serving() as old:
+        async with manager_of(tmp_path, remote(old)) as manager:
+            options = MemoryOptions(scope="global")
+            await manager.store_memory("", TEXT, options=options)
+            assert await manager.pipeline.settle(10)
+    monkeypatch.setattr(MemoryManager, "open", opened_without_embedding)
+    words = ["memory", "search", "upstairs", "--explain"]
+    ended = await asyncio.to_thread(CliRunner().invoke, root, words)
+    assert ended.exit_code == 0, ended.output
+    assert f"by their words only: {OLD} ({LLMConnectionError.code})" in ended.output
+
+
+async def opened_without_embedding(manager: MemoryManager) -> MemoryManager:
+    await manager._storage.open()
+    return manager
