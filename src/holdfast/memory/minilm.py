@@ -36,7 +36,7 @@ _BATCH = 16
 class MiniLmEmbedder:
     """384 numbers per text that know what sentences mean, at about 10 ms of CPU each.
 
-    Nothing is loaded before the first text; then it takes about two seconds, once.
+    Nothing is loaded before the first text; then it takes about half a second, once.
     """
 
     model_id = "all-MiniLM-L6-v2-int8/1"

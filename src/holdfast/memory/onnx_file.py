@@ -27,7 +27,8 @@ class Graph:
     def __init__(self) -> None:
         """Start empty."""
         self._nodes: list[bytes] = []
-        self._constants: list[bytes] = []
+        # Weights are megabytes: they stay where they are until the file is put together.
+        self._constants: list[tuple[bytes, memoryview]] = []
         self._count = 0
 
     def constant(self, value: np.ndarray[Any, Any]) -> str:
@@ -35,8 +36,10 @@ class Graph:
         name = self._name()
         kind = _TYPES[value.dtype.name]
         dims = b"".join(_number(1, size) for size in value.shape)
-        raw = value.astype(value.dtype.newbyteorder("<")).tobytes()
-        self._constants.append(dims + _number(2, kind) + _text(8, name) + _bytes(9, raw))
+        plain = value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)
+        raw = memoryview(plain.reshape(-1)).cast("B")
+        head = dims + _number(2, kind) + _text(8, name) + _begin(9, raw.nbytes)
+        self._constants.append((head, raw))
         return name
 
     def node(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Value) -> list[str]:
@@ -59,15 +62,15 @@ class Graph:
         """Return the file: inputs by name with type and rank; outputs with what they show."""
         for shown, (name, _, _) in outputs.items():
             self._nodes.append(_text(1, name) + _text(2, shown) + _text(4, "Identity"))
-        graph = b"".join(_bytes(1, node) for node in self._nodes)
-        graph += _text(2, "graph")
-        graph += b"".join(_bytes(5, constant) for constant in self._constants)
-        graph += b"".join(_bytes(11, _port(name, *port)) for name, port in inputs.items())
-        graph += b"".join(
-            _bytes(12, _port(name, kind, rank)) for name, (_, kind, rank) in outputs.items()
-        )
+        pieces: list[bytes | memoryview] = [_bytes(1, node) for node in self._nodes]
+        pieces.append(_text(2, "graph"))
+        for head, raw in self._constants:
+            pieces += [_begin(5, len(head) + raw.nbytes), head, raw]
+        pieces += [_bytes(11, _port(name, *port)) for name, port in inputs.items()]
+        pieces += [_bytes(12, _port(name, kind, rank)) for name, (_, kind, rank) in outputs.items()]
+        start = _number(1, _IR_VERSION) + _begin(7, sum(map(len, pieces)))
         opset = _text(1, "") + _number(2, _OPSET)
-        return _number(1, _IR_VERSION) + _bytes(7, graph) + _bytes(8, opset)
+        return b"".join([start, *pieces, _bytes(8, opset)])
 
     def _name(self) -> str:
         self._count += 1
@@ -104,8 +107,12 @@ def _number(field: int, number: int) -> bytes:
     return _varint(field << 3) + _varint(number)
 
 
+def _begin(field: int, length: int) -> bytes:
+    return _varint(field << 3 | 2) + _varint(length)
+
+
 def _bytes(field: int, data: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(data)) + data
+    return _begin(field, len(data)) + data
 
 
 def _text(field: int, text: str) -> bytes:

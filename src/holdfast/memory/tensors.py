@@ -34,8 +34,8 @@ def read_tensors(data: bytes, names: Iterable[str]) -> dict[str, np.ndarray[Any,
         for name in names:
             tensor = msgspec.json.decode(header[name], type=_Tensor)
             start, end = (8 + length + offset for offset in tensor.data_offsets)
-            flat = np.frombuffer(data[start:end], _KINDS[tensor.dtype])
-            found[name] = flat.reshape(tensor.shape).astype(np.float32)
+            flat = np.frombuffer(memoryview(data)[start:end], _KINDS[tensor.dtype])
+            found[name] = flat.reshape(tensor.shape).astype(np.float32, copy=False)
     except KeyError as error:
         raise ValueError(f"there is no readable tensor {error}") from error
     except msgspec.MsgspecError as error:
