@@ -37,7 +37,7 @@ class Graph:
         kind = _TYPES[value.dtype.name]
         dims = b"".join(_number(1, size) for size in value.shape)
         plain = value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)
-        raw = memoryview(plain.reshape(-1)).cast("B")
+        raw = plain.reshape(-1).data.cast("B")
         head = dims + _number(2, kind) + _text(8, name) + _begin(9, raw.nbytes)
         self._constants.append((head, raw))
         return name
