@@ -264,7 +264,7 @@ async def test_a_step_that_hangs_is_ended_with_a_reason(tmp_path: Path) -> None:
     model = FunctionModel(lambda request: tool_call("hang"))
     agent = Agent("stuck", model=model, tools=[hang])
     async with AsyncClient(tmp_path / "state") as client:
-        slow = Workflow("slow").step("h", agent=agent, message="go", timeout=0.05)
+        slow = Workflow("slow").step("h", agent=agent, message="go", timeout=0.3)
         result = await client.run_workflow(slow)
         assert result.status == "failed"
         [state] = result.steps
