@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.canonical import JsonObject
@@ -103,11 +105,11 @@ class ApprovalMethods(AgentMethods):
         arguments: JsonObject | None = None,
         reason: str = "",
     ) -> Approval:
-        """Consent to a call; its run goes on as soon as enough people have consented.
+        """Consent to a call; its run, and those that wait for it, go on once enough people have.
 
         `always` also writes the rules that `get_approval` shows (`asked.rules`) into the
-        session. `arguments` replace those of the call: they are checked by the tool, judged
-        by the rules and sealed anew.
+        session, and into those of all agents above it. `arguments` replace those of the call:
+        they are checked by the tool, judged by the rules and sealed anew.
 
         Raises:
             NotFound: there is no such approval.
@@ -167,14 +169,24 @@ class ApprovalMethods(AgentMethods):
         if settles(row, answer):
             # Answer and wake-up are one: no crash can leave a run that waits for what is there.
             await self._turns.wake(row.run_id, cause=cause, is_for_anyone=True, answers=facts)
-            return await self._approval(row.id)
-        origin = Origin(run_id=row.run_id, agent_path=row.agent_path)
-        await self._journal.append(row.session_id, facts, origin=origin)
+        else:
+            origin = Origin(run_id=row.run_id, agent_path=row.agent_path)
+            await self._journal.append(row.session_id, facts, origin=origin)
+            if (await self._approval(row.id)).status != "open":
+                # Somebody else answered at the same moment, and together it was enough.
+                await self._turns.wake(row.run_id, cause=cause, is_for_anyone=True)
         row = await self._approval(row.id)
         if row.status != "open":
-            # Somebody else answered at the same moment, and together it was enough.
-            await self._turns.wake(row.run_id, cause=cause, is_for_anyone=True)
+            await self._tell_above(row.session_id, cause, answer.rules, answer.by)
         return row
+
+    async def _tell_above(
+        self, session_id: str, cause: str, rules: Sequence[PermissionRule] = (), by: str = ""
+    ) -> None:
+        """Called after every answer on which a run goes on, with the rules that came with it.
+
+        Here nobody stands above anybody; `OrchestrationMethods` knows who does.
+        """
 
     async def _approval(self, approval_id: str) -> Approval:
         await self._ready()

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.client.approvals import ApprovalDetails, ApprovalMethods
 from holdfast.errors import NotFound
-from holdfast.journal import Condition, RowQuery
+from holdfast.journal import Condition, Payload, RowQuery
 from holdfast.sessions import Run
 from holdfast.sessions.projections import RUNS
 from holdfast.tools import ToolResult
@@ -84,10 +84,7 @@ class QuestionMethods(ApprovalMethods):
             decided_by=by,
             result=ToolResult(result) if result else None,
         )
-        cause = f"{by} said: {verdict}"
-        return await self._turns.wake(
-            question.run_id, cause=cause, is_for_anyone=True, answers=[decided]
-        )
+        return await self._wake_with(question, decided, f"{by} said: {verdict}")
 
     async def answer_question(self, session_id: str, call_id: str, answer: str, *, by: str) -> Run:
         """Answer an agent's question; its run goes on with the answer as the result.
@@ -97,10 +94,14 @@ class QuestionMethods(ApprovalMethods):
         """
         question = await self._waiting(session_id, call_id, "")
         answered = ToolAnswered(call_id=call_id, answered_by=by, result=ToolResult(answer))
-        cause = f"{by} answered"
-        return await self._turns.wake(
-            question.run_id, cause=cause, is_for_anyone=True, answers=[answered]
+        return await self._wake_with(question, answered, f"{by} answered")
+
+    async def _wake_with(self, question: OpenQuestion, answer: Payload, cause: str) -> Run:
+        run = await self._turns.wake(
+            question.run_id, cause=cause, is_for_anyone=True, answers=[answer]
         )
+        await self._tell_above(question.session_id, cause)
+        return run
 
     async def _waiting(self, session_id: str, call_id: str, reason: str) -> OpenQuestion:
         for question in await self._open_calls():
