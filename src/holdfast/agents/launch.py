@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult
 from holdfast.agents.scope import Starter
+from holdfast.agents.streaming import ChildPiece
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.policy.approvals import OnAsk
@@ -26,7 +28,8 @@ class Launch:
     `run_id` again returns the finished result, or resumes what was interrupted. `tool_ids`
     and `skill_names` leave nothing else to the run; `None` leaves everything. `starter` is
     the run that asks, and `approver` answers in its name where the agent has none of its own.
-    A `new_session` begins together with the run.
+    A `new_session` begins together with the run. `hear_children` is told what the runs do that
+    this one starts, directly or through others.
     """
 
     message: str
@@ -44,6 +47,7 @@ class Launch:
     starter: Starter | None = None
     approver: Approver | None = None
     new_session: NewSession | None = None
+    hear_children: Callable[[ChildPiece], None] | None = None
 
     @property
     def place(self) -> str:

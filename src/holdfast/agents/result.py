@@ -15,6 +15,8 @@ from holdfast.messages import Message, Part, TokenUsage
 from holdfast.sessions import Run, SessionManager
 
 RunOutcome: TypeAlias = Literal["completed", "parked", "cancelled", "failed"]
+STOPPED = "stopped the run"
+"""Ends the reason of a run that a person stopped where it asked."""
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +39,11 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str = ""
     output: Any = None
     """The answer as a value of the agent's output type, if it has one."""
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether a person stopped the run where it asked."""
+        return self.status == "cancelled" and str(self.metadata.get("reason", "")).endswith(STOPPED)
 
 
 async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:

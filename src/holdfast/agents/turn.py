@@ -30,6 +30,7 @@ from holdfast.agents.lineage import (
 )
 from holdfast.agents.output import OutputType
 from holdfast.agents.reserving import ReservingModel
+from holdfast.agents.result import STOPPED
 from holdfast.agents.scope import RunScope
 from holdfast.agents.spending import Budgets, Charge, Spending, session_budget
 from holdfast.agents.surroundings import Surroundings
@@ -189,7 +190,7 @@ class AgentTurn:
                 parked = await self._execute_calls(manager, last, open_calls)
                 if manager.stopped_by:
                     await self._close_open_calls()
-                    return Cancelled(reason=f"{manager.stopped_by} stopped the run")
+                    return Cancelled(reason=f"{manager.stopped_by} {STOPPED}")
                 if parked is not None:
                     return Parked(reason=parked.reason)
                 if manager.exhausted is not None:
