@@ -19,12 +19,11 @@ from typing import Any, TypeAlias
 import click
 
 from holdfast.agents import AgentResult
+from holdfast.agents.streaming import StreamItem
 from holdfast.cli.approve import ask_here
 from holdfast.cli.screen import Screen
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.ids import new_id
-from holdfast.messages import ToolPart
-from holdfast.providers.model import Delta
 from holdfast.sync import Client
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest, Approver
 
@@ -40,7 +39,7 @@ class _Asked:
     answer: Callable[[ApprovalAnswer | None], None]
 
 
-_Item: TypeAlias = Delta | ToolPart | AgentResult | _Asked | BaseException
+_Item: TypeAlias = StreamItem | _Asked | BaseException
 
 
 class AskPerson(Approver):

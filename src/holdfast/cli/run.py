@@ -131,6 +131,7 @@ class _Job:
                 run_id=run_id,
                 model=self._model,
                 on_ask=self._on_ask,
+                with_children=True,
             )
             try:
                 async with contextlib.aclosing(items):

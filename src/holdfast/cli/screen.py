@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from holdfast.agents import AgentResult
+from holdfast.agents.streaming import ChildPiece
 from holdfast.cli.frame import Invocation
 from holdfast.cli.output import has_color, printable, say
 from holdfast.messages import ToolPart
@@ -128,12 +129,18 @@ class Screen:
         is_drawn = has_markdown and invocation.is_text and has_color(invocation, sys.stdout)
         self._text: TextPrinter = MarkdownText() if is_drawn else PlainText()
 
-    def hear(self, heard: Delta | ToolPart) -> None:
-        """Show the pieces of the answer as they arrive, and each call in one line."""
+    def hear(self, heard: Delta | ToolPart | ChildPiece) -> None:
+        """Show the pieces of the answer as they arrive, and each call in one line.
+
+        Of what others do for the agent, people see the calls, under the path of who made them.
+        """
+        path = ""
+        if isinstance(heard, ChildPiece):
+            path, heard = heard.path, heard.item
         if self._invocation.output == "stream-json":
-            kind = type(heard).__name__
-            click.echo(msgspec.json.encode({"type": kind, "data": msgspec.to_builtins(heard)}))
-        if not self._invocation.is_text:
+            shown = {"type": type(heard).__name__, "data": msgspec.to_builtins(heard)}
+            click.echo(msgspec.json.encode({**shown, "path": path} if path else shown))
+        if not self._invocation.is_text or (path and not isinstance(heard, ToolPart)):
             return
         if isinstance(heard, TextDelta):
             self._text.feed(printable(heard.text))
@@ -141,7 +148,8 @@ class Screen:
             self.close()
             mark, colour = ("✓", "green") if heard.state == "completed" else ("✗", "red")
             told = heard.title or _arguments(heard)
-            line = f"{mark} {heard.tool} {told}" + (f": {heard.error}" if heard.error else "")
+            line = f"{mark} {path} {heard.tool} {told}"
+            line += f": {heard.error}" if heard.error else ""
             say(" ".join(line.split())[:_SHOWN], err=True, color=colour)
         elif isinstance(heard, Restarted):
             self.close()
