@@ -54,10 +54,16 @@ class Agent(agents.Agent):
         session: str = "",
         run_id: str = "",
         client: AsyncClient | None = None,
+        with_children: bool = False,
     ) -> AsyncGenerator[StreamItem, None]:
-        """Run on a message and yield what happens; the last item is the result."""
+        """Run on a message and yield what happens; the last item is the result.
+
+        `with_children` also yields what agents do that this one sends, under their path.
+        """
         async with _borrowed(client) as opened:
-            items = opened.stream_agent(self, session, message, run_id=run_id)
+            items = opened.stream_agent(
+                self, session, message, run_id=run_id, with_children=with_children
+            )
             # Leaving early must cancel the run now, not when the garbage is collected.
             async with contextlib.aclosing(items):
                 async for item in items:

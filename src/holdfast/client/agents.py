@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
 from holdfast.agents.confinement import Confinement
@@ -146,8 +147,12 @@ class AgentMethods(MemoryMethods, ScriptMethods):
         on_ask: OnAsk = "deny",
         budget: Budget | None = None,
         on_busy: OnBusy | None = None,
+        with_children: bool = False,
     ) -> AsyncGenerator[StreamItem, None]:
         """Run an agent and yield what happens; the last item is the result.
+
+        `with_children` also yields what the runs do that it starts, each piece as a
+        `ChildPiece` under the path of its agent, in the order in which it happens.
 
         Leaving the loop early cancels the run.
         """
@@ -162,7 +167,12 @@ class AgentMethods(MemoryMethods, ScriptMethods):
             budget=budget,
             on_busy=on_busy,
         )
-        items = streamed(lambda listener: self.launch(launch, listener))
+
+        async def start(hear: Callable[[StreamItem], None]) -> AgentResult:
+            below = hear if with_children else None
+            return await self.launch(replace(launch, hear_children=below), hear)
+
+        items = streamed(start)
         async with contextlib.aclosing(items):
             async for item in items:
                 yield item

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, Sequence
-from typing import Literal
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 from holdfast.agents import Agent, AgentResult, Surroundings
 from holdfast.agents.children import ChildRun, children_of, runs_below
@@ -13,13 +12,15 @@ from holdfast.agents.confinement import Confinement
 from holdfast.agents.consent_above import add_rules_above
 from holdfast.agents.delegation import Delegation
 from holdfast.agents.launch import Launch
-from holdfast.agents.lineage import lineage_of, path_of, rights_of
+from holdfast.agents.lineage import Lineage, lineage_of, path_of, rights_of
 from holdfast.agents.result import run_messages
+from holdfast.agents.streaming import ChildPiece
 from holdfast.agents.turn import Listener, hear_nothing
-from holdfast.canonical import JsonObject
 from holdfast.client.questions import QuestionMethods
 from holdfast.errors import NotFound
 from holdfast.hooks import BusEvent
+from holdfast.ids import new_id
+from holdfast.messages import ToolPart
 from holdfast.orchestration.delegation import (
     AgentOrchestrator,
     CallDelegation,
@@ -30,9 +31,10 @@ from holdfast.orchestration.delegation import (
     subagents_for,
     task_tool,
 )
-from holdfast.policy.approvals import Approval, OnAsk
+from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.sessions import Run, Session
+from holdfast.providers.model import Delta
+from holdfast.sessions import PermissionRule, Run, Session
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import NobodyApproves
 
@@ -47,6 +49,7 @@ class OrchestrationMethods(QuestionMethods):
     _delegation: CallDelegation | None = None
     _sendable: tuple[float, tuple[Agent, ...]] | None = None
     _layers: dict[tuple[tuple[str, str], ...], ToolRegistry] | None = None
+    _hearers: dict[str, Callable[[ChildPiece], None]] | None = None
 
     # --- starting ---------------------------------------------------------------------
 
@@ -84,18 +87,20 @@ class OrchestrationMethods(QuestionMethods):
         Raises:
             NotFound: there is no such agent or session.
         """
-        result = await super().launch(launch, listener)
-        for _ in range(_MOST_WAKINGS):
-            if result.status != "parked" or not await self._can_go_on(result.run_id):
-                break
-            await self._turns.wake(result.run_id, cause="a child can go on")
-            again = dataclasses.replace(
-                launch, session_id=result.session_id, new_session=None, run_id=result.run_id
-            )
-            result = await super().launch(again, listener)
+        with self._hearing(launch) as chosen:
+            hear = _to_both(chosen, listener)
+            result = await super().launch(chosen, hear)
+            for _ in range(_MOST_WAKINGS):
+                if result.status != "parked" or not await self._can_go_on(result.run_id):
+                    break
+                await self._turns.wake(result.run_id, cause="a child can go on")
+                again = dataclasses.replace(
+                    chosen, session_id=result.session_id, new_session=None, run_id=result.run_id
+                )
+                result = await super().launch(again, hear)
         return result
 
-    # --- ending, answering ------------------------------------------------------------
+    # --- ending -----------------------------------------------------------------------
 
     async def cancel_run(self, run_id: str, *, reason: str = "") -> Run:
         """Ask for a run to end, and for all that it started; works from any process."""
@@ -117,81 +122,6 @@ class OrchestrationMethods(QuestionMethods):
                 await self._turns.cancel(run.id, reason=told)
                 count += 1
         return count
-
-    async def approve(
-        self,
-        approval_id: str,
-        *,
-        by: str,
-        always: bool = False,
-        arguments: JsonObject | None = None,
-        reason: str = "",
-    ) -> Approval:
-        """Consent to a call; its run, and those that wait for it, go on.
-
-        `always` also writes the rules that `get_approval` shows (`asked.rules`) into the
-        session, and into those of all agents above it. `arguments` replace those of the call:
-        they are checked by the tool, judged by the rules and sealed anew.
-
-        Raises:
-            NotFound: there is no such approval.
-            ApprovalExpired: it is too old, answered or used already.
-            ToolInputInvalid: the arguments do not fit the tool.
-            UsageError: no rule would be as narrow as the call, or nobody is named.
-        """
-        approval = await super().approve(
-            approval_id, by=by, always=always, arguments=arguments, reason=reason
-        )
-        if always:
-            session = await self._sessions.get_session(approval.session_id)
-            above = lineage_of(session)
-            if above is not None:
-                asked = (await self.get_approval(approval_id)).asked
-                await add_rules_above(self._journal, above, asked.rules, by)
-        await self._wake_above(approval.session_id, f"{by} said: allow")
-        return approval
-
-    async def deny(self, approval_id: str, *, by: str, reason: str = "") -> Approval:
-        """Refuse a call; the model is told the reason, and the run goes on.
-
-        Raises:
-            NotFound: there is no such approval.
-            ApprovalExpired: it is too old, answered or used already.
-        """
-        approval = await super().deny(approval_id, by=by, reason=reason)
-        await self._wake_above(approval.session_id, f"{by} said: deny")
-        return approval
-
-    async def decide_outcome(
-        self,
-        session_id: str,
-        call_id: str,
-        verdict: Literal["happened", "not_happened", "abort"],
-        *,
-        by: str,
-        result: str = "",
-    ) -> Run:
-        """Say what became of a call whose outcome a crash left unknown; its run goes on.
-
-        `happened` takes the result to show to the model; `not_happened` lets the call run
-        again; `abort` tells the model that it was given up.
-
-        Raises:
-            NotFound: no such call waits for a verdict.
-        """
-        run = await super().decide_outcome(session_id, call_id, verdict, by=by, result=result)
-        await self._wake_above(run.session_id, f"{by} said: {verdict}")
-        return run
-
-    async def answer_question(self, session_id: str, call_id: str, answer: str, *, by: str) -> Run:
-        """Answer an agent's question; its run goes on with the answer as the result.
-
-        Raises:
-            NotFound: no such call waits for an answer.
-        """
-        run = await super().answer_question(session_id, call_id, answer, by=by)
-        await self._wake_above(run.session_id, f"{by} answered")
-        return run
 
     # --- watching ---------------------------------------------------------------------
 
@@ -251,6 +181,26 @@ class OrchestrationMethods(QuestionMethods):
                     yield event
 
     # --- inside -----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _hearing(self, launch: Launch) -> Iterator[Launch]:
+        """Let whoever hears a run's children hear theirs, as long as the run is executed here."""
+        hearers = self._hearers = {} if self._hearers is None else self._hearers
+        starter = launch.starter.run_id if launch.starter is not None else ""
+        hear = launch.hear_children or hearers.get(starter)
+        if hear is None:
+            yield launch
+            return
+        # Children name the run that started them, so it has to have a name before it begins.
+        run_id = launch.run_id or new_id("run")
+        before = hearers.get(run_id)
+        hearers[run_id] = hear
+        try:
+            yield dataclasses.replace(launch, run_id=run_id, hear_children=hear)
+        finally:
+            hearers.pop(run_id, None)
+            if before is not None:
+                hearers[run_id] = before
 
     def _limits(self) -> DelegationLimits:
         return DelegationLimits(**self.settings.orchestration.model_dump())
@@ -323,16 +273,37 @@ class OrchestrationMethods(QuestionMethods):
                     return True
         return False
 
-    async def _wake_above(self, session_id: str, cause: str) -> None:
-        """Wake the runs that wait for one of this session, up to the first one."""
-        while True:
-            try:
-                above = lineage_of(await self._sessions.get_session(session_id))
-            except NotFound:
-                return
-            if above is None:
-                return
+    async def _tell_above(
+        self, session_id: str, cause: str, rules: Sequence[PermissionRule] = (), by: str = ""
+    ) -> None:
+        """Let rules hold for the whole line, and wake the runs that wait for one below."""
+        above = await self._above(session_id)
+        if above is not None and rules:
+            await add_rules_above(self._journal, above, rules, by)
+        while above is not None:
             run = await self._turns.find(above.run_id) if above.run_id else None
             if run is not None and run.status == "parked":
                 await self._turns.wake(run.id, cause=cause, is_for_anyone=True)
-            session_id = above.session_id
+            above = await self._above(above.session_id)
+
+    async def _above(self, session_id: str) -> Lineage | None:
+        """Who started the runs of a session, as long as it is there."""
+        try:
+            return lineage_of(await self._sessions.get_session(session_id))
+        except NotFound:
+            return None
+
+
+def _to_both(launch: Launch, listener: Listener) -> Listener:
+    """Return a listener that also tells whoever hears the children of the run's starter."""
+    hear, starter = launch.hear_children, launch.starter
+    if hear is None or starter is None:
+        return listener
+    name = launch.agent if isinstance(launch.agent, str) else launch.agent.name
+    path = "/".join((*starter.path, name))
+
+    def tell(item: Delta | ToolPart) -> None:
+        listener(item)
+        hear(ChildPiece(path=path, session_id=launch.place, run_id=launch.run_id, item=item))
+
+    return tell

@@ -9,11 +9,12 @@ import pytest
 
 from holdfast import Agent, AsyncClient
 from holdfast.agents import AgentResult
+from holdfast.agents.streaming import ChildPiece
 from holdfast.errors import BudgetExceeded, StepFailed
 from holdfast.messages import ToolPart
 from holdfast.orchestration.workflows import Workflow
 from holdfast.policy import Budget
-from holdfast.providers.model import ModelRequest
+from holdfast.providers.model import ModelRequest, TextDelta
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
 from holdfast.tools import Tool, ToolContext, tool
@@ -179,7 +180,7 @@ async def test_parent_whose_wake_up_was_lost_goes_on_with_its_child(tmp_path: Pa
         parked = await client.execute_agent(top, "", "go", run_id="job", on_ask="park")
         [question] = await client.open_questions()
         # As after a crash right behind the answer: the child is woken, its parent is not.
-        client._wake_above = _nothing  # type: ignore[method-assign]
+        client._tell_above = _nothing  # type: ignore[method-assign]
         await client.approve(question.id, by="ann")
         assert (await client.get_run("job")).status == "parked"
         result = await client.execute_agent(
@@ -374,3 +375,53 @@ async def test_batch_and_skill_limits_reach_the_child(tmp_path: Path) -> None:
         [below] = [one for one in page.items if one.parent_id == result.session_id]
         [call] = await call_parts(client, below.id)
         assert (call.tool, call.state) == ("glob", "error")
+
+
+async def test_stop_at_the_prompt_of_a_child_ends_all_that_wait_for_it(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    class Stops:
+        async def approve(self, request: ApprovalRequest) -> ApprovalAnswer:
+            return ApprovalAnswer(verdict="stop", by="ann")
+
+    errand = tool_call("task", agent="cleaner", task="clean")
+    middle = Agent("middle", mode="subagent", model=ScriptedModel(errand), permission=MAY_SEND)
+    asks = ScriptedModel(tool_call("delete", path="a"))
+    cleaner = Agent("cleaner", mode="subagent", model=asks, tools=[make_delete(done)])
+    async with AsyncClient(tmp_path / "state") as client:
+        client.approver = Stops()
+        await client.register_agent(middle)
+        await client.register_agent(cleaner)
+        top = boss(tool_call("task", agent="middle", task="see to it"))
+        async with asyncio.timeout(WAIT_S):
+            result = await client.execute_agent(top, "", "go", run_id="job")
+        assert (result.status, result.metadata["reason"]) == ("cancelled", "ann stopped the run")
+        below = await client.child_runs("job")
+        assert [(await client.get_run(run.id)).status for run in below] == ["cancelled"] * 2
+    assert done == []
+
+
+async def test_stream_carries_what_children_do_under_their_path(tmp_path: Path) -> None:
+    def middle() -> Agent:
+        errand = tool_call("task", agent="leaf", task="deeper")
+        model = ScriptedModel(errand, "half")
+        return Agent("middle", mode="subagent", model=model, permission=MAY_SEND)
+
+    said: dict[bool, list[tuple[str, str]]] = {}
+    for with_children in (False, True):
+        async with AsyncClient(tmp_path / str(with_children)) as client:
+            await client.register_agent(middle())
+            leaf = Agent("leaf", mode="subagent", model=ScriptedModel("leaf"))
+            await client.register_agent(leaf)
+            top = boss(tool_call("task", agent="middle", task="see to it"), "whole")
+            heard = [
+                item async for item in client.stream(top, "", "go", with_children=with_children)
+            ]
+            assert isinstance(heard[-1], AgentResult)
+            below = {run.id: run.session_id for run in await client.child_runs(heard[-1].run_id)}
+        pieces = [one for one in heard if isinstance(one, ChildPiece)]
+        assert {one.run_id: one.session_id for one in pieces} == (below if with_children else {})
+        said[with_children] = [
+            (one.path, one.item.text) for one in pieces if isinstance(one.item, TextDelta)
+        ]
+    assert said == {False: [], True: [("boss/middle/leaf", "leaf"), ("boss/middle", "half")]}

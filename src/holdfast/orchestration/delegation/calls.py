@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from holdfast.agents import AgentResult
@@ -16,7 +18,7 @@ from holdfast.agents.handoff import (
 from holdfast.agents.lineage import below_call
 from holdfast.errors import AlreadyExists
 from holdfast.journal import Origin
-from holdfast.orchestration.delegation.child import Children, Order, derived_id
+from holdfast.orchestration.delegation.child import STOP_GRACE_S, Children, Order, derived_id
 from holdfast.sessions import Session
 from holdfast.tools import ToolContext
 
@@ -41,10 +43,20 @@ class CallDelegation:
             raise AlreadyExists(kind="transform", value=name)
 
     async def send(self, context: ToolContext, errand: Errand) -> AgentResult:
-        """Run an agent below the caller's run and return its result."""
+        """Run an agent below the caller's run and return its result.
+
+        A person who stops where the agent asks stops the caller's run too, and so on upwards:
+        whoever is to be refused one call only is refused it.
+        """
         session = await self._children.sessions.get_session(context.session_id)
         order = self._order(context, errand, session)
-        return await self._children.admit(order) or await self._children.run(order)
+        result = await self._children.admit(order) or await self._children.run(order)
+        if result.was_stopped:
+            reason = str(result.metadata["reason"])
+            await self._children.turns.cancel(context.run_id, reason=reason)
+            # The caller's run is cancelled meanwhile, before it can ask its model again.
+            await asyncio.sleep(STOP_GRACE_S)
+        return result
 
     async def hand_over(
         self, context: ToolContext, agent: str, message: str, transform: Transform
