@@ -1,6 +1,7 @@
 """scripts/_setup installs once, whole, and for everybody who waits.
 
-Everything is real but pip, which is replaced by one that writes down its calls.
+Everything is real but pip and uv, which are replaced by what writes down its calls;
+tests/docs/test_fresh_clone.py has them real.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 PIP = """
+with_uv() {
+    [ -e "$ROOT/has-uv" ] && echo "uv $1" >>"$ROOT/pip.log"
+}
 pip() {
     echo "$*" >>"$ROOT/pip.log"
     [ ! -e "$ROOT/pip-fails" ] || return 1
@@ -86,6 +90,14 @@ def test_what_is_installed_for_tests_serves_to_run_as_well(checkout: Checkout) -
     assert checkout.setup("all")[0] == 0
     assert checkout.setup("run") == (0, "")
     assert checkout.installations() == [ALL]
+
+
+def test_where_uv_can_be_had_pip_installs_nothing_but_the_project(checkout: Checkout) -> None:
+    (checkout.folder / "has-uv").touch()
+    assert checkout.setup("run")[0] == 0
+    lock, project = (checkout.folder / "pip.log").read_text().splitlines()
+    assert lock == f"uv {checkout.folder / RUN}"
+    assert project.endswith(f"--editable {checkout.folder}")
 
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", RUN])

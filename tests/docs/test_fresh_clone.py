@@ -20,16 +20,17 @@ INSTALL_TIMEOUT_S = 900
 class Stranger:
     """Somebody with a fresh clone, an empty home and no settings of ours."""
 
-    def __init__(self, folder: Path) -> None:
-        self.home = folder / "home"
-        self.clone = folder / "clone"
+    def __init__(self, place: Path) -> None:
+        self.home = place / "home"
+        self.clone = place / "clone"
         self.home.mkdir()
         own = ("AGENT_", "HOLDFAST_", "COV", "PYTEST", "PYTHON", "VIRTUAL_ENV", "XDG_", "GIT_")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
         path = [p for p in kept["PATH"].split(os.pathsep) if not p.startswith(str(ROOT))]
         # Wheels that were fetched before may be used again; nothing else of the old home.
-        cache = kept.get("PIP_CACHE_DIR") or str(Path.home() / ".cache/pip")
-        kept |= {"HOME": str(self.home), "PATH": os.pathsep.join(path), "PIP_CACHE_DIR": cache}
+        for name, folder in (("PIP_CACHE_DIR", "pip"), ("UV_CACHE_DIR", "uv")):
+            kept[name] = kept.get(name) or str(Path.home() / ".cache" / folder)
+        kept |= {"HOME": str(self.home), "PATH": os.pathsep.join(path)}
         kept |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory"}
         self.environment = {**kept, "GIT_CONFIG_VALUE_0": "*"}
 
