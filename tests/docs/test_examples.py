@@ -32,7 +32,8 @@ used: custom_calculator (completed)
     [("math_help.py", "15 * 23 = 345\n"), ("custom_agent_app.py", APPLICATION)],
 )
 def test_an_application_prints_what_it_should(name: str, printed: str, tmp_path: Path) -> None:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("AGENT_", "OPENAI", "XDG_"))}
+    own = ("AGENT_", "OPENAI", "XDG_", "COV")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
     ended = subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
         cwd=tmp_path,

@@ -48,7 +48,8 @@ SNIPPETS = [snippet for page in PAGES for snippet in snippets(page)]
 
 def run_in(folder: Path, file: Path) -> str:
     """Run a program as a reader would: own process, empty home, empty directory."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AGENT_", "XDG_"))}
+    own = ("AGENT_", "XDG_", "COV")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
     environment |= {"HOME": str(folder), "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
     ended = subprocess.run(
         [sys.executable, str(file)],

@@ -137,6 +137,7 @@ def run_matrix(  # noqa: PLR0913 - one argument per way to bound the kills
     only: str = "",
     workers: int = 2,
     timeout_s: float = 60.0,
+    is_warm: bool = False,
 ) -> CrashReport:
     """Kill a scenario at every write boundary and at random times; return what was found.
 
@@ -146,13 +147,17 @@ def run_matrix(  # noqa: PLR0913 - one argument per way to bound the kills
     kill, as a failure names it. Directories of failures are kept
     under `directory`.
 
+    `is_warm` runs the scenario once, on a directory that is thrown away, in the process from
+    which children are forked: they find compiled and cached what it uses. Only for a scenario
+    that leaves neither threads nor anything in its module.
+
     Raises:
         UsageError: the scenario cannot be imported, or fails without any kill.
     """
     name = scenario_name(scenario)
     base = Path(tempfile.mkdtemp(prefix="crash-", dir=directory))
     with ExitStack() as stack:
-        nurseries = [stack.enter_context(Nursery(name, timeout_s)) for _ in range(workers)]
+        nurseries = [stack.enter_context(Nursery(name, timeout_s, is_warm)) for _ in range(workers)]
         trial = _Trial(base / "undisturbed", check)
         seconds = trial.undisturbed(nurseries[0])
         kills = list(_plan(trial.boundaries, seconds, random_kills, random.Random(seed)))
@@ -191,9 +196,10 @@ def scenario_name(scenario: Scenario) -> str:
 class Nursery:
     """A process that has imported the scenario and gives birth to children that run it."""
 
-    def __init__(self, scenario: str, timeout_s: float = 60.0) -> None:
+    def __init__(self, scenario: str, timeout_s: float = 60.0, is_warm: bool = False) -> None:
         """Prepare; the process starts on entering."""
         self._scenario = scenario
+        self._is_warm = is_warm
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[str] | None = None
 
@@ -212,7 +218,7 @@ class Nursery:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._say({"scenario": self._scenario, "path": sys.path})
+        self._say({"scenario": self._scenario, "path": sys.path, "is_warm": self._is_warm})
         if self._hear() is None:
             problem = self._end()
             raise UsageError(detail=f"The scenario {self._scenario} cannot start:\n{problem}")
