@@ -7,7 +7,6 @@ import concurrent.futures
 import contextlib
 import gc
 import inspect
-import os
 import signal
 import sys
 import threading
@@ -270,7 +269,8 @@ def test_ctrl_c_while_closing_waits_no_longer_and_the_closing_goes_on() -> None:
     portal, release, done = _Portal(), threading.Event(), threading.Event()
 
     async def last() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        # As the kernel does it: whoever waits is the one that is interrupted.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         await asyncio.to_thread(release.wait, WAIT_S)
         done.set()
 
