@@ -48,7 +48,7 @@ class Call:
         self._decoder: StreamDecoder | None = None
         self._parser: SseParser | None = None
         self._start = 0.0
-        self._is_whole = False
+        self._first = (WHOLE, 0.0, 0.0)
         self.body = b""
         self.request_id = ""
 
@@ -57,11 +57,11 @@ class Call:
 
         If it does not, it is here as a whole when this returns.
         """
-        self._is_whole = not streamed
         self._start = asyncio.get_running_loop().time()
-        self._exchange = exchange = await self._sent(route, body)
+        self._expect(streamed=streamed)
+        exchange = await self._sent(route, body)
         if await self._look(exchange):
-            self._is_whole = False
+            self._expect(streamed=True)
             self._decoder = self._codec.decoder()
             self._parser = SseParser(self._endpoint.provider, self._endpoint.max_event_bytes)
             return True
@@ -115,38 +115,37 @@ class Call:
                 return exchange
         raise AssertionError("the last attempt returns or raises")
 
-    async def _connected(self, route: Route) -> Exchange:
+    def _expect(self, *, streamed: bool) -> None:
+        """Set what the answer's beginning waits for, how long it may, and until when."""
         limits = self._endpoint.timeouts
-        phase, limit_s = self._first_limit()
-        # Reaching the server counts as part of the first phase; mostly it is already done.
+        if streamed and limits.first_token_s < limits.total_s:
+            self._first = (_FIRST, limits.first_token_s, self._start + limits.first_token_s)
+        else:
+            self._first = (WHOLE, limits.total_s, self._start + limits.total_s)
+
+    async def _connected(self, route: Route) -> Exchange:
+        connect_s = self._endpoint.timeouts.connect_s
+        phase, limit_s, due = self._first
         left_s = limit_s
         if self._exchange is not None:
-            left_s -= asyncio.get_running_loop().time() - self._start
-        if left_s <= 0:
-            raise self._late(phase, limit_s)
+            left_s = due - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                raise self._late(phase, limit_s)
         try:
-            return await route.connect(left_s if left_s < limits.connect_s else None)
+            return await route.connect(left_s if left_s < connect_s else None)
         except TimeoutError:
-            if left_s >= limits.connect_s:
-                phase, limit_s = "connecting", limits.connect_s
+            if left_s >= connect_s:
+                phase, limit_s = "connecting", connect_s
             raise self._late(phase, limit_s) from None
         except _TRANSPORT_ERRORS as error:
             raise self._unreachable(error) from None
 
-    def _first_limit(self) -> tuple[str, float]:
-        """Return what the answer's beginning waits for, and how long it may."""
-        limits = self._endpoint.timeouts
-        if self._is_whole or limits.first_token_s >= limits.total_s:
-            return WHOLE, limits.total_s
-        return _FIRST, limits.first_token_s
-
     def _watch(self, exchange: Exchange) -> None:
         total_s = self._endpoint.timeouts.total_s
-        self._watchdog = watchdog = Watchdog(
-            exchange, total_at=self._start + total_s, total_s=total_s
-        )
-        phase, limit_s = self._first_limit()
-        watchdog.wait(phase, limit_s, due=self._start + limit_s)
+        total_at = self._start + total_s
+        self._watchdog = Watchdog(exchange, total_at=total_at, total_s=total_s)
+        phase, limit_s, due = self._first
+        self._watchdog.wait(phase, limit_s, due=due)
 
     async def _look(self, exchange: Exchange) -> bool:
         self.request_id = self._own(request_id(exchange.headers))
@@ -167,13 +166,16 @@ class Call:
         if self._held:
             chunk, self._held = self._held, b""
             return self._counted(chunk)
-        if self._decoder is not None and self._decoder.begun:
-            watchdog.wait("the next piece", self._endpoint.timeouts.idle_s)
-        else:
-            phase, limit_s = self._first_limit()
-            watchdog.wait(phase, limit_s, due=self._start + limit_s)
+        content = exchange.content
         try:
-            chunk = await exchange.content.readany()
+            if content.is_eof():
+                return self._counted(content.read_nowait())
+            if self._decoder is not None and self._decoder.begun:
+                watchdog.wait("the next piece", self._endpoint.timeouts.idle_s)
+            else:
+                phase, limit_s, due = self._first
+                watchdog.wait(phase, limit_s, due=due)
+            chunk = await content.readany()
         except _TRANSPORT_ERRORS as error:
             raise self._lost(error) from None
         watchdog.rest()

@@ -101,26 +101,24 @@ class ResponsesOrChat:
     async def close(self) -> None:
         """Do nothing: connections belong to the transport."""
 
-    async def stream(
-        self, request: ModelRequest, *, deltas: bool = True
-    ) -> AsyncGenerator[Delta, None]:
+    def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncGenerator[Delta, None]:
         """Ask, and yield the answer while it arrives; the last item is `Finished`.
 
         Raises:
             LLMError: the call failed; nothing of a half answer may be used.
         """
-        known = self.api
         # Stop sequences exist in the chat API only.
-        if known == "chat" or request.stop:
-            async with aclosing(self._models["chat"].stream(request, deltas=deltas)) as found:
-                async for delta in found:
-                    yield delta
-            return
+        if request.stop or self.api == "chat":
+            return self._models["chat"].stream(request, deltas=deltas)
+        return self._either(request, deltas)
+
+    async def _either(self, request: ModelRequest, deltas: bool) -> AsyncGenerator[Delta, None]:
+        is_known = self.api is not None
         is_handed = False
         try:
             async with aclosing(self._models["responses"].stream(request, deltas=deltas)) as found:
                 async for delta in found:
-                    if known is None and isinstance(delta, Finished):
+                    if not is_known and isinstance(delta, Finished):
                         self._memory.set(*self._place, "responses")
                     is_handed = True
                     yield delta
