@@ -212,8 +212,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
         """Write a loop as one `run-<id>.jsonl` and return the number of its lines."""
         run = await self._known_loop(run_id)
         files = self._run_files(run)
-        files.track(run.session_id)
-        await files.track_below(run.session_id)
+        await files.track_all()
         return await files.write_all(Path(target))
 
     async def import_run(self, source: str | os.PathLike[str] | IO[bytes]) -> Run:

@@ -13,21 +13,24 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from holdfast.agents.children import runs_below_session
 from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
 from holdfast.errors import InvalidImport, StorageError
 from holdfast.ids import is_id, random_token
-from holdfast.journal import Event
+from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import ToolPart
 from holdfast.orchestration.loop.report import LoopReport
-from holdfast.sessions import SessionFilter, SessionManager
+from holdfast.sessions import SessionManager
 from holdfast.sessions.events import MessagePartUpdated
+from holdfast.sessions.projections import SESSIONS
 from holdfast.sessions.transfer import (
     ExportedEvent,
     bounded_lines,
@@ -38,6 +41,7 @@ from holdfast.sessions.transfer import (
 
 FORMAT = "holdfast-run"
 _PAGE = 500
+_MOST_ROWS = 10_000
 _LARGEST_HEADER = 4096
 _AUDITED = re.compile(r"(tool|permission|approval|policy|hook|network|provider|model)\.")
 _NETWORK = frozenset({"webfetch", "websearch", "codesearch"})
@@ -98,7 +102,7 @@ class RunFiles:
         self._session_id = session_id
         self._clock = clock
         self._written: dict[str, int] = {}
-        self._read: set[str] = set()
+        self._unread: deque[str] = deque()
         self._seen = 0
         self._one_at_a_time = asyncio.Lock()
         self._streams: dict[Path, IO[bytes]] = {}
@@ -106,32 +110,54 @@ class RunFiles:
 
     def track(self, session_id: str) -> None:
         """Write the events of this session too, from its first one."""
-        self._written.setdefault(session_id, 0)
+        if session_id not in self._written:
+            self._written[session_id] = 0
+            self._unread.append(session_id)
 
     async def track_below(self, session_id: str) -> None:
-        """Write the sessions below this one too, however deep."""
-        cursor = ""
+        """Write the sessions too in which something ran below this one, however deep."""
+        for run in await runs_below_session(self._sessions.journal, session_id):
+            self.track(run.session_id)
+
+    async def track_all(self) -> None:
+        """Write the loop's session, and all below it."""
+        found = [self._session_id]
+        place = 0
+        while place < len(found):
+            # As many parents as one question may name: each one looks at all sessions there are.
+            parents = tuple(found[place : place + _PAGE])
+            place += len(parents)
+            found += await self._children_of(parents)
+        for session_id in found:
+            self.track(session_id)
+
+    async def _children_of(self, parents: tuple[str, ...]) -> list[str]:
+        found: list[str] = []
+        after: tuple[str, str] | None = None
         while True:
-            where = SessionFilter(parent_id=session_id)
-            page = await self._sessions.list_sessions(where, limit=_PAGE, cursor=cursor)
-            for child in page.items:
-                self.track(child.id)
-                await self.track_below(child.id)
-            cursor = page.next_cursor
-            if not cursor:
-                return
+            query = RowQuery(
+                projection=SESSIONS,
+                where=(Condition("parent_id", "in", parents),),
+                order="id",
+                after=after,
+                limit=_MOST_ROWS,
+            )
+            rows = await self._sessions.journal.rows(query)
+            found += [keyed.row.id for keyed in rows]
+            if len(rows) < _MOST_ROWS:
+                return found
+            after = (rows[-1].row.id, rows[-1].key)
 
     async def open(self) -> None:
         """Write everything that is known so far, whatever the files held before."""
-        self._written = {self._session_id: 0}
-        await self.track_below(self._session_id)
+        await self.track_all()
         await self.write_all()
 
     async def write_all(self, target: Path | None = None) -> int:
         """Write the whole file anew, seen complete or not at all; returns its lines."""
         async with self._one_at_a_time:
             self._written = dict.fromkeys(self._written, 0)
-            self._read.clear()
+            self._unread = deque(self._written)
             self._seen = await self._sessions.journal.last_seq()
             lines, audit = await self._news()
             header = RunHeader(run_id=self._run_id, session_id=self._session_id)
@@ -202,8 +228,8 @@ class RunFiles:
         journal = self._sessions.journal
         news: list[Event] = []
         up_to = await journal.last_seq()
-        for session_id in [name for name in self._written if name not in self._read]:
-            self._read.add(session_id)
+        while self._unread:
+            session_id = self._unread.popleft()
             while page := await journal.read(
                 session_id, after=self._written[session_id], limit=_PAGE
             ):

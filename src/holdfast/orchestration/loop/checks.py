@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -179,8 +180,10 @@ class CheckRound:
         return CheckResult(check=check, is_passed=is_passed, detail=told[-_MOST_DETAIL:])
 
     def _tools(self) -> ToolRegistry:
-        bash = dataclasses.replace(builtin_tools().get("bash"), effect="idempotent")
-        return ToolRegistry([bash, _look_tool(), self._function_tool()], scope="checks")
+        tools = [_shell_tool(), _look_tool()]
+        if any(check.kind == "function" for check in self._step.checks):
+            tools.append(self._function_tool())
+        return ToolRegistry(tools, scope="checks")
 
     def _function_tool(self) -> Tool:
         functions, evidence = self._services.functions, self._evidence
@@ -204,6 +207,12 @@ class CheckRound:
         return check_function
 
 
+@functools.cache
+def _shell_tool() -> Tool:
+    return dataclasses.replace(builtin_tools().get("bash"), effect="idempotent")
+
+
+@functools.cache
 def _look_tool() -> Tool:
     @tool(name="read", effect="read", target=path_target("path"))
     async def look(

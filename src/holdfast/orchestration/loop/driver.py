@@ -485,7 +485,8 @@ class LoopDriver:
             before, hidden = self._snapshot, _within(self._state_dir, workspace.root)
             now = await asyncio.to_thread(take_snapshot, workspace, before=before, hidden=hidden)
             self._snapshot = now
-            self._is_marked = is_first
+            # Marks of files that did not change are the same objects, so this is quick.
+            self._is_marked = is_first or (self._is_marked and now == before)
             if is_first:
                 await asyncio.to_thread(now.save, place)
             known = {change.path: change for change in self._state.files}

@@ -112,13 +112,10 @@ class LoopState:
     worked_s: float = 0.0
     """Time in which the loop was at work, up to its last fact."""
     began_at: float = 0.0
+    done: set[str] = field(default_factory=set)
+    """The ids of steps that are done."""
     _segment_start: float = 0.0
     _last_time: float = 0.0
-
-    @property
-    def done(self) -> set[str]:
-        """The ids of steps that are done."""
-        return {name for name, step in self.steps.items() if step.status == "done"}
 
     @property
     def is_done(self) -> bool:
@@ -156,9 +153,10 @@ class LoopState:
 
     def _take(self, plan: Plan, session_id: str) -> None:
         """Work by another plan; what is done stays done, everything else begins anew."""
-        kept = {name: state for name, state in self.steps.items() if state.status == "done"}
+        kept = {name: self.steps[name] for name in self.done}
         self.plan, self.plan_session = plan, session_id
         self.steps = {step.id: kept.get(step.id, StepState(step)) for step in plan.steps}
+        self.done &= self.steps.keys()
         self.refusals, self.problems, self.replan_reason = 0, (), ""
 
     def _apply_step(
@@ -181,6 +179,8 @@ class LoopState:
             case StepEnded(status=status, reason=reason):
                 state.status = "done" if status == "done" else "failed"
                 state.reason = reason
+                if status == "done":
+                    self.done.add(fact.step_id)
                 if status == "replan":
                     self.replan_reason = f"Step {fact.step_id}: {reason}"
 
