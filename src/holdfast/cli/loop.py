@@ -44,6 +44,7 @@ class LoopWishes:
     max_cost: float | None = None
     max_tokens: int | None = None
     max_time: float = 3_600.0
+    continues: str = ""
 
     @property
     def limits(self) -> LoopLimits:
@@ -125,7 +126,7 @@ class _LoopJob:
         async with AsyncClient(settings=self._invocation.settings) as client:
             run_id = self._wishes.run_id
             known = await (await client.turns()).find(run_id) if run_id else None
-            if known is None and not goal.strip():
+            if known is None and not goal.strip() and not self._wishes.continues:
                 raise UsageError(detail="Say what to do: holdfast GOAL.")
             ready = await client.ready_model(self._wishes.model)
             say(ready.notice, err=True, color="yellow")
@@ -163,6 +164,7 @@ class _LoopJob:
             agents=LoopAgents(executor=executor),
             model=wishes.model,
             on_ask=on_ask,
+            continues=wishes.continues,
         )
         items = client.stream_loop(goal, run_id=run_id, options=options)
         async with contextlib.aclosing(items):

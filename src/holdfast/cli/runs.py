@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -19,6 +21,7 @@ from holdfast.client.loop import news_of
 from holdfast.errors import UsageError
 from holdfast.orchestration.loop import LOOP_AGENT, LoopNews, LoopReport
 from holdfast.orchestration.loop.events import StepStarted
+from holdfast.orchestration.workflows import AGENT_PREFIX
 from holdfast.sessions import Run
 from holdfast.sessions.projections import ENDED
 
@@ -110,22 +113,50 @@ def watch(invocation: Invocation, run: str) -> None:
 @click.argument("run", metavar="RUN|FILE")
 @click.option("--model", default="", metavar="NAME", help="Another model than it began with.")
 @click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
+@click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="After an end: budget.")
+@click.option("--max-tokens", type=click.IntRange(0), metavar="N", help="After an end: budget.")
+@click.option("--max-time", type=click.FloatRange(1), metavar="S", help="After an end: seconds.")
 @pass_invocation
-def resume(invocation: Invocation, run: str, model: str, auto_confirm: bool) -> None:
+def resume(
+    invocation: Invocation,
+    /,
+    run: str,
+    model: str,
+    auto_confirm: bool,
+    **limits: float | None,
+) -> None:
     """Go on with RUN where it stopped, or with a run-ID.jsonl from another machine.
 
     What is done is not repeated: the unfinished step goes on from its last recorded call.
+
+    A run that has ended stays as it is. If it ended before its goal, for example because its
+    budget was spent, new limits (--max-cost, --max-tokens, --max-time) begin another run, which
+    takes over the plan and what is done; without them its report is shown.
     """
 
-    async def find() -> tuple[str, bool]:
+    async def find() -> Run:
         async with AsyncClient(settings=invocation.settings) as client:
-            return await find_run(client, run)
+            run_id, _ = await find_run(client, run)
+            return await client.get_run(run_id)
 
-    run_id, is_loop = run_async(find())
-    if not is_loop:
-        detail = f"The run {run_id} is one of an agent: holdfast run --run-id {run_id}."
+    found = run_async(find())
+    if found.agent != LOOP_AGENT:
+        is_workflow = found.agent.startswith(AGENT_PREFIX)
+        kind, way = ("a workflow", "workflows run") if is_workflow else ("an agent", "run")
+        detail = f"The run {found.id} is one of {kind}: holdfast {way} --run-id {found.id}."
         raise UsageError(detail=detail)
-    run_loop(invocation, "", LoopWishes(run_id=run_id, model=model, auto_confirm=auto_confirm))
+    given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
+    wishes = LoopWishes(model=model, auto_confirm=auto_confirm, **given)
+    if given and not found.has_ended:
+        detail = f"The run {found.id} has not ended; it goes on with the limits it began with."
+        raise UsageError(detail=detail)
+    if given:
+        run_loop(invocation, "", dataclasses.replace(wishes, continues=found.id))
+        return
+    if found.status == "failed" and invocation.is_text:
+        again = f"holdfast runs resume {found.id} --max-cost USD"
+        say(f"It has ended. To go on with what it did, with limits anew: {again}", err=True)
+    run_loop(invocation, "", dataclasses.replace(wishes, run_id=found.id))
 
 
 @command.command("cancel")

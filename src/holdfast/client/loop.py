@@ -30,6 +30,7 @@ from holdfast.orchestration.loop import (
     LoopState,
     RunFiles,
     RunRecords,
+    carried_over,
     fold,
     make_report,
     parse_run_file,
@@ -90,6 +91,10 @@ class LoopMethods(LayoutMethods, SessionMethods):
         The same `run_id` again returns the report of a loop that is over, or resumes one that
         was interrupted or has waited; its goal and limits stay those it began with. The report
         says `waiting` if the loop waits for a person.
+
+        An end is final. To go on after one that came before the goal, such as a spent budget,
+        begin another run with `options.continues` set to the ended one: it takes over goal,
+        plan and what is done, and has limits of its own.
 
         Raises:
             UsageError: there is no goal, or the run is none of a loop.
@@ -286,7 +291,8 @@ class LoopMethods(LayoutMethods, SessionMethods):
         sessions = await self._ready()
         known = await self._turns.find(run_id) if run_id else None
         if known is None:
-            if not goal.strip():
+            goal = goal.strip() or await self._goal_of(options.continues)
+            if not goal:
                 raise UsageError(detail="Say what to do: a loop needs a goal.")
             title = " ".join(goal.split())[:60]
             session = await sessions.create_session(title, directory=self.settings.workspace)
@@ -296,6 +302,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
                 "on_ask": options.on_ask,
                 "model": options.model if isinstance(options.model, str) else "",
                 "executor": executor.name if executor is not None else "",
+                "continues": options.continues,
             }
             return await self._turns.submit(
                 session.id, message, agent=LOOP_AGENT, run_id=run_id, options=kept
@@ -305,6 +312,21 @@ class LoopMethods(LayoutMethods, SessionMethods):
         if known.status == "parked":
             return await self._turns.wake(known.id, cause="resumed")
         return known
+
+    async def _goal_of(self, ended: str) -> str:
+        """The goal of a loop that another one is to go on with.
+
+        Raises:
+            UsageError: it has not ended, or has reached its goal.
+        """
+        if not ended:
+            return ""
+        report = await self.loop_report(ended)
+        if report.outcome in ("working", "waiting"):
+            raise UsageError(detail=f"The run {ended} has not ended: holdfast runs resume {ended}.")
+        if report.is_done:
+            raise UsageError(detail=f"The run {ended} has reached its goal.")
+        return report.goal
 
     async def _known_loop(self, run_id: str) -> Run:
         run = await (await self.turns()).get(run_id)
@@ -340,6 +362,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
             is_new=files.track,
         )
         message = turn.request.message
+        ended = str(turn.request.options.get("continues", ""))
         driver = LoopDriver(
             turn,
             session,
@@ -353,6 +376,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
                 clock=clock,
                 listener=listener,
             ),
+            inherited=carried_over(await self.loop_state(ended)) if ended else (),
         )
         return await driver.execute()
 

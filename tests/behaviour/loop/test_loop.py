@@ -271,6 +271,28 @@ async def test_the_budget_of_a_loop_covers_all_its_agents(client) -> None:
     assert len([s for s in report.steps if s.status == "done"]) < 50
 
 
+async def test_a_loop_that_ended_too_early_goes_on_as_another_run(client) -> None:
+    worked: list[str] = []
+
+    def work(request) -> str:
+        worked.append(asked(request).splitlines()[0])
+        return f"I did it: {asked(request)[:60]}"
+
+    model = crew_model([step("a"), step("b", "a")], work)
+    tight = LoopLimits(budget=Budget(max_tokens=600, on_unknown_price="ignore"))
+    first = await client.run_loop("Do it", run_id="one", options=options(model, limits=tight))
+    done = [one.id for one in first.steps if one.status == "done"]
+    assert (first.outcome, done) == ("budget", ["a"])
+    worked.clear()
+    more = options(model, continues="one")
+    second = await client.run_loop("", run_id="two", options=more)
+    assert (second.outcome, second.goal, worked) == ("done", "Do it", ["Do b."])
+    assert [(one.id, one.status) for one in second.steps] == [("a", "done"), ("b", "done")]
+    assert (await client.loop_report("one")).outcome == "budget"
+    with pytest.raises(UsageError):
+        await client.run_loop("", options=options(model, continues="two"))
+
+
 async def test_the_budget_of_a_loop_covers_agents_that_its_agents_send(client) -> None:
     spent: list[int] = []
 

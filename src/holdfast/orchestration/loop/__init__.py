@@ -17,7 +17,7 @@ from holdfast.orchestration.loop.options import (
 from holdfast.orchestration.loop.plan import Check, DraftPlan, Plan, Step, problems_of, to_plan
 from holdfast.orchestration.loop.report import LoopReport, make_report
 from holdfast.orchestration.loop.roles import LOOP_AGENT
-from holdfast.orchestration.loop.state import LoopState, fold
+from holdfast.orchestration.loop.state import LoopState, carried_over, fold
 from holdfast.orchestration.loop.verdict import Verdict
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Step",
     "StepEvidence",
     "Verdict",
+    "carried_over",
     "fold",
     "make_report",
     "parse_run_file",

@@ -13,7 +13,7 @@ Facts are kept, never positions in code. Whoever resumes folds them and does the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -116,8 +116,13 @@ class LoopDriver:
         goal: str,
         options: LoopOptions,
         services: LoopServices,
+        inherited: Sequence[Payload] = (),
     ) -> None:
-        """Made by the client, once per time that the run is taken up."""
+        """Made by the client, once per time that the run is taken up.
+
+        `inherited` are facts of another run with which this one begins.
+        """
+        self._inherited = inherited
         self._turn = turn
         self._session = session
         self._goal = goal
@@ -186,7 +191,8 @@ class LoopDriver:
                     planner=self._crew.planner.name,
                     executor=self._crew.executor.name,
                     reviewer=self._crew.reviewer.name,
-                )
+                ),
+                *self._inherited,
             )
         while not state.is_done:
             if state.plan is None:
@@ -451,16 +457,18 @@ class LoopDriver:
 
     # --- facts ------------------------------------------------------------------------
 
-    async def _note(self, fact: Payload) -> None:
-        """Keep a fact, fold it, write the checkpoint, and tell whoever listens."""
-        [event] = await self._turn.append(fact, agent_path=roles.LOOP_AGENT)
-        self._state.apply(fact, event.time)
+    async def _note(self, *facts: Payload) -> None:
+        """Keep facts, fold them, write the checkpoint, and tell whoever listens."""
+        events = await self._turn.append(*facts, agent_path=roles.LOOP_AGENT)
+        for event, fact in zip(events, facts, strict=True):
+            self._state.apply(fact, event.time)
         if self._snapshot is not None and not self._is_marked:
             # Only now that what changed is a fact may it be forgotten that it is news.
             self._is_marked = True
             await asyncio.to_thread(self._snapshot.save, self._files.marks_path)
         await self._files.write()
-        self._tell(event, fact)
+        for event, fact in zip(events, facts, strict=True):
+            self._tell(event, fact)
 
     def _tell(self, event: Event, fact: Payload) -> None:
         step_id = str(getattr(fact, "step_id", ""))

@@ -88,3 +88,5 @@ class LoopOptions:
     """The model of agents that name none."""
     on_ask: OnAsk = "deny"
     functions: Mapping[str, CheckFunction] = field(default_factory=dict)
+    continues: str = ""
+    """A run that ended before its goal: what it has done is taken over, its limits are not."""

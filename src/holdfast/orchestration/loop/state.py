@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from holdfast.canonical import JsonObject, digest
 from holdfast.journal import Event
 from holdfast.journal.payloads import Payload
@@ -183,6 +185,29 @@ class LoopState:
                     self.done.add(fact.step_id)
                 if status == "replan":
                     self.replan_reason = f"Step {fact.step_id}: {reason}"
+
+
+def carried_over(state: LoopState) -> list[Payload]:
+    """Return the facts with which another run goes on from here: the plan, and what is done.
+
+    What it cost stays with the run that spent it. Steps that are not done begin anew.
+    """
+    if state.plan is None:
+        return []
+    carried: list[Payload] = [PlanCreated(plan=state.plan, session_id=state.plan_session)]
+    for step in state.steps.values():
+        if step.status == "done":
+            last = step.attempts[-1]
+            made = (last.started, last.worked, last.checked, last.reviewed)
+            carried += [_unpaid(fact) for fact in made if fact is not None]
+            carried.append(StepEnded(step_id=step.step.id, status="done"))
+    return carried
+
+
+def _unpaid(fact: Payload) -> Payload:
+    if isinstance(fact, StepWorked | StepReviewed):
+        return msgspec.structs.replace(fact, spent=NOTHING_SPENT)
+    return fact
 
 
 def fold(events: Iterable[Event], run_id: str) -> LoopState:
