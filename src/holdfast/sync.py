@@ -330,6 +330,7 @@ class Client:
     steer = _forward(AsyncClient.steer)
     get_run = _forward(AsyncClient.get_run)
 
+    await_answer = _forward(AsyncClient.await_answer)
     child_runs = _forward(AsyncClient.child_runs)
     cancel_children = _forward(AsyncClient.cancel_children)
     family_events = _forward(AsyncClient.family_events)

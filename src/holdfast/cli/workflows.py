@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -65,25 +67,24 @@ def validate(invocation: Invocation, workflow: str) -> None:
 @click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
 @click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
 @click.option("--park", is_flag=True, help="Let it wait where a call asks; else it is refused.")
+@click.option("--stay", is_flag=True, help="--park: go on here as soon as somebody has answered.")
 @pass_invocation
 def run(
     invocation: Invocation,
+    /,
     workflow: str | None,
-    inputs: tuple[str, ...],
-    inputs_json: str,
     run_id: str,
-    auto_confirm: bool,
-    park: bool,
+    **chosen: Any,  # noqa: ANN401 - the options above
 ) -> None:
     """Run WORKFLOW, a name or a YAML file, and show its steps.
 
     Kill it at any moment: the same --run-id goes on at the unfinished step. A workflow that
     waits for a person ends with exit code 5 and says how to answer; afterwards --run-id alone
-    goes on with it.
+    goes on with it. With --stay it waits here for the answer instead, and goes on by itself.
     """
     if workflow is None and not run_id:
         raise click.UsageError("Give the WORKFLOW, or the --run-id of one that was begun.")
-    job = _Run(invocation, workflow, inputs, inputs_json, run_id, auto_confirm, park)
+    job = _Run(invocation=invocation, workflow=workflow, run_id=run_id, **chosen)
     result = run_async(job.run())
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
@@ -93,52 +94,49 @@ def run(
     _end_with(result)
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Run:
     """One call of `holdfast workflows run`."""
 
-    def __init__(
-        self,
-        invocation: Invocation,
-        workflow: str | None,
-        inputs: tuple[str, ...],
-        inputs_json: str,
-        run_id: str,
-        auto_confirm: bool,
-        park: bool,
-    ) -> None:
-        self._invocation = invocation
-        self._workflow = workflow
-        self._inputs = inputs
-        self._inputs_json = inputs_json
-        self._run_id = run_id
-        self._auto_confirm = auto_confirm
-        self._park = park
+    invocation: Invocation
+    workflow: str | None
+    run_id: str
+    inputs: tuple[str, ...]
+    inputs_json: str
+    auto_confirm: bool
+    park: bool
+    stay: bool
 
     async def run(self) -> WorkflowResult:
         """Run or resume the workflow."""
-        async with AsyncClient(settings=self._invocation.settings) as client:
-            with StepLines(self._invocation) as lines:
+        async with AsyncClient(settings=self.invocation.settings) as client:
+            with StepLines(self.invocation) as lines:
                 client.approver = self._approver(lines)
-                if self._workflow is None:
-                    result = await client.resume_workflow(self._run_id, listener=lines.hear)
+                if self.workflow is None:
+                    result = await client.resume_workflow(self.run_id, listener=lines.hear)
                 else:
-                    definition = await client.validate_workflow(self._workflow)
+                    definition = await client.validate_workflow(self.workflow)
                     result = await client.run_workflow(
-                        self._workflow,
-                        _inputs(definition, self._inputs, self._inputs_json),
-                        run_id=self._run_id,
-                        on_ask="park" if self._park else "deny",
+                        self.workflow,
+                        _inputs(definition, self.inputs, self.inputs_json),
+                        run_id=self.run_id,
+                        on_ask="park" if self.park else "deny",
                         listener=lines.hear,
                     )
+            while result.status == "parked" and self.stay:
+                await self._say_how_to_answer(client, result)
+                await client.await_answer(result.run_id)
+                with lines:
+                    result = await client.resume_workflow(result.run_id, listener=lines.hear)
             self._say_how_it_went(result)
             if result.status == "parked":
                 await self._say_how_to_answer(client, result)
             return result
 
     def _approver(self, lines: StepLines) -> Approver:
-        if self._auto_confirm:
+        if self.auto_confirm:
             return AutoConfirm()
-        if sys.stdin.isatty() and self._invocation.is_text and not self._park:
+        if sys.stdin.isatty() and self.invocation.is_text and not self.park:
             return lines
         return NobodyApproves()
 
@@ -148,8 +146,8 @@ class _Run:
             f"{result.status} in {result.duration:.1f} s, {done} of {len(result.steps)} steps. "
             f"Run {result.run_id}."
         )
-        if self._invocation.is_text:
-            painted = paint(line, "bright_black", self._invocation, stream=sys.stderr)
+        if self.invocation.is_text:
+            painted = paint(line, "bright_black", self.invocation, stream=sys.stderr)
             click.echo(painted, err=True)
 
     async def _say_how_to_answer(self, client: AsyncClient, result: WorkflowResult) -> None:
@@ -161,6 +159,9 @@ class _Run:
                     "unknown_outcome": f"decide {item.id} happened|not-happened|abort",
                 }.get(item.reason, f"answer {item.id} TEXT")
                 say(f"{item.tool} waits. Answer: holdfast approvals {words}", err=True)
+        if self.stay:
+            say("It goes on as soon as somebody has answered.", err=True)
+            return
         say(f"Then go on: holdfast workflows run --run-id {result.run_id}", err=True)
 
 

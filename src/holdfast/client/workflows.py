@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.agents import Agent
+from holdfast.agents.children import runs_below
 from holdfast.agents.lineage import below
 from holdfast.canonical import JsonObject, digest
 from holdfast.client.tools import ToolMethods
@@ -30,12 +31,13 @@ from holdfast.orchestration.workflows.files import FOLDER, SUFFIXES, read_workfl
 from holdfast.orchestration.workflows.runner import hear_nothing
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.sessions import Run
+from holdfast.sessions import Run, Session
 from holdfast.sessions.projections import RUNS
 from holdfast.tools import Tool
 from holdfast.tools.gate import NobodyApproves
 
 _PAGE = 500
+_LOOK_FOR_ANSWERS_S = 5.0
 
 
 class WorkflowMethods(ToolMethods):
@@ -73,6 +75,7 @@ class WorkflowMethods(ToolMethods):
         on_ask: OnAsk = "deny",
         budget: Budget | None = None,
         listener: Callable[[Payload], None] = hear_nothing,
+        stay: bool = False,
     ) -> WorkflowResult:
         """Run a workflow in a session of its own and return how it went, failures included.
 
@@ -82,6 +85,7 @@ class WorkflowMethods(ToolMethods):
 
         Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
         the workflow wait (`park`) until somebody has answered and `resume_workflow` is called.
+        With `stay` it goes on by itself as soon as somebody has, in whichever process.
         `budget` limits what the run and everything that it starts may spend together.
 
         Raises:
@@ -119,14 +123,18 @@ class WorkflowMethods(ToolMethods):
                 )
             session = await self._sessions.get_session(session_id)
         runner = WorkflowRunner(await self._workflow_services(code), listener=listener)
-        return await runner.run(order, session, run_id)
+        return await self._see_through(runner, order, session, run_id, stay=stay)
 
     async def resume_workflow(
-        self, run_id: str, *, listener: Callable[[Payload], None] = hear_nothing
+        self,
+        run_id: str,
+        *,
+        listener: Callable[[Payload], None] = hear_nothing,
+        stay: bool = False,
     ) -> WorkflowResult:
         """Go on with a workflow that was interrupted, or that waited for an answer.
 
-        One that has ended is returned as it is.
+        One that has ended is returned as it is. `stay` is as for `run_workflow`.
 
         Raises:
             NotFound: there is no such run.
@@ -143,7 +151,8 @@ class WorkflowMethods(ToolMethods):
             return await runner.result(run_id)
         [queued] = await self._journal.store.read(run.session_id, seqs=[run.queued_at])
         order = Order.of(getattr(queued.decode(), "options", {}))
-        return await runner.run(order, await self._sessions.get_session(run.session_id), run_id)
+        session = await self._sessions.get_session(run.session_id)
+        return await self._see_through(runner, order, session, run_id, stay=stay)
 
     async def get_workflow_run(self, run_id: str) -> WorkflowResult:
         """Return how a run of a workflow stands, step by step.
@@ -179,7 +188,47 @@ class WorkflowMethods(ToolMethods):
             found[name] = WorkflowFile(name=name, path="", definition=flow.definition)
         return [found[name] for name in sorted(found)]
 
+    # --- waiting ----------------------------------------------------------------------
+
+    async def await_answer(self, run_id: str) -> Run:
+        """Return a run as soon as it waits for nobody: somebody has answered, or it has ended.
+
+        Answers in other processes count too. Whoever began the run goes on with it then, by
+        the same call; nothing is executed here.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        await self._ready()
+        while True:
+            seq = await self._journal.last_seq()
+            if await self._is_answered(run_id):
+                return await self._turns.get(run_id)
+            await self._journal.store.changed(seq, _LOOK_FOR_ANSWERS_S)
+
+    async def _is_answered(self, run_id: str) -> bool:
+        """Say whether a run, or one below it for which it waits, can go on."""
+        if (await self._turns.get(run_id)).status != "parked":
+            return True
+        below = [await self._turns.find(row.id) for row in await runs_below(self._journal, run_id)]
+        return any(run is not None and run.status == "queued" for run in below)
+
     # --- inside -----------------------------------------------------------------------
+
+    async def _see_through(
+        self, runner: WorkflowRunner, order: Order, session: Session, run_id: str, *, stay: bool
+    ) -> WorkflowResult:
+        """Run a workflow until it ends or waits; what was answered meanwhile it need not wait for.
+
+        With `stay`, until it ends.
+        """
+        while True:
+            result = await runner.run(order, session, run_id)
+            if result.status != "parked":
+                return result
+            if not stay and not await self._is_answered(run_id):
+                return result
+            await self.await_answer(run_id)
 
     def _known_workflows(self) -> dict[str, Workflow]:
         if self._workflows is None:

@@ -83,6 +83,28 @@ async def test_an_agent_that_waits_parks_the_workflow(tmp_path: Path) -> None:
         assert (result.status, result.output, done.calls) == ("completed", "finished", ["x"])
 
 
+async def test_a_workflow_that_is_attended_goes_on_by_itself(tmp_path: Path) -> None:
+    done = Ledger()
+    model = ScriptedModel(tool_call("work", name="x"), "finished")
+    agent = Agent("worker", model=model, tools=[done.tool("ask")])
+    flow = Workflow("outer").step("call", agent=agent, message="go")
+    async with AsyncClient(tmp_path / "state") as client, AsyncClient(tmp_path / "state") as other:
+        work = asyncio.create_task(
+            client.run_workflow(flow, run_id="job", on_ask="park", stay=True)
+        )
+        async with asyncio.timeout(20):
+            feed = client.watch(after=0)
+            async for event in feed:
+                if event.kind == "run.parked" and event.run_id == "job":
+                    break
+            await feed.aclose()
+            [question] = await other.open_questions()
+            await other.approve(question.id, by="me")
+            result = await work
+            assert (await other.await_answer("job")).status == "completed"
+    assert (result.status, result.output, done.calls) == ("completed", "finished", ["x"])
+
+
 async def test_without_anybody_to_ask_a_call_is_refused(tmp_path: Path) -> None:
     done = Ledger()
     async with AsyncClient(tmp_path / "state") as client:
