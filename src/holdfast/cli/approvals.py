@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import sys
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import Literal
 import click
 import msgspec
 
+from holdfast.agents.lineage import lineage_of
 from holdfast.canonical import JsonObject
 from holdfast.cli.approve import parse_arguments, show_rules
 from holdfast.cli.frame import Group, Invocation, pass_invocation
@@ -17,6 +19,8 @@ from holdfast.cli.output import emit, printable, say
 from holdfast.client.approvals import ApprovalDetails
 from holdfast.client.questions import OpenQuestion
 from holdfast.errors import NotFound, UsageError
+from holdfast.orchestration.loop import LOOP_AGENT
+from holdfast.orchestration.workflows import AGENT_PREFIX
 from holdfast.policy.approvals import Approval
 from holdfast.sync import Client
 
@@ -92,7 +96,7 @@ def approve(
         row = client.approve(
             approval, by=by or getpass.getuser(), always=always, arguments=arguments, reason=reason
         )
-    _say_what_next(row)
+        _say_what_next(client, row)
 
 
 @command.command("deny")
@@ -104,7 +108,7 @@ def deny(invocation: Invocation, approval: str, reason: str, by: str) -> None:
     """Refuse a call; the model is told why, and its run can go on."""
     with Client(settings=invocation.settings) as client:
         row = client.deny(approval, by=by or getpass.getuser(), reason=reason)
-    _say_what_next(row)
+        _say_what_next(client, row)
 
 
 @command.command("decide")
@@ -122,7 +126,7 @@ def decide(invocation: Invocation, call: str, verdict: str, result: str, by: str
         client.decide_outcome(
             found.session_id, call, said, by=by or getpass.getuser(), result=result
         )
-    _say_resume(found.run_id)
+        _say_resume(client, found.run_id)
 
 
 @command.command("answer")
@@ -135,7 +139,7 @@ def answer(invocation: Invocation, call: str, text: tuple[str, ...], by: str) ->
     with Client(settings=invocation.settings) as client:
         found = _find(client, call)
         client.answer_question(found.session_id, call, " ".join(text), by=by or getpass.getuser())
-    _say_resume(found.run_id)
+        _say_resume(client, found.run_id)
 
 
 def _find(client: Client, call: str) -> OpenQuestion:
@@ -152,17 +156,28 @@ def _arguments(text: str) -> JsonObject:
         raise UsageError(detail=f"--edit takes a JSON object: {error}") from error
 
 
-def _say_what_next(row: Approval) -> None:
+def _say_what_next(client: Client, row: Approval) -> None:
     missing = row.required - len(row.votes)
     if row.status == "open":
         say(f"Kept. {missing} more people have to consent to {row.id}.")
     else:
         say(f"{row.tool}: {row.status}.")
-        _say_resume(row.run_id)
+        _say_resume(client, row.run_id)
 
 
-def _say_resume(run_id: str) -> None:
-    say(f"Go on with: holdfast run --run-id {run_id}")
+def _say_resume(client: Client, run_id: str) -> None:
+    """Name the call that goes on with a run, or with the one that waits above all others."""
+    run = client.get_run(run_id)
+    above = lineage_of(client.get_session(run.session_id))
+    if above is not None and above.root:
+        with contextlib.suppress(NotFound):  # an orchestrator of the application is no run
+            run = client.get_run(above.root)
+    way = "run --run-id"
+    if run.agent == LOOP_AGENT:
+        way = "runs resume"
+    elif run.agent.startswith(AGENT_PREFIX):
+        way = "workflows run --run-id"
+    say(f"Go on with: holdfast {way} {run.id}")
 
 
 def _row(item: OpenQuestion) -> dict[str, object]:
