@@ -18,6 +18,7 @@ from holdfast.sessions.projections import SESSION_PROJECTIONS, SESSIONS
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("journal_v*.sql"))
 DIGESTS = {
     "journal_v1.sql": "f784e3bcdbfbb4ebca54ca3bc351f2045d1a9caa59dc5451c8522f563db70cc9",
+    "journal_v2.sql": "adcc9e699ceab8d7843baf9cbb125a39abbb1facfe3b61fb7161ee3928355d07",
 }
 
 

@@ -2,7 +2,8 @@
 
 A projection is a keyed reducer: an event names the row it touches, and `apply` turns the
 old row into the new one. Rules live here and in the rooms; a store only keeps the rows, in
-the same transaction as the events, and can drop and rebuild them at any time.
+the same transaction as the events (of lazy ones: before anybody sees them), and can drop and
+rebuild them at any time.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ class Projection(ABC, Generic[Row]):
     """Columns worth an index, for listings that must stay quick; `session` stands for it."""
     kinds: ClassVar[frozenset[str]]
     """The kinds of events that it folds."""
+    beginnings: ClassVar[frozenset[str]] = frozenset()
+    """Those of them after which a row is the same whatever it was before."""
+    is_lazy: ClassVar[bool] = False
+    """Rows change with nearly every event: while somebody holds the session's lease, a store may
+    write them later, as long as every query sees them. They must not depend on `Event.seq`."""
 
     @abstractmethod
     def key(self, event: Event, payload: Payload) -> str:

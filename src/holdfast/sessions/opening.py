@@ -85,14 +85,16 @@ def checked_title(title: str) -> str:
 
 
 def checked_metadata(metadata: JsonObject) -> JsonObject:
-    """Return metadata that can be kept with a session."""
+    """Return a copy of metadata that can be kept with a session."""
     try:
-        size = len(json.dumps(metadata, allow_nan=False).encode())
+        written = json.dumps(metadata, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(detail=f"Metadata must be JSON: {error}") from error
+    size = len(written.encode())
     if size > _LARGEST_METADATA:
         raise UsageError(
             detail=f"Metadata takes {size} bytes; at most {_LARGEST_METADATA} are kept with a "
             "session. Keep large content in a message or a file."
         )
-    return metadata
+    copy: JsonObject = json.loads(written)
+    return copy

@@ -22,7 +22,8 @@ class SessionsTable(Projection[Session]):
     """One row per session: the session itself."""
 
     name = "sessions"
-    version = 2
+    version = 3
+    is_lazy = True
     row_type = Session
     columns = (
         "id",
@@ -53,6 +54,7 @@ class SessionsTable(Projection[Session]):
             facts.MessageDeleted.kind,
         }
     )
+    beginnings = frozenset({facts.SessionCreated.kind})
 
     def key(self, event: Event, payload: Payload) -> str:
         """A session has one row, under its own id."""
@@ -157,13 +159,15 @@ class MessagesTable(Projection[MessageRow]):
     """One row per message: its place in the log."""
 
     name = "messages"
-    version = 3
+    version = 4
+    is_lazy = True
     row_type = MessageRow
     columns = ("session_seq",)
     indexes = (("session", "session_seq"),)
     kinds = frozenset(
         {facts.MessageCreated.kind, facts.MessagePartUpdated.kind, facts.MessageDeleted.kind}
     )
+    beginnings = frozenset({facts.MessageCreated.kind})
 
     def key(self, event: Event, payload: Payload) -> str:
         """A message has one row, under its id."""

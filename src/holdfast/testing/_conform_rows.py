@@ -7,7 +7,15 @@ from pathlib import Path
 from holdfast.errors import SchemaTooNew, UsageError
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.testing._conform_setting import Setting, StoreSetting
-from holdfast.testing._store_samples import NEWER_TOPICS, TOPICS, Note, Topic, begin, refusal
+from holdfast.testing._store_samples import (
+    LAZY_TOPICS,
+    NEWER_TOPICS,
+    TOPICS,
+    Note,
+    Topic,
+    begin,
+    refusal,
+)
 
 _SAMPLES = (
     Note(topic="b", text="Straße", rank=2),
@@ -164,3 +172,41 @@ class RowConformance(StoreSetting):
             assert len(await at.store.rows(RowQuery(projection=NEWER_TOPICS))) == 5
             assert isinstance(before, tuple)
             assert await at.store.feed(after=0) == before[1]
+
+    async def test_lazy_rows_are_seen_as_soon_as_their_events(self, tmp_path: Path) -> None:
+        """While the lease is held, by other stores, after a redaction, and once it is free."""
+        both = (TOPICS, LAZY_TOPICS)
+        async with self.opened(tmp_path, projections=both) as at:
+            await _fill(at)
+            for session_id in ("s1", "s2"):
+                await at.store.acquire(session_id, "me", 60)
+            await at.journal.append("s1", [Note(topic="a"), Note(topic="e", rank=7)], epoch=1)
+            await at.journal.append("s2", [Note(topic="z", text="")], epoch=1)
+            await _expect_alike(at)
+            await at.journal.append("s1", [Note(topic="a", text="again")], epoch=1)
+            if self.is_kept:
+                async with self.opened(tmp_path, projections=both) as other:
+                    await _expect_alike(other)
+                    await other.journal.append("s1", [Note(topic="f")])
+            await at.journal.append("s1", [Note(topic="e")], epoch=1)
+            await _expect_alike(at)
+            await at.journal.append("s1", [Note(topic="g", text="removed soon")], epoch=1)
+            await at.journal.redact("s1", [5, 6], reason="test")
+            await _expect_alike(at)
+            await at.journal.append("s1", [Note(topic="e")], epoch=1)
+            await at.journal.rebuild()
+            await _expect_alike(at)
+            await at.journal.append("s1", [Note(topic="h")], epoch=1, release=True)
+            await at.journal.append("s2", [Note(topic="y")], epoch=1)
+            await at.store.release("s2", 1)
+            await _expect_alike(at)
+
+
+async def _expect_alike(at: Setting) -> None:
+    """Expect that the lazy table holds what the other one holds."""
+    for session_id in ("s2", "", "s1"):
+        lazy = await at.store.rows(RowQuery(projection=LAZY_TOPICS, session_id=session_id))
+        assert lazy == await at.store.rows(RowQuery(projection=TOPICS, session_id=session_id))
+    for key in ("a", "z"):
+        row = await at.journal.row(LAZY_TOPICS, "s1", key)
+        assert row == await at.journal.row(TOPICS, "s1", key)

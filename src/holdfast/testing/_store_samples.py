@@ -92,7 +92,15 @@ class NewerTopics(Topics):
     version = 2
 
 
+class LazyTopics(Topics):
+    """The same table once more, of which a store may write rows later."""
+
+    name = "testing_lazy_topics"
+    is_lazy = True
+
+
 TOPICS = Topics()
+LAZY_TOPICS = LazyTopics()
 NEWER_TOPICS = NewerTopics()
 SAMPLE_TABLES: tuple[AnyProjection, ...] = (TOPICS,)
 

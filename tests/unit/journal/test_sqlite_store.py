@@ -19,7 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.journal import Journal, MemoryStore, RowQuery, SqliteStore, verify
 from holdfast.journal.stores import _group_commit, _sqlite_file
-from holdfast.journal.stores._sqlite_heads import KnownEnds
+from holdfast.journal.stores._sqlite_heads import KnownChains
 from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Mark, Note, Step, Topics
 
 
@@ -136,7 +136,7 @@ async def test_a_group_that_one_of_them_breaks_is_repeated_one_by_one(
     """Also when the database is locked before the second try."""
     monkeypatch.setattr(_group_commit, "_QUICK", ("NORMAL", 1))
     other = sqlite3.connect(path, isolation_level=None)
-    forget = journal.store._ends.forget
+    forget = journal.store._chains.forget
 
     def lock_and_forget() -> None:
         forget()
@@ -188,8 +188,18 @@ async def test_others_who_write_elsewhere_do_not_confuse_the_short_way(journal, 
     assert await verify(journal.store) == []
 
 
+async def test_a_head_is_that_of_the_log_whoever_moved_it(journal, path) -> None:
+    async with Journal(SqliteStore(path, projections=SAMPLE_TABLES)) as other:
+        [event] = await other.append("s1", [Mark()])
+        head = await journal.head("s1")
+        assert head is not None
+        assert (head.session_seq, head.hash) == (event.session_seq, event.hash)
+        assert await other.head("s1") == head
+        assert await other.head("missing") is None
+
+
 async def test_many_sessions_are_remembered_up_to_a_number(journal, monkeypatch) -> None:
-    monkeypatch.setattr(KnownEnds, "_MOST", 3)
+    monkeypatch.setattr(KnownChains, "_MOST", 3)
     for number in range(9):
         await journal.append(f"many{number}", [Note()], must_be_new=True)
         await journal.append(f"many{number}", [Mark()])

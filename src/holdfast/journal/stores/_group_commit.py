@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -69,14 +69,21 @@ class GroupCommit:
         """
         return None if self._is_away or self._is_closed else self._connection
 
-    def insert_at_once(self, sql: str, values: tuple[Any, ...]) -> int | None:
-        """Run a single INSERT right now, without a transaction around it; returns the rowid.
+    def begin_at_once(self) -> sqlite3.Connection | None:
+        """Return the connection for a single statement right now, `None` when somebody else writes.
 
-        Returns `None` when it violates a constraint, when somebody else writes in this tick,
-        or when the database is locked; `run` is the way then.
+        `insert_at_once` follows in the same breath; until then it may be read with.
         """
         if self._is_scheduled or self._always_synced or self._is_closed or not self._is_alone():
             return None
+        return self._connection
+
+    def insert_at_once(self, sql: str, values: Sequence[Any]) -> int | None:
+        """Run a single INSERT, without a transaction around it; returns the last rowid.
+
+        Returns `None` when it violates a constraint or when the database is locked; `run` is
+        the way then.
+        """
         try:
             if self._mode != _QUICK:
                 self._set_mode(*_QUICK)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.journal.envelope import Event
 from holdfast.journal.store import BLOB_THRESHOLD
 
 INLINE, BLOB, REDACTED = 0, 1, 2
-_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-INSERT_FENCED = (
-    "INSERT INTO events VALUES (NULL, (SELECT stream FROM streams WHERE stream = ? AND epoch = ?), "
+MOST_AT_ONCE = 16
+"""So many events are written with one statement."""
+_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# A stream that is not as the writer knows it is none, and refuses the statement.
+_FENCED_VALUES = (
+    "(?, (SELECT stream FROM streams WHERE stream = ? AND epoch = ? AND rows_from = ?), "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_INSERT = [
+    f"INSERT INTO events VALUES {', '.join([_VALUES] * count)}" for count in range(MOST_AT_ONCE + 1)
+]
+_INSERT_FENCED = [sql.replace(_VALUES, _FENCED_VALUES, 1) for sql in _INSERT]
 EVENTS = """
 SELECT e.seq, s.session_id, CAST(e.session_seq AS INT), CAST(e.kind AS TEXT),
        CAST(e.version AS INT), CAST(e.time AS REAL), CAST(e.run_id AS TEXT),
@@ -26,35 +34,59 @@ FROM events e JOIN streams s USING (stream)
 # so that `audit verify` can name the event.
 
 
-def insert(connection: sqlite3.Connection, stream: int, event: Event) -> None:
-    placement, payload = INLINE, event.payload
+def insert(connection: sqlite3.Connection, stream: int, events: Sequence[Event]) -> None:
+    """Store events whose place in the log is settled."""
+    for start in range(0, len(events), MOST_AT_ONCE):
+        chunk = events[start : start + MOST_AT_ONCE]
+        values: list[Any] = []
+        for event in chunk:
+            placement = _place(connection, event)
+            values += (event.seq, stream, *_columns(event, placement))
+        connection.execute(_INSERT[len(chunk)], values)
+
+
+def fenced(
+    stream: int, epoch: int, rows_from: int, events: Sequence[Event]
+) -> tuple[str, list[Any]]:
+    """Return the one statement that stores a few small events if a stream is still like this.
+
+    A moved chain meets a taken number, another stale writer an empty stream: either violates a
+    constraint, and nothing is stored.
+    """
+    values: list[Any] = [None, stream, epoch, rows_from, *_columns(events[0], INLINE)]
+    for event in events[1:]:
+        values += (None, stream, *_columns(event, INLINE))
+    return _INSERT_FENCED[len(events)], values
+
+
+def _place(connection: sqlite3.Connection, event: Event) -> int:
+    """Say where an event's payload is kept; a large one is put there."""
     if event.is_redacted:
-        placement = REDACTED
-    elif len(payload) > BLOB_THRESHOLD:
-        placement = BLOB
-        connection.execute(
-            "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            (bytes.fromhex(event.payload_digest), payload),
-        )
+        return REDACTED
+    if len(event.payload) <= BLOB_THRESHOLD:
+        return INLINE
     connection.execute(
-        _INSERT,
-        (
-            event.seq,
-            stream,
-            event.session_seq,
-            event.kind,
-            event.version,
-            event.time,
-            event.run_id,
-            event.agent_path,
-            event.correlation_id,
-            event.causation_id,
-            event.epoch,
-            bytes.fromhex(event.payload_digest),
-            bytes.fromhex(event.hash),
-            placement,
-            None if placement == BLOB else payload,
-        ),
+        "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (bytes.fromhex(event.payload_digest), event.payload),
+    )
+    return BLOB
+
+
+def _columns(event: Event, placement: int) -> tuple[Any, ...]:
+    return (
+        event.session_seq,
+        event.kind,
+        event.version,
+        event.time,
+        event.run_id,
+        event.agent_path,
+        event.correlation_id,
+        event.causation_id,
+        event.epoch,
+        bytes.fromhex(event.payload_digest),
+        bytes.fromhex(event.hash),
+        placement,
+        None if placement == BLOB else event.payload,
     )
 
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.errors import NotFound
 from holdfast.journal.envelope import GENESIS
 from holdfast.journal.store import Head
-from holdfast.journal.stores._sqlite_rows import KnownRows
+from holdfast.journal.stores._sqlite_rows import SessionRows
 
 HEADS = """
 SELECT s.stream, s.session_id, s.epoch, s.owner, s.lease_expires,
-       CAST(coalesce(e.session_seq, 0) AS INT), CAST(e.hash AS BLOB)
+       CAST(coalesce(e.session_seq, 0) AS INT), CAST(e.hash AS BLOB), s.rows_from
 FROM streams s LEFT JOIN events e ON e.stream = s.stream AND e.session_seq =
      (SELECT max(session_seq) FROM events WHERE stream = s.stream)
 """
-_FENCE = "SELECT epoch, (SELECT max(seq) FROM events) FROM streams WHERE stream = ?"
+_FENCE = """
+SELECT coalesce((SELECT max(session_seq) FROM events WHERE stream = ?), 0), rows_from, epoch,
+       (SELECT max(seq) FROM events)
+FROM streams WHERE stream = ?
+"""
+_LEASE = """
+SELECT coalesce((SELECT max(session_seq) FROM events WHERE stream = ?), 0), epoch, owner,
+       lease_expires
+FROM streams WHERE stream = ?
+"""
 ONE_HEAD = HEADS + "WHERE s.session_id = ?"
 
 
@@ -51,20 +60,33 @@ def last_seq(connection: sqlite3.Connection) -> int:
     return found or 0
 
 
-class End(NamedTuple):
-    """Where a session's chain ends."""
+class Chain:
+    """What this store knows of one session: where its chain ends, and rows that follow from it.
 
-    stream: int
-    epoch: int
-    session_seq: int
-    hash: str
+    `rows_from` is the number from which rows of lazy projections are not in the database yet, 0
+    if all are; they are here, unless the chain `is_behind`.
+    """
+
+    __slots__ = ("epoch", "hash", "is_behind", "rows", "rows_from", "session_seq", "stream")
+
+    def __init__(
+        self, stream: int, *, epoch: int = 0, session_seq: int = 0, hash: str = GENESIS
+    ) -> None:
+        """A chain of which all rows are written."""
+        self.stream = stream
+        self.epoch = epoch
+        self.session_seq = session_seq
+        self.hash = hash
+        self.rows_from = 0
+        self.is_behind = False
+        self.rows = SessionRows(stream)
 
 
-class KnownEnds:
-    """Remembers where chains end, and notices when somebody else has moved one.
+class KnownChains:
+    """Remembers chains, and notices when somebody else has moved one.
 
-    Whatever changes a chain raises the store's highest `seq`; as long as that is the one
-    this store wrote last, what it remembers is true. The epoch is always read afresh.
+    Whoever appends to a chain makes it longer, and whoever writes rows that wait moves
+    `rows_from`; as long as both are what this store wrote last, what it remembers is true.
     """
 
     _MOST = 10_000
@@ -72,44 +94,61 @@ class KnownEnds:
     def __init__(self) -> None:
         """Remember nothing yet."""
         self.seq = -1
-        self.rows = KnownRows()
-        """Rows that follow from these chains, true as long as the ends are."""
-        self._ends: dict[str, End] = {}
+        """The highest `seq` as far as is known here, -1 before anything was written."""
+        self._known: dict[str, Chain] = {}
 
-    def get(self, session_id: str) -> End | None:
+    def get(self, session_id: str) -> Chain | None:
         """Return what is remembered; it may be out of date."""
-        return self._ends.get(session_id)
+        return self._known.get(session_id)
 
-    def look_up(self, connection: sqlite3.Connection, session_id: str) -> End | None:
-        """Return the end of a chain as of this transaction, `None` for an unknown session."""
-        known = self._ends.get(session_id)
+    def look_up(self, connection: sqlite3.Connection, session_id: str) -> Chain | None:
+        """Return a chain as of this transaction, `None` for an unknown session."""
+        known = self._known.get(session_id)
         if known is not None:
-            epoch, seq = connection.execute(_FENCE, (known.stream,)).fetchone() or (0, -2)
-            if seq == self.seq:
-                return known if epoch == known.epoch else known._replace(epoch=epoch)
-        seq = last_seq(connection)
-        if seq != self.seq or len(self._ends) > self._MOST:
-            self._clear()
-            self.seq = seq
+            fence = connection.execute(_FENCE, (known.stream, known.stream)).fetchone()
+            if fence is not None and fence[:2] == (known.session_seq, known.rows_from):
+                known.epoch, self.seq = fence[2:]
+                return known
+            self.drop(session_id)
+        self.seq = last_seq(connection)
         found = connection.execute(ONE_HEAD, (session_id,)).fetchone()
         if found is None:
             return None
         head = read_head(found)
-        return End(found[0], head.epoch, head.session_seq, head.hash)
+        chain = Chain(found[0], epoch=head.epoch, session_seq=head.session_seq, hash=head.hash)
+        chain.rows_from = found[7]
+        chain.is_behind = 0 < chain.rows_from <= chain.session_seq
+        self.put(session_id, chain)
+        return chain
 
-    def move(self, session_id: str, end: End, *, seq: int, written: int) -> None:
-        """Remember what was written last; `seq` is the highest number now."""
-        if seq - written != self.seq:
-            # Somebody else wrote in between; other chains may have moved.
-            self._clear()
-        self._ends[session_id] = end
-        self.seq = seq
+    def head(self, connection: sqlite3.Connection, session_id: str) -> Head | None:
+        """Return a session's head with one short read, `None` when that does not suffice."""
+        known = self._known.get(session_id)
+        if known is None:
+            return None
+        found = connection.execute(_LEASE, (known.stream, known.stream)).fetchone()
+        if found is None or found[0] != known.session_seq:
+            return None
+        return Head(
+            session_id=session_id,
+            session_seq=known.session_seq,
+            hash=known.hash,
+            epoch=found[1],
+            owner=found[2],
+            lease_expires=found[3],
+        )
+
+    def put(self, session_id: str, chain: Chain) -> None:
+        """Remember a chain; when there are too many, only that one."""
+        if len(self._known) >= self._MOST:
+            self._known.clear()
+        self._known[session_id] = chain
+
+    def drop(self, session_id: str) -> None:
+        """Forget a chain."""
+        self._known.pop(session_id, None)
 
     def forget(self) -> None:
         """Forget everything: what was written last did not become durable."""
-        self._clear()
+        self._known.clear()
         self.seq = -1
-
-    def _clear(self) -> None:
-        self._ends.clear()
-        self.rows.rows.clear()

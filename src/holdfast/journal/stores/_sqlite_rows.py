@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -23,23 +23,36 @@ from holdfast.journal.projection import (
     by_kind,
 )
 
+Place: TypeAlias = tuple[str, str]
+"""The name of a projection and the key of a row, within one session."""
+Changes: TypeAlias = dict[Place, Any]
+"""Rows as they become; `None` for one that goes."""
+
 _encode = msgspec.json.Encoder().encode
+_NOT_READ: Any = object()
 
 
-class KnownRows:
-    """Rows that were written last, as long as nobody else has written; bounded."""
+class SessionRows:
+    """Rows of one session as they follow from its log; some wait to be written."""
 
     _MOST = 1_000
 
-    def __init__(self) -> None:
-        """Know nothing yet."""
-        self.rows: dict[tuple[str, int, str], Any] = {}
+    def __init__(self, stream: int) -> None:
+        """Know nothing yet of the session with this short number."""
+        self.stream = stream
+        self.known: Changes = {}
+        self.waiting: Changes = {}
+        """What the database holds now in the places of rows that are not written yet."""
 
-    def put(self, place: tuple[str, int, str], row: Any) -> None:  # noqa: ANN401
-        """Remember a row, `None` for one that is gone; when there are too many, only that."""
-        if len(self.rows) >= self._MOST:
-            self.rows.clear()
-        self.rows[place] = row
+    def keep(self, changes: Changes) -> None:
+        """Take rows that changed; they wait to be written."""
+        if len(self.known) > self._MOST:
+            self.known = {place: self.known[place] for place in self.waiting}
+        for place, row in changes.items():
+            stored = self.known.get(place, _NOT_READ)
+            if row is not stored:
+                self.waiting.setdefault(place, stored)
+            self.known[place] = row
 
 
 class RowTables:
@@ -48,7 +61,12 @@ class RowTables:
     def __init__(self, projections: Sequence[AnyProjection]) -> None:
         """Prepare the statements; touches no database."""
         self.projections = tuple(projections)
-        self._by_kind = by_kind(projections)
+        self._named = {p.name: p for p in projections}
+        lazy = [p for p in projections if p.is_lazy]
+        self._all_by_kind = by_kind(projections)
+        self._lazy_by_kind = by_kind(lazy)
+        self.lazy_kinds = sorted(self._lazy_by_kind)
+        self._eager_kinds = {kind for p in projections if not p.is_lazy for kind in p.kinds}
         self._tables = {p.name: f"p_{p.name}_v{p.version}" for p in projections}
         self._decoders = {p.name: msgspec.json.Decoder(p.row_type) for p in projections}
         self._select = {
@@ -69,64 +87,75 @@ class RowTables:
 
     def folds(self, kind: str) -> bool:
         """Say whether any projection follows this kind."""
-        return kind in self._by_kind
+        return kind in self._all_by_kind
+
+    def touches_eager(self, event: Event, payload: Payload) -> bool:
+        """Say whether an event changes a row that is written together with it."""
+        return event.kind in self._eager_kinds and any(
+            projection.key(event, payload)
+            for projection in self._all_by_kind[event.kind]
+            if not projection.is_lazy
+        )
 
     def fold(
         self,
         connection: sqlite3.Connection,
-        stream: int,
+        rows: SessionRows,
         events: Iterable[tuple[Event, Payload]],
-        known: KnownRows,
-    ) -> None:
-        """Bring all rows of one session up to date with new events.
-
-        `known` are rows as they are in the database now; those that are touched join them.
-        """
-        touched: dict[tuple[str, int, str], tuple[AnyProjection, Any, Any]] = {}
+        *,
+        only_lazy: bool = False,
+    ) -> Changes:
+        """Return what becomes of a session's rows with new events; nothing is changed yet."""
+        projections = self._lazy_by_kind if only_lazy else self._all_by_kind
+        changes: Changes = {}
         for event, payload in events:
-            for projection in self._by_kind.get(event.kind, ()):
+            for projection in projections.get(event.kind, ()):
                 key = projection.key(event, payload)
                 if not key:
                     continue
-                place = (projection.name, stream, key)
-                before = touched.get(place)
-                if before is not None:
-                    old, row = before[1], before[2]
+                place = (projection.name, key)
+                if place in changes:
+                    row = changes[place]
+                elif event.kind in projection.beginnings:
+                    row = None
                 else:
-                    old = row = self._stored(connection, place, known)
-                touched[place] = (projection, old, projection.apply(row, event, payload))
-        for place, (projection, old, row) in touched.items():
-            if row is not old:
-                self._write(connection, projection, place, old, row)
-            known.put(place, row)
+                    row = self._find(connection, rows, place)
+                changes[place] = projection.apply(row, event, payload)
+        return changes
 
-    def _stored(
-        self, connection: sqlite3.Connection, place: tuple[str, int, str], known: KnownRows
-    ) -> Any:  # noqa: ANN401 - a row of any projection
-        if place in known.rows:
-            return known.rows[place]
-        name, stream, key = place
-        found = connection.execute(self._select[name], (stream, key)).fetchone()
-        return self._decoders[name].decode(found[0]) if found else None
+    def _find(self, connection: sqlite3.Connection, rows: SessionRows, place: Place) -> Any:  # noqa: ANN401 - a row of any projection
+        row = rows.known.get(place, _NOT_READ)
+        if row is _NOT_READ:
+            name, key = place
+            found = connection.execute(self._select[name], (rows.stream, key)).fetchone()
+            row = rows.known[place] = self._decoders[name].decode(found[0]) if found else None
+        return row
+
+    def write(self, connection: sqlite3.Connection, rows: SessionRows, *, also_lazy: bool) -> None:
+        """Store rows that wait; those of lazy projections only if asked to."""
+        for place in list(rows.waiting):
+            if also_lazy or not self._named[place[0]].is_lazy:
+                stored = rows.waiting.pop(place)
+                self._write(connection, rows.stream, place, stored, rows.known[place])
 
     def _write(
         self,
         connection: sqlite3.Connection,
-        projection: AnyProjection,
-        place: tuple[str, int, str],
-        old: Any,  # noqa: ANN401 - a row of any projection
+        stream: int,
+        place: Place,
+        stored: Any,  # noqa: ANN401 - a row of any projection
         row: Any,  # noqa: ANN401
     ) -> None:
         """Store what became of a row; an index whose columns stay the same is not touched."""
-        name, stream, key = place
-        columns = projection.columns
+        name, key = place
+        columns = self._named[name].columns
         if row is None:
             connection.execute(self._delete[name], (stream, key))
-        elif old is None:
+        elif stored is None or stored is _NOT_READ:
             values = [getattr(row, column) for column in columns]
             connection.execute(self._insert[name], (stream, key, _encode(row), *values))
         else:
-            changed = tuple([c for c in columns if getattr(row, c) != getattr(old, c)])
+            changed = tuple([c for c in columns if getattr(row, c) != getattr(stored, c)])
             sql = self._update.get((name, changed))
             if sql is None:
                 sql = self._update[name, changed] = self._update_sql(name, changed)
@@ -196,8 +225,13 @@ class RowTables:
         return statements
 
     def _insert_sql(self, projection: AnyProjection) -> str:
+        """A row that is there already is replaced: not every row is read before it is written."""
         marks = ", ?" * len(projection.columns)
-        return f"INSERT INTO {self._tables[projection.name]} VALUES (?, ?, ?{marks})"
+        columns = "".join(f", c_{column} = excluded.c_{column}" for column in projection.columns)
+        return (
+            f"INSERT INTO {self._tables[projection.name]} VALUES (?, ?, ?{marks}) "
+            f"ON CONFLICT (stream, key) DO UPDATE SET data = excluded.data{columns}"
+        )
 
     def _update_sql(self, name: str, changed: tuple[str, ...]) -> str:
         columns = "".join(f", c_{column} = ?" for column in changed)

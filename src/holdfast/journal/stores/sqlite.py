@@ -11,46 +11,36 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import (
-    AlreadyExists,
-    LeaseLost,
-    NotFound,
-    SessionBusy,
-    StaleWriter,
-    StorageError,
-)
-from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, link, seal
+from holdfast.errors import AlreadyExists, LeaseLost, StorageError
+from holdfast.journal.envelope import SYSTEM_SESSION, Draft, Event
 from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check_query
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish, check_restored
+from holdfast.journal.store import AppendRequest, Head, LeaseWish, check_restored
 from holdfast.journal.stores import _sqlite_file as file
 from holdfast.journal.stores._group_commit import GroupCommit
+from holdfast.journal.stores._sqlite_append import Appender
 from holdfast.journal.stores._sqlite_errors import translate
-from holdfast.journal.stores._sqlite_events import (
-    EVENTS,
-    INLINE,
-    INSERT_FENCED,
-    REDACTED,
-    insert,
-    read_events,
-)
+from holdfast.journal.stores._sqlite_events import EVENTS, REDACTED, insert, read_events
 from holdfast.journal.stores._sqlite_heads import (
     HEADS,
     ONE_HEAD,
-    End,
-    KnownEnds,
-    find_head,
+    KnownChains,
     last_seq,
     locate,
     read_head,
 )
 from holdfast.journal.stores._sqlite_reader import Reader
-from holdfast.journal.stores._sqlite_rows import KnownRows, RowTables
+from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows
 from holdfast.journal.stores._wakeups import Wakeups
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 _LARGEST_INT = 2**63 - 1
+_ALL_WRITTEN = """
+UPDATE streams SET rows_from = 1 +
+       coalesce((SELECT max(session_seq) FROM events WHERE stream = streams.stream), 0)
+WHERE rows_from > 0
+"""
 
 
 class SqliteStore:
@@ -76,7 +66,8 @@ class SqliteStore:
         self._wakeups = Wakeups()
         self._writer: GroupCommit | None = None
         self._reader: Reader | None = None
-        self._ends = KnownEnds()
+        self._chains = KnownChains()
+        self._appender = Appender(self._tables, self._chains, clock)
 
     async def open(self) -> None:
         """Open the file, creating it (mode 0600) or migrating it where needed.
@@ -91,7 +82,7 @@ class SqliteStore:
             file.connect(self.path),
             str(self.path),
             always_synced=self._durability == "power",
-            on_rollback=self._ends.forget,
+            on_rollback=self._chains.forget,
         )
         self._reader = Reader(self.path, self._writer)
 
@@ -106,9 +97,16 @@ class SqliteStore:
 
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows in one transaction; see `Store.append`."""
-        events = self._append_at_once(request)
+        events = None
+        if self._writer is not None:
+            try:
+                events = self._appender.at_once(self._writer, request)
+            except sqlite3.Error as error:
+                raise translate(error, str(self.path)) from error
         if events is None:
-            events = await self._write(lambda c: self._append(c, request), request.is_synced)
+            events = await self._write(
+                lambda c: self._appender.append(c, request), request.is_synced
+            )
         self._wakeups.notify()
         return events
 
@@ -140,7 +138,7 @@ class SqliteStore:
             values += sorted(kinds)
         sql += " ORDER BY e.session_seq LIMIT ?"
         values.append(max(limit, 0))
-        end = self._ends.get(session_id)
+        end = self._chains.get(session_id)
         if end is not None and seqs is None:
             # As far as is known here; what others have added since makes it longer.
             limit = min(limit, end.session_seq - after)
@@ -153,8 +151,8 @@ class SqliteStore:
         """
         sql = EVENTS + "WHERE e.seq > ? ORDER BY e.seq LIMIT ?"
         values = [min(after, _LARGEST_INT), max(limit, 0)]
-        if self._ends.seq >= 0:
-            limit = min(limit, self._ends.seq - after)
+        if self._chains.seq >= 0:
+            limit = min(limit, self._chains.seq - after)
         return await self._opened().read(lambda c: read_events(c, sql, values), limit)
 
     async def last_seq(self) -> int:
@@ -165,25 +163,36 @@ class SqliteStore:
         """Return the ends of all chains, or of one."""
         if session_id is None:
             return await self._opened().read(lambda c: [read_head(row) for row in c.execute(HEADS)])
-        return await self._opened().read(
-            lambda c: [read_head(row) for row in c.execute(ONE_HEAD, (session_id,))], 1
-        )
+        return await self._opened().read(lambda c: self._heads_of(c, session_id), 1)
+
+    def _heads_of(self, connection: sqlite3.Connection, session_id: str) -> list[Head]:
+        if self._writer is not None and connection is self._writer.idle:
+            known = self._chains.head(connection, session_id)
+            if known is not None:
+                return [known]
+        return [read_head(row) for row in connection.execute(ONE_HEAD, (session_id,))]
 
     async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
         """Return the rows of a projection that a query describes."""
         check_query(query)
+        if query.projection.is_lazy:
+            await self._write_waiting(query.session_id)
         return await self._opened().read(lambda c: self._tables.select(c, query), query.limit)
+
+    async def _write_waiting(self, session_id: str) -> None:
+        """Have the rows written that wait, of one session or of all."""
+        reader, writer = self._opened(), self._writer
+        is_writing = writer is None or writer.idle is None
+        behind = await reader.read(
+            lambda c: self._appender.behind(c, session_id, is_writing=is_writing), 1
+        )
+        if behind:
+            await self._write(lambda c: self._appender.write_waiting(c, behind))
 
     async def acquire(self, session_id: str, owner: str, ttl_s: float) -> Head | None:
         """Take the session's lease with the next epoch, or return `None` when it is held."""
-
-        def write(connection: sqlite3.Connection) -> Head | None:
-            find_head(connection, session_id)
-            wish = LeaseWish(owner=owner, ttl_s=ttl_s)
-            is_taken = self._take_lease(connection, session_id, wish)
-            return find_head(connection, session_id) if is_taken else None
-
-        return await self._write(write)
+        wish = LeaseWish(owner=owner, ttl_s=ttl_s)
+        return await self._write(lambda c: self._appender.acquire(c, session_id, wish))
 
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
         """Prolong leases from a thread, on a connection of its own."""
@@ -211,7 +220,7 @@ class SqliteStore:
 
     async def release(self, session_id: str, epoch: int) -> None:
         """Give a lease back; one that is already lost is left alone."""
-        await self._write(lambda c: _release(c, session_id, epoch))
+        await self._write(lambda c: self._appender.release(c, session_id, epoch))
         self._wakeups.notify()
 
     async def redact(self, session_id: str, reduced: dict[int, bytes], note: Draft) -> None:
@@ -219,15 +228,16 @@ class SqliteStore:
 
         def write(connection: sqlite3.Connection) -> None:
             request = AppendRequest(session_id=session_id, drafts=(note,), epoch=None)
-            self._append(connection, request)
+            self._appender.append(connection, request)
             stream, _ = locate(connection, session_id)
             connection.executemany(
                 "UPDATE events SET payload = ?, placement = ? WHERE stream = ? AND session_seq = ?",
                 [(data, REDACTED, stream, number) for number, data in reduced.items()],
             )
-            self._ends.forget()
+            self._chains.drop(session_id)
             self._tables.forget(connection, stream)
             self._fold_all(connection, "WHERE e.stream = ? AND", [stream])
+            connection.execute(f"{_ALL_WRITTEN} AND stream = ?", (stream,))
 
         await self._write(write, is_synced=True)
         self._wakeups.notify()
@@ -240,12 +250,13 @@ class SqliteStore:
             if head.epoch != epoch:
                 raise LeaseLost(session_id=session_id, current=head.epoch, held=epoch)
             # The note comes first, so that the highest `seq` is never removed.
-            self._append(
+            self._appender.append(
                 connection, AppendRequest(session_id=SYSTEM_SESSION, drafts=(note,), epoch=None)
             )
             self._tables.forget(connection, stream)
             connection.execute("DELETE FROM events WHERE stream = ?", (stream,))
             connection.execute("DELETE FROM streams WHERE stream = ?", (stream,))
+            self._chains.drop(session_id)
 
         await self._write(write, is_synced=True)
         self._wakeups.notify()
@@ -258,7 +269,7 @@ class SqliteStore:
                 return self._rebuild(connection, progress)
 
         done = await asyncio.to_thread(work)
-        self._ends.forget()
+        self._chains.forget()
         return done
 
     async def collect(self) -> dict[str, int]:
@@ -304,122 +315,6 @@ class SqliteStore:
 
     # --- inside a transaction ---------------------------------------------------------
 
-    def _append_at_once(self, request: AppendRequest) -> tuple[Event, ...] | None:
-        """Store one event that touches no row with one fenced statement.
-
-        The most frequent append by far, and half the price of a transaction. A stale epoch
-        leaves `stream` empty, a moved chain meets a taken number: either violates a
-        constraint, nothing is stored, and the long way finds out why.
-        """
-        draft = request.drafts[0]
-        if (
-            self._writer is None
-            or len(request.drafts) > 1
-            or request.release
-            or request.is_synced
-            or request.must_be_new
-            or request.acquire is not None
-            or len(draft.payload) > BLOB_THRESHOLD
-            or self._tables.folds(draft.kind)
-        ):
-            return None
-        end = self._ends.get(request.session_id)
-        if end is None or request.epoch not in (None, end.epoch):
-            return None
-        if request.after not in (None, end.session_seq):
-            return None
-        session_id, number, epoch = request.session_id, end.session_seq + 1, end.epoch
-        hash, origin = link(draft, session_id, number, epoch, end.hash), draft.origin
-        seq = self._writer.insert_at_once(
-            INSERT_FENCED,
-            (
-                end.stream,
-                epoch,
-                number,
-                draft.kind,
-                draft.version,
-                draft.time,
-                origin.run_id,
-                origin.agent_path,
-                origin.correlation_id,
-                origin.causation_id,
-                epoch,
-                bytes.fromhex(draft.payload_digest),
-                bytes.fromhex(hash),
-                INLINE,
-                draft.payload,
-            ),
-        )
-        if seq is None:
-            return None
-        self._ends.move(session_id, End(end.stream, epoch, number, hash), seq=seq, written=1)
-        return (
-            seal(
-                draft,
-                seq=seq,
-                session_id=session_id,
-                session_seq=number,
-                epoch=epoch,
-                hash=hash,
-            ),
-        )
-
-    def _append(self, connection: sqlite3.Connection, request: AppendRequest) -> tuple[Event, ...]:
-        session_id = request.session_id
-        end = self._ends.look_up(connection, session_id)
-        if end is None:
-            end = self._create_stream(connection, request)
-        elif request.must_be_new:
-            raise AlreadyExists(kind="session", value=session_id)
-        if request.epoch is not None and request.epoch != end.epoch:
-            raise LeaseLost(session_id=session_id, current=end.epoch, held=request.epoch)
-        if request.after is not None and request.after != end.session_seq:
-            raise StaleWriter(
-                session_id=session_id, current=end.session_seq, expected=request.after
-            )
-        if request.acquire is not None:
-            if not self._take_lease(connection, session_id, request.acquire):
-                raise SessionBusy(session_id=session_id)
-            end = end._replace(epoch=end.epoch + 1)
-        sealed = []
-        previous, number, seq = end.hash, end.session_seq, self._ends.seq
-        for draft in request.drafts:
-            number, seq = number + 1, seq + 1
-            previous = link(draft, session_id, number, end.epoch, previous)
-            event = seal(
-                draft,
-                seq=seq,
-                session_id=session_id,
-                session_seq=number,
-                epoch=end.epoch,
-                hash=previous,
-            )
-            insert(connection, end.stream, event)
-            sealed.append((event, draft.value))
-        self._tables.fold(connection, end.stream, sealed, self._ends.rows)
-        if request.release:
-            _release(connection, session_id, end.epoch)
-        moved = End(end.stream, end.epoch, number, previous)
-        self._ends.move(session_id, moved, seq=seq, written=len(sealed))
-        return tuple(event for event, _ in sealed)
-
-    def _take_lease(self, connection: sqlite3.Connection, session_id: str, wish: LeaseWish) -> bool:
-        """Give the lease to an owner, with the next epoch, unless somebody holds it."""
-        now = self._clock.now()
-        taken = connection.execute(
-            "UPDATE streams SET epoch = epoch + 1, owner = ?, lease_expires = ? "
-            "WHERE session_id = ? AND lease_expires <= ?",
-            (wish.owner, now + wish.ttl_s, session_id, now),
-        )
-        return bool(taken.rowcount)
-
-    def _create_stream(self, connection: sqlite3.Connection, request: AppendRequest) -> End:
-        session_id = request.session_id
-        if not request.must_be_new and session_id != SYSTEM_SESSION:
-            raise NotFound(kind="session", value=session_id)
-        row = connection.execute("INSERT INTO streams (session_id) VALUES (?)", (session_id,))
-        return End(row.lastrowid or 0, 0, 0, GENESIS)
-
     def _restore(self, connection: sqlite3.Connection, events: Sequence[Event]) -> None:
         session_id = check_restored(events)
         if connection.execute(ONE_HEAD, (session_id,)).fetchone() is not None:
@@ -434,16 +329,19 @@ class SqliteStore:
             msgspec.structs.replace(event, seq=last + number)
             for number, event in enumerate(events, 1)
         ]
-        for event in sealed:
-            insert(connection, stream, event)
+        insert(connection, stream, sealed)
         folded = [event for event in sealed if self._tables.folds(event.kind)]
         folding = [(event, event.decode()) for event in folded]
-        self._tables.fold(connection, stream, folding, KnownRows())
+        rows = SessionRows(stream)
+        rows.keep(self._tables.fold(connection, rows, folding))
+        self._tables.write(connection, rows, also_lazy=True)
 
     def _rebuild(self, connection: sqlite3.Connection, progress: Callable[[int, int], None]) -> int:
         self._tables.recreate(connection)
         total = connection.execute("SELECT count(*) FROM events").fetchone()[0]
-        return self._fold_all(connection, "WHERE", [], lambda done: progress(done, total))
+        done = self._fold_all(connection, "WHERE", [], lambda done: progress(done, total))
+        connection.execute(_ALL_WRITTEN)
+        return done
 
     def _fold_all(
         self,
@@ -453,14 +351,20 @@ class SqliteStore:
         progress: Callable[[int], None] = lambda done: None,
     ) -> int:
         """Fold events that are already stored, in the order of `seq`."""
-        done, seq, rows = 0, 0, KnownRows()
+        done, seq = 0, 0
+        rows: dict[str, SessionRows] = {}
         streams = dict(connection.execute("SELECT session_id, stream FROM streams"))
         sql = f"{EVENTS} {where} e.seq > ? ORDER BY e.seq LIMIT 1000"
         while chunk := read_events(connection, sql, [*values, seq]):
             for event in chunk:
                 if self._tables.folds(event.kind):
-                    stream = streams[event.session_id]
-                    self._tables.fold(connection, stream, [(event, event.decode())], rows)
+                    name = event.session_id
+                    of_session = rows.setdefault(name, SessionRows(streams[name]))
+                    folding = [(event, event.decode())]
+                    of_session.keep(self._tables.fold(connection, of_session, folding))
+            for of_session in rows.values():
+                self._tables.write(connection, of_session, also_lazy=True)
+            rows.clear()
             done, seq = done + len(chunk), chunk[-1].seq
             progress(done)
         return done
@@ -486,10 +390,3 @@ class SqliteStore:
         if self._writer is None:
             raise StorageError(path=str(self.path), detail="the store is not open")
         return await self._writer.run(write, is_synced=is_synced)
-
-
-def _release(connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
-    connection.execute(
-        "UPDATE streams SET owner = '', lease_expires = 0 WHERE session_id = ? AND epoch = ?",
-        (session_id, epoch),
-    )

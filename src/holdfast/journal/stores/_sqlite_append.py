@@ -1,0 +1,291 @@
+"""How a batch gets into SQLite: fenced, chained, and with the rows that follow from it.
+
+Rows of lazy projections wait in memory while a lease is held: `streams.rows_from` says from
+which event on they are missing in the database, so that whoever reads them, here, elsewhere or
+after a crash, has them written first. They are written with the last append under the lease.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from holdfast.clock import Clock
+from holdfast.errors import (
+    AlreadyExists,
+    LeaseLost,
+    NotFound,
+    SessionBusy,
+    StaleWriter,
+)
+from holdfast.journal.envelope import SYSTEM_SESSION, Event, link, seal
+from holdfast.journal.payloads import Payload
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish
+from holdfast.journal.stores._group_commit import GroupCommit
+from holdfast.journal.stores._sqlite_events import (
+    EVENTS,
+    MOST_AT_ONCE,
+    fenced,
+    insert,
+    read_events,
+)
+from holdfast.journal.stores._sqlite_heads import Chain, KnownChains, find_head
+from holdfast.journal.stores._sqlite_rows import Changes, RowTables
+
+_MOST_BEHIND = 256
+"""So many events at most are folded by whoever reads rows that wait."""
+
+_BEHIND = """
+SELECT s.session_id, s.rows_from,
+       coalesce((SELECT max(session_seq) FROM events WHERE stream = s.stream), 0)
+FROM streams s WHERE s.rows_from > 0
+"""
+_TAKE = """
+UPDATE streams SET epoch = epoch + 1, owner = ?, lease_expires = ?,
+       rows_from = CASE rows_from WHEN 0 THEN ? ELSE rows_from END
+WHERE session_id = ? AND lease_expires <= ?
+"""
+_RELEASE = "UPDATE streams SET owner = '', lease_expires = 0, rows_from = ? WHERE stream = ?"
+
+
+class Appender:
+    """Writes to the chains of one file; its methods run inside a transaction, but for `at_once`."""
+
+    def __init__(self, tables: RowTables, chains: KnownChains, clock: Clock) -> None:
+        """Keep these tables up to date, and remember what was written in `chains`."""
+        self._tables = tables
+        self._chains = chains
+        self._clock = clock
+
+    def at_once(self, writer: GroupCommit, request: AppendRequest) -> tuple[Event, ...] | None:
+        """Store a few small events with one fenced statement and no transaction around it.
+
+        The most frequent append by far, and half the price. Returns `None`, with nothing
+        stored, when it takes more than that; the long way then also finds out why.
+        """
+        chain = self._chains.get(request.session_id)
+        if chain is None or not _is_plain(request, chain):
+            return None
+        connection = writer.begin_at_once()
+        if connection is None:
+            return None
+        sealed = _sealed(request, chain, self._chains.seq)
+        changes = self._waiting_changes(connection, chain, sealed)
+        if changes is None:
+            return None
+        events = [event for event, _ in sealed]
+        last = writer.insert_at_once(*fenced(chain.stream, chain.epoch, chain.rows_from, events))
+        if last is None:
+            return None
+        chain.rows.keep(changes)
+        if last != events[-1].seq:
+            # Somebody else has written to another chain.
+            events = [event for event, _ in _sealed(request, chain, last - len(events))]
+        self._note_end(chain, events)
+        return tuple(events)
+
+    def _waiting_changes(
+        self, connection: sqlite3.Connection, chain: Chain, sealed: list[tuple[Event, Payload]]
+    ) -> Changes | None:
+        """Return what becomes of rows that may wait, `None` if some may not."""
+        if any([self._tables.touches_eager(event, value) for event, value in sealed]):
+            return None
+        changes = self._tables.fold(connection, chain.rows, sealed)
+        return None if changes and not _may_wait(chain, len(sealed)) else changes
+
+    def append(self, connection: sqlite3.Connection, request: AppendRequest) -> tuple[Event, ...]:
+        """Store a batch with its rows; refuses before anything has changed."""
+        chain = self._writable(connection, request)
+        if chain.is_behind:
+            self._catch_up(connection, chain)
+        sealed = _sealed(request, chain, self._chains.seq)
+        changes = self._tables.fold(connection, chain.rows, sealed)
+        events = [event for event, _ in sealed]
+        insert(connection, chain.stream, events)
+        chain.rows.keep(changes)
+        is_due = request.release or not _may_wait(chain, len(sealed))
+        self._note_end(chain, events)
+        self._tables.write(connection, chain.rows, also_lazy=is_due)
+        if request.release:
+            self._give_back(connection, chain)
+        elif is_due and chain.rows_from:
+            self._note_rows(connection, chain)
+        return tuple(events)
+
+    def acquire(
+        self, connection: sqlite3.Connection, session_id: str, wish: LeaseWish
+    ) -> Head | None:
+        """Give a session's lease to an owner, `None` if somebody holds it."""
+        chain = self._existing(connection, session_id)
+        if not self._take(connection, session_id, chain, wish):
+            return None
+        return find_head(connection, session_id)
+
+    def release(self, connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
+        """Take a lease back, unless it is another one by now."""
+        chain = self._chains.look_up(connection, session_id)
+        if chain is not None and chain.epoch == epoch:
+            self._write_waiting(connection, chain)
+            self._give_back(connection, chain)
+
+    def behind(
+        self, connection: sqlite3.Connection, session_id: str, *, is_writing: bool
+    ) -> list[str]:
+        """Return the sessions, or the one, with rows that are not written yet.
+
+        While a thread `is_writing`, what is remembered is not trusted.
+        """
+        only_one = "AND s.session_id = ?" if session_id else ""
+        values = (session_id,) if session_id else ()
+        return [
+            name
+            for name, rows_from, number in connection.execute(_BEHIND + only_one, values)
+            if number >= rows_from and (is_writing or not self._has_none_waiting(name, number))
+        ]
+
+    def _has_none_waiting(self, session_id: str, number: int) -> bool:
+        """Say whether no event of a session has changed a row that is not written yet."""
+        chain = self._chains.get(session_id)
+        return (
+            chain is not None
+            and chain.session_seq == number
+            and not (chain.is_behind or chain.rows.waiting)
+        )
+
+    def write_waiting(self, connection: sqlite3.Connection, sessions: Iterable[str]) -> None:
+        """Write the rows that wait of some sessions."""
+        for session_id in sessions:
+            chain = self._chains.look_up(connection, session_id)
+            if chain is not None and chain.rows_from:
+                self._write_waiting(connection, chain)
+                self._note_rows(connection, chain)
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _writable(self, connection: sqlite3.Connection, request: AppendRequest) -> Chain:
+        """Return the chain that a request is for, created or leased as it wishes."""
+        session_id = request.session_id
+        chain = self._chains.look_up(connection, session_id)
+        if chain is None:
+            chain = self._create(connection, request)
+        elif request.must_be_new:
+            raise AlreadyExists(kind="session", value=session_id)
+        if request.epoch is not None and request.epoch != chain.epoch:
+            raise LeaseLost(session_id=session_id, current=chain.epoch, held=request.epoch)
+        if request.after is not None and request.after != chain.session_seq:
+            raise StaleWriter(
+                session_id=session_id, current=chain.session_seq, expected=request.after
+            )
+        if request.acquire is not None and not self._take(
+            connection, session_id, chain, request.acquire
+        ):
+            raise SessionBusy(session_id=session_id)
+        return chain
+
+    def _create(self, connection: sqlite3.Connection, request: AppendRequest) -> Chain:
+        session_id = request.session_id
+        if not request.must_be_new and session_id != SYSTEM_SESSION:
+            raise NotFound(kind="session", value=session_id)
+        row = connection.execute("INSERT INTO streams (session_id) VALUES (?)", (session_id,))
+        chain = Chain(row.lastrowid or 0)
+        self._chains.put(session_id, chain)
+        return chain
+
+    def _existing(self, connection: sqlite3.Connection, session_id: str) -> Chain:
+        chain = self._chains.look_up(connection, session_id)
+        if chain is None:
+            raise NotFound(kind="session", value=session_id)
+        return chain
+
+    def _take(
+        self, connection: sqlite3.Connection, session_id: str, chain: Chain, wish: LeaseWish
+    ) -> bool:
+        """Give the lease to an owner, with the next epoch, unless somebody holds it."""
+        now = self._clock.now()
+        rows_from = chain.session_seq + 1 if self._tables.lazy_kinds else 0
+        values = (wish.owner, now + wish.ttl_s, rows_from, session_id, now)
+        if not connection.execute(_TAKE, values).rowcount:
+            return False
+        chain.epoch += 1
+        chain.rows_from = chain.rows_from or rows_from
+        return True
+
+    def _give_back(self, connection: sqlite3.Connection, chain: Chain) -> None:
+        """Free a session whose rows are written; little of it is needed soon."""
+        # Whoever knows no lazy projections has not written their rows either.
+        rows_from = 0 if self._tables.lazy_kinds else chain.rows_from
+        connection.execute(_RELEASE, (rows_from, chain.stream))
+        chain.rows_from = rows_from
+        chain.rows.known.clear()
+
+    def _write_waiting(self, connection: sqlite3.Connection, chain: Chain) -> None:
+        if chain.is_behind:
+            self._catch_up(connection, chain)
+        self._tables.write(connection, chain.rows, also_lazy=True)
+
+    def _catch_up(self, connection: sqlite3.Connection, chain: Chain) -> None:
+        """Write the rows that somebody else left waiting, from the log."""
+        kinds = self._tables.lazy_kinds
+        sql = (
+            f"{EVENTS} WHERE e.stream = ? AND e.session_seq > ? "
+            f"AND e.kind IN ({', '.join('?' * len(kinds))}) ORDER BY e.session_seq LIMIT 1000"
+        )
+        number = chain.rows_from - 1
+        while events := read_events(connection, sql, [chain.stream, number, *kinds]):
+            folding = [(event, event.decode()) for event in events]
+            chain.rows.keep(self._tables.fold(connection, chain.rows, folding, only_lazy=True))
+            number = events[-1].session_seq
+        self._tables.write(connection, chain.rows, also_lazy=True)
+        self._note_rows(connection, chain)
+        chain.is_behind = False
+
+    def _note_rows(self, connection: sqlite3.Connection, chain: Chain) -> None:
+        """Note that all rows up to the chain's end are written, and later ones may wait."""
+        if self._tables.lazy_kinds:
+            chain.rows_from = chain.session_seq + 1
+            connection.execute(
+                "UPDATE streams SET rows_from = ? WHERE stream = ?",
+                (chain.rows_from, chain.stream),
+            )
+
+    def _note_end(self, chain: Chain, events: list[Event]) -> None:
+        last = events[-1]
+        chain.session_seq, chain.hash = last.session_seq, last.hash
+        self._chains.seq = last.seq
+
+
+def _is_plain(request: AppendRequest, chain: Chain) -> bool:
+    """Say whether a request asks for nothing but to store a few small events."""
+    return (
+        not (request.release or request.is_synced or request.must_be_new)
+        and request.acquire is None
+        and request.epoch in (None, chain.epoch)
+        and request.after in (None, chain.session_seq)
+        and len(request.drafts) <= MOST_AT_ONCE
+        and not chain.is_behind
+        and all([len(draft.payload) <= BLOB_THRESHOLD for draft in request.drafts])
+    )
+
+
+def _may_wait(chain: Chain, more: int) -> bool:
+    """Say whether rows of lazy projections may wait when so many events more are stored."""
+    return 0 < chain.rows_from and chain.session_seq + more - chain.rows_from < _MOST_BEHIND
+
+
+def _sealed(request: AppendRequest, chain: Chain, seq: int) -> list[tuple[Event, Payload]]:
+    """Return the events that follow at the end of a chain, and in the store after `seq`."""
+    sealed = []
+    previous, number = chain.hash, chain.session_seq
+    for draft in request.drafts:
+        number, seq = number + 1, seq + 1
+        previous = link(draft, request.session_id, number, chain.epoch, previous)
+        event = seal(
+            draft,
+            seq=seq,
+            session_id=request.session_id,
+            session_seq=number,
+            epoch=chain.epoch,
+            hash=previous,
+        )
+        sealed.append((event, draft.value))
+    return sealed
