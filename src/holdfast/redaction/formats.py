@@ -21,14 +21,18 @@ class KeyFormat:
 
     Without any of the clues in a text the pattern is not tried; without clues, always.
     `is_long` promises that whatever the pattern finds begins with the clue, as does a row of
-    at least `LONG` letters, digits, `_` and `-`, so that only such rows need a look; else
-    clues are in lower case and found in any case. `is_real` judges what was found.
+    at least `LONG` letters, digits, `_` and `-`, so that only such rows need a look;
+    `is_before_long`, that such a row follows right behind the clue. Else clues are in lower case
+    and found in any case, and looked for only if the character `needs` is in the text, too.
+    `is_real` judges what was found.
     """
 
     name: str
     pattern: str
     clues: tuple[str, ...] = ()
     is_long: bool = False
+    is_before_long: bool = False
+    needs: str = ""
     is_real: Callable[[str], bool] | None = None
 
     def mark(self, found: re.Match[str]) -> str:
@@ -82,12 +86,13 @@ def _key(name: str, clue: str, rest: str, *, more: tuple[str, ...] = ()) -> KeyF
     """A key that begins with a fixed text."""
     clues = (clue, *more)
     starts = "|".join(map(re.escape, clues))
-    is_long = not any("." in one for one in clues)
+    has_dot = any("." in one for one in clues)
     return KeyFormat(
         name=name,
-        clues=clues if is_long else tuple(one.lower() for one in clues),
+        clues=clues,
         pattern=f"{_START}(?:{starts}){rest}{_END}",
-        is_long=is_long,
+        is_long=not has_dot,
+        is_before_long=has_dot,
     )
 
 
@@ -191,6 +196,7 @@ FORMATS: tuple[KeyFormat, ...] = (
     KeyFormat(
         name="password",
         clues=("://",),
+        needs="@",
         pattern=r"(?P<keep>://[^/\s:@\"'\\\[]{0,100}:)"
         r"[^/\s@\"'\\]{3,200}(?=@)",
         is_real=_is_password,

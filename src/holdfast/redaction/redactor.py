@@ -178,7 +178,10 @@ class Redactor:
     def _index(self) -> None:
         """Gather the clues that are looked for in long rows of characters only, and the others."""
         self._starts = tuple({clue for one in self._formats for clue in one.long_clues})
-        self._low_clues = tuple({clue for one in self._formats for clue in one.low_clues})
+        self._edges = bytes({clue[-1] for one in self._formats for clue in one.before_clues})
+        low = {(one.needs, clue) for one in self._formats for clue in one.low_clues}
+        self._low_clues = tuple(clue for needs, clue in low if not needs)
+        self._rare_clues = tuple((needs, clue) for needs, clue in low if needs)
         self._parts = tuple({clue for one in self._known for clue in one.long_clues})
         self._openings = frozenset(_openings(self._starts))
         self._has_digests = not any(map(_may_look_like_digest, self._formats)) and not any(
@@ -208,36 +211,47 @@ class Redactor:
 
         Most data is done with after a look at its long rows of letters and digits.
         """
-        rows = [row for row in data.translate(_ROWS).split() if len(row) >= LONG]
+        rows = list(_rows(data, _LONG_SHAPE, _LONG_ROW))
         known: Iterable[_Known] = self._known if self._holds_known(rows) else self._short
         likely: list[_Format] = list(self._always)
-        openings = self._openings
-        odd = [row for row in rows if row[:2] in openings]
+        openings, edges = self._openings, self._edges
+        odd = [row for _, row in rows if row[:2] in openings]
         if odd and any([_begins(row, self._starts) for row in odd]):
-            long = b" ".join(rows)
+            long = b" ".join([row for _, row in rows])
             likely += [one for one in self._formats if one.is_in_long(long)]
+        # Behind an escape anything may stand.
+        has_escapes = b"\\u" in data
+        if has_escapes or any([data[at - 1 : at] in edges for at, _ in rows]):
+            likely += [one for one in self._formats if one.is_before_long(data)]
         low = data.lower()
-        for clue in self._low_clues:
-            if clue in low:
-                likely += [one for one in self._formats if one.is_in_low(low)]
-                break
+        if self._holds_low_clue(low, has_escapes):
+            likely += [one for one in self._formats if one.is_in_low(low)]
         plain = ""
-        if self._known and (b"\\u" in data or b"%" in data or (self._short and b"\\" in data)):
+        if self._known and (has_escapes or b"%" in data or (self._short and b"\\" in data)):
             plain = _unescaped(data.decode("utf-8", "replace"))
             known = self._known
         present = [one for one in known if one.is_in(data) or (plain and one.folded in plain)]
         return present, likely
 
-    def _holds_known(self, rows: list[bytes]) -> bool:
+    def _holds_known(self, rows: list[tuple[int, bytes]]) -> bool:
         """Say whether a known secret may lie in one of the long rows."""
         if not self._parts:
             return False
-        long = b" ".join(rows)
+        long = b" ".join([row for _, row in rows])
         return any([part in long for part in self._parts])
+
+    def _holds_low_clue(self, low: bytes, has_escapes: bool) -> bool:
+        """Say whether a clue that may stand anywhere lies in data in lower case."""
+        for clue in self._low_clues:
+            if clue in low:
+                return True
+        return any(
+            [(has_escapes or needs in low) and clue in low for needs, clue in self._rare_clues]
+        )
 
     def _packed_texts(self, data: bytes) -> Iterator[str]:
         """The texts that lie in the data as base64; what is no text (an image) is left out."""
-        for row in _rows(data, _PACKED_SHAPE, _PACKED_ROW):
+        for _, row in _rows(data, _PACKED_SHAPE, _PACKED_ROW):
             # Digests are frequent, and no clue of any format can be spelled in their letters.
             inner = "" if self._has_digests and _is_digest(row) else _unpacked(row)
             if inner:
@@ -249,6 +263,8 @@ _ROWS = bytes(
     code if chr(code).isascii() and (chr(code).isalnum() or code in b"_-") else 32
     for code in range(256)
 )
+_LONG_SHAPE = _ROWS.translate(bytes(32 if code == 32 else 120 for code in range(256)))
+_LONG_ROW = b"x" * LONG
 _PACKED_SHAPE = bytes(120 if chr(code) in _BASE64_LETTERS else 32 for code in range(256))
 _PACKED_ROW = b"x" * 32
 
@@ -288,7 +304,8 @@ def _is_digest(row: bytes) -> bool:
 
 def _may_look_like_digest(one: _Format) -> bool:
     """Say whether a text of this format, packed as base64, may be all letters of a digest."""
-    spelled = {*one.long_clues, *one.low_clues, *[clue.upper() for clue in one.low_clues]}
+    spelled = {*one.long_clues, *one.before_clues}
+    spelled |= {*one.low_clues, *[clue.upper() for clue in one.low_clues]}
     return one.is_always or any(
         _is_digest(_inner_base64(clue, shift).encode()) for clue in spelled for shift in range(3)
     )
@@ -301,14 +318,14 @@ def _unpacked(row: bytes) -> str:
         return ""
 
 
-def _rows(data: bytes, shape_of: bytes, wanted: bytes) -> Iterator[bytes]:
-    """The rows of characters that `shape_of` makes an x of, if as long as `wanted`."""
+def _rows(data: bytes, shape_of: bytes, wanted: bytes) -> Iterator[tuple[int, bytes]]:
+    """The rows of characters that `shape_of` makes an x of, if as long as `wanted`, with places."""
     shape = data.translate(shape_of)
     start = shape.find(wanted)
     while start >= 0:
         end = shape.find(b" ", start)
         end = len(data) if end < 0 else end
-        yield data[start:end]
+        yield start, data[start:end]
         start = shape.find(wanted, end)
 
 
@@ -327,10 +344,15 @@ class _Format:
         self.pattern = re.compile(written.pattern)
         self.is_always = not clues
         self.long_clues = clues if written.is_long else ()
-        self.low_clues = () if written.is_long else clues
+        self.before_clues = clues if written.is_before_long else ()
+        self.low_clues = () if written.is_long or written.is_before_long else clues
+        self.needs = written.needs.encode()
 
     def is_in_long(self, rows: bytes) -> bool:
         return any(map(rows.__contains__, self.long_clues))
+
+    def is_before_long(self, data: bytes) -> bool:
+        return any(map(data.__contains__, self.before_clues))
 
     def is_in_low(self, low: bytes) -> bool:
         return any(map(low.__contains__, self.low_clues))

@@ -245,3 +245,18 @@ def test_text_packed_as_base64_is_unpacked_and_packed_again():
     packed = base64.b64encode(text.encode()).decode()
     clean = base64.b64decode(PLAIN.text(packed)).decode()
     assert clean == "the key is [redacted:github-token], keep it"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a":"postgres://u:s3cr3tpw\\u0040host/db"}',
+        b'{"a":"postgres://u:s3cr3tpw@host/db"}',
+        b'{"a":"ya29.\\u0041bcdefghijklmnopqrstuvwxyz"}',
+        b'{"a":"ya29.Abcdefghijklmnopqrstuvwxyz"}',
+        b'{"a":"x hvs.Abcdefghijklmnopqrstuvwxyz"}',
+        b'"SG.Abcdefghijklmnopqrstuvwxyz.Abcdefghijklmnopqrstuvwxyz"',
+    ],
+)
+def test_clues_are_found_beside_escapes_and_points(data):
+    assert b"[redacted:" in Redactor().json(data)
