@@ -66,11 +66,11 @@ class SessionsTable(Projection[Session]):
             return session_of(event.session_id, payload, event.time)
         if row is None:
             return None
+        if isinstance(payload, facts.MessageCreated):
+            return _with_message(row, event, payload.message)
         replace = msgspec.structs.replace
         row = replace(row, time_updated=max(row.time_updated, event.time))
         match payload:
-            case facts.MessageCreated(message=message):
-                return _spent(replace(row, message_count=row.message_count + 1), message)
             case facts.MessageDeleted():
                 return replace(row, message_count=max(0, row.message_count - 1))
             case facts.SessionUpdated(changes=changes):
@@ -108,16 +108,18 @@ def session_of(session_id: str, payload: facts.SessionCreated, time: float) -> S
     )
 
 
-def _spent(row: Session, message: Message) -> Session:
-    """Count what an answer cost; what is deleted or reverted later stays spent."""
-    if message.role != "assistant":
-        return msgspec.structs.replace(row, total_cost=row.total_cost + message.cost_usd)
+def _with_message(row: Session, event: Event, message: Message) -> Session:
+    """Count a message and what it cost; what is deleted or reverted later stays spent."""
+    is_answer = message.role == "assistant"
+    used = message.usage.total if is_answer and message.usage else 0
     return msgspec.structs.replace(
         row,
+        time_updated=max(row.time_updated, event.time),
+        message_count=row.message_count + 1,
         total_cost=row.total_cost + message.cost_usd,
-        total_tokens=row.total_tokens + (message.usage.total if message.usage else 0),
-        model_calls=row.model_calls + 1,
-        tool_calls=row.tool_calls + len(message.tool_calls),
+        total_tokens=row.total_tokens + used,
+        model_calls=row.model_calls + is_answer,
+        tool_calls=row.tool_calls + (len(message.tool_calls) if is_answer else 0),
     )
 
 

@@ -90,7 +90,7 @@ class Appender:
         """Return what becomes of rows that may wait, `None` if some may not."""
         if any([self._tables.touches_eager(event, value) for event, value in sealed]):
             return None
-        changes = self._tables.fold(connection, chain.rows, sealed)
+        changes = self._tables.fold(connection, chain.rows, sealed, only_lazy=True)
         return None if changes and not _may_wait(chain, len(sealed)) else changes
 
     def append(self, connection: sqlite3.Connection, request: AppendRequest) -> tuple[Event, ...]:

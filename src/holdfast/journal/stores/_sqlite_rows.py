@@ -66,7 +66,7 @@ class RowTables:
         self._all_by_kind = by_kind(projections)
         self._lazy_by_kind = by_kind(lazy)
         self.lazy_kinds = sorted(self._lazy_by_kind)
-        self._eager_kinds = {kind for p in projections if not p.is_lazy for kind in p.kinds}
+        self._eager_by_kind = by_kind([p for p in projections if not p.is_lazy])
         self._tables = {p.name: f"p_{p.name}_v{p.version}" for p in projections}
         self._decoders = {p.name: msgspec.json.Decoder(p.row_type) for p in projections}
         self._select = {
@@ -76,8 +76,8 @@ class RowTables:
         self._insert = {p.name: self._insert_sql(p) for p in projections}
         self._update: dict[tuple[str, tuple[str, ...]], str] = {}
         self._one = {
-            name: f"SELECT data FROM {table} WHERE stream = "
-            "(SELECT stream FROM streams WHERE session_id = ?) AND key = ?"
+            name: f"SELECT (SELECT data FROM {table} WHERE stream = s.stream AND key = ?), "
+            "rows_from FROM streams s WHERE session_id = ?"
             for name, table in self._tables.items()
         }
         self._delete = {
@@ -91,11 +91,8 @@ class RowTables:
 
     def touches_eager(self, event: Event, payload: Payload) -> bool:
         """Say whether an event changes a row that is written together with it."""
-        return event.kind in self._eager_kinds and any(
-            projection.key(event, payload)
-            for projection in self._all_by_kind[event.kind]
-            if not projection.is_lazy
-        )
+        eager = self._eager_by_kind.get(event.kind, ())
+        return any([projection.key(event, payload) for projection in eager])
 
     def fold(
         self,
@@ -167,13 +164,21 @@ class RowTables:
         for table in self._tables.values():
             connection.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
 
+    def find(
+        self, connection: sqlite3.Connection, query: RowQuery[Any]
+    ) -> tuple[list[KeyedRow[Any]], bool]:
+        """Return the row of one key, and whether rows of its session may wait elsewhere."""
+        name = query.projection.name
+        found = connection.execute(self._one[name], (query.key, query.session_id)).fetchone()
+        data, rows_from = found or (None, 0)
+        if data is None:
+            return [], rows_from > 0
+        row = self._decoders[name].decode(data)
+        return [KeyedRow(query.session_id, query.key, row)], rows_from > 0
+
     def select(self, connection: sqlite3.Connection, query: RowQuery[Any]) -> list[KeyedRow[Any]]:
         """Run a checked query."""
         decode = self._decoders[query.projection.name].decode
-        if query.session_id and query.key and not query.where and query.after is None:
-            values = (query.session_id, query.key)
-            found = connection.execute(self._one[query.projection.name], values).fetchone()
-            return [KeyedRow(*values, decode(found[0]))] if found else []
         sql, given = self._select_sql(query)
         return [
             KeyedRow(session_id, key, decode(data))
@@ -262,6 +267,11 @@ class RowTables:
             f"WHERE {' AND '.join(parts)} ORDER BY {order} {direction}, p.key {direction} LIMIT ?"
         )
         return sql, [*values, query.limit]
+
+
+def is_for_one(query: RowQuery[Any]) -> bool:
+    """Say whether a query asks for the row of one key in one session, and nothing else."""
+    return bool(query.session_id and query.key) and not query.where and query.after is None
 
 
 def _condition_sql(condition: Condition) -> tuple[str, list[Any]]:

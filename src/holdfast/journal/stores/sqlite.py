@@ -29,7 +29,7 @@ from holdfast.journal.stores._sqlite_heads import (
     read_head,
 )
 from holdfast.journal.stores._sqlite_reader import Reader
-from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows
+from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, is_for_one
 from holdfast.journal.stores._wakeups import Wakeups
 
 T = TypeVar("T")
@@ -175,9 +175,14 @@ class SqliteStore:
     async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
         """Return the rows of a projection that a query describes."""
         check_query(query)
-        if query.projection.is_lazy:
+        reader, is_lazy = self._opened(), query.projection.is_lazy
+        if is_for_one(query):
+            found, may_wait = await reader.read(lambda c: self._tables.find(c, query), 1)
+            if not (is_lazy and may_wait):
+                return found
+        if is_lazy:
             await self._write_waiting(query.session_id)
-        return await self._opened().read(lambda c: self._tables.select(c, query), query.limit)
+        return await reader.read(lambda c: self._tables.select(c, query), query.limit)
 
     async def _write_waiting(self, session_id: str) -> None:
         """Have the rows written that wait, of one session or of all."""
