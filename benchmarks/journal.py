@@ -1,4 +1,4 @@
-"""What the journal costs: an append against a bare SQLite insert, a long session, the disk.
+"""What the journal costs: appends against bare SQLite inserts, long sessions, whole turns.
 
     python benchmarks/journal.py [--quick] [--json]
 
@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 from _report import Result, arguments, interleave, report
 
 from holdfast.journal import Journal, Payload, SqliteStore, payload
-from holdfast.messages import Message, TextPart
+from holdfast.messages import Message, TextPart, ToolPart
+from holdfast.redaction import Redactor
+from holdfast.sessions import Completed, Turn, TurnQueue
 from holdfast.sessions import events as facts
 from holdfast.sessions.leases import LeaseKeeper
 from holdfast.sessions.manager import SessionManager
@@ -240,6 +242,73 @@ def length_results(place: Path, is_quick: bool) -> list[Result]:
     ]
 
 
+# --- whole turns ---------------------------------------------------------------------
+
+STEPS = 10
+
+
+async def _turn_of_steps(turn: Turn) -> Completed:
+    """Store what a turn of ten calls and an answer stores."""
+    for number in range(STEPS + 1):
+        call = ToolPart(id=f"prt_{number}", call_id="call_1", tool="multiply", input={"a": number})
+        message = Message(
+            id=f"{turn.run.id}_{number}",
+            session_id="",
+            role="assistant",
+            parts=(TextPart(id="prt_text", text="Let me compute that."), call),
+        )
+        await turn.append(facts.MessageCreated(message=message))
+        turn.defer(facts.MessagePartUpdated(message_id=message.id, part=call))
+    return Completed()
+
+
+def _written() -> int:
+    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["wchar"])
+
+
+async def _turns(path: Path, count: int) -> tuple[float, float]:
+    """Return bytes written and CPU seconds of a turn in a session that `_fill` made."""
+    store = SqliteStore(path, projections=SESSION_PROJECTIONS)
+    async with Journal(store, redactor=Redactor()) as journal:
+        keeper = LeaseKeeper(journal)
+        queue = TurnQueue(SessionManager(journal, keeper), keeper)
+        await store.release("ses_long", 1)
+        figures = []
+        for number in range(count):
+            message = Message(id=f"msg_q{number}", session_id="", role="user")
+            before, begun = _written(), time.process_time()
+            await queue.execute(
+                "ses_long", message, _turn_of_steps, run_id=f"run_{count}_{number}", is_new=True
+            )
+            figures.append((_written() - before, time.process_time() - begun))
+        await queue.close()
+        keeper.close()
+    return statistics.median(f[0] for f in figures), statistics.median(f[1] for f in figures)
+
+
+def turn_results(place: Path, is_quick: bool) -> list[Result]:
+    """A turn of ten steps in a short and in a long session; both were filled before."""
+    short, long = 1000, 20_000 if is_quick else 100_000
+    times = 15 if is_quick else 50
+    few, cpu = asyncio.run(_turns(place / f"{short}.db", times))
+    many, _ = asyncio.run(_turns(place / f"{long}.db", times))
+    return [
+        Result(
+            metric=f"bytes of a turn after {long:,} messages / after {short:,}",
+            value=many / few,
+            goal="<= 1.15",
+            ok=many <= 1.15 * few,
+            note=f"{many / 1024:.0f} KB against {few / 1024:.0f} KB, {STEPS} steps and an answer",
+        ),
+        Result(
+            metric="storing a turn of ten steps, ms of CPU",
+            value=cpu * 1e3,
+            note="with lease, redaction, rows and the commit that reaches the disk",
+        ),
+    ]
+
+
 def main() -> int:
     """Measure everything and print it."""
     options = arguments(__doc__ or "")
@@ -251,6 +320,7 @@ def main() -> int:
         results += group_results(bench, options.quick)
         bench.close()
         results += length_results(place, options.quick)
+        results += turn_results(place, options.quick)
     return report(results, options.json)
 
 

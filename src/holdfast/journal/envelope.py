@@ -114,9 +114,13 @@ def header_of(event: Event) -> tuple[object, ...]:
 
 
 def link(draft: Draft, session_id: str, session_seq: int, epoch: int, previous: str) -> str:
-    """Return the hash of the event that a draft becomes after the one with hash `previous`."""
+    """Return the hash of the event that a draft becomes after the one with hash `previous`.
+
+    It is `chain_hash` over `header_of` that event, without making either.
+    """
     origin = draft.origin
-    header = (
+    covered = (
+        previous,
         session_id,
         session_seq,
         draft.kind,
@@ -129,7 +133,7 @@ def link(draft: Draft, session_id: str, session_seq: int, epoch: int, previous: 
         epoch,
         draft.payload_digest,
     )
-    return chain_hash(previous, header)
+    return hashlib.sha256(_encode(covered)).hexdigest()
 
 
 def seal(

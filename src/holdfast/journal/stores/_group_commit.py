@@ -123,10 +123,11 @@ class GroupCommit:
 
     def _is_alone(self) -> bool:
         """Say whether no other task has written in this tick of the loop."""
-        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         if self._writing_alone is None:
             self._writing_alone = task
-            asyncio.get_running_loop().call_soon(self._forget_who_writes)
+            loop.call_soon(self._forget_who_writes)
         return self._writing_alone is task
 
     def _forget_who_writes(self) -> None:

@@ -69,18 +69,20 @@ class Appender:
         connection = writer.begin_at_once()
         if connection is None:
             return None
-        sealed = _sealed(request, chain, self._chains.seq)
-        changes = self._waiting_changes(connection, chain, sealed)
-        if changes is None:
-            return None
-        events = [event for event, _ in sealed]
+        events = _sealed(request, chain, self._chains.seq)
+        changes: Changes | None = None
+        if any([self._tables.folds(event.kind) for event in events]):
+            changes = self._waiting_changes(connection, chain, _with_values(request, events))
+            if changes is None:
+                return None
         last = writer.insert_at_once(*fenced(chain.stream, chain.epoch, chain.rows_from, events))
         if last is None:
             return None
-        chain.rows.keep(changes)
+        if changes:
+            chain.rows.keep(changes)
         if last != events[-1].seq:
             # Somebody else has written to another chain.
-            events = [event for event, _ in _sealed(request, chain, last - len(events))]
+            events = _sealed(request, chain, last - len(events))
         self._note_end(chain, events)
         return tuple(events)
 
@@ -98,12 +100,11 @@ class Appender:
         chain = self._writable(connection, request)
         if chain.is_behind:
             self._catch_up(connection, chain)
-        sealed = _sealed(request, chain, self._chains.seq)
-        changes = self._tables.fold(connection, chain.rows, sealed)
-        events = [event for event, _ in sealed]
+        events = _sealed(request, chain, self._chains.seq)
+        changes = self._tables.fold(connection, chain.rows, _with_values(request, events))
         insert(connection, chain.stream, events)
         chain.rows.keep(changes)
-        is_due = request.release or not _may_wait(chain, len(sealed))
+        is_due = request.release or not _may_wait(chain, len(events))
         self._note_end(chain, events)
         self._tables.write(connection, chain.rows, also_lazy=is_due)
         if request.release:
@@ -256,15 +257,13 @@ class Appender:
 
 def _is_plain(request: AppendRequest, chain: Chain) -> bool:
     """Say whether a request asks for nothing but to store a few small events."""
-    return (
-        not (request.release or request.is_synced or request.must_be_new)
-        and request.acquire is None
-        and request.epoch in (None, chain.epoch)
-        and request.after in (None, chain.session_seq)
-        and len(request.drafts) <= MOST_AT_ONCE
-        and not chain.is_behind
-        and all([len(draft.payload) <= BLOB_THRESHOLD for draft in request.drafts])
-    )
+    if request.release or request.is_synced or request.must_be_new or request.acquire is not None:
+        return False
+    if request.epoch not in (None, chain.epoch) or request.after not in (None, chain.session_seq):
+        return False
+    if chain.is_behind or len(request.drafts) > MOST_AT_ONCE:
+        return False
+    return not any([len(draft.payload) > BLOB_THRESHOLD for draft in request.drafts])
 
 
 def _may_wait(chain: Chain, more: int) -> bool:
@@ -272,20 +271,26 @@ def _may_wait(chain: Chain, more: int) -> bool:
     return 0 < chain.rows_from and chain.session_seq + more - chain.rows_from < _MOST_BEHIND
 
 
-def _sealed(request: AppendRequest, chain: Chain, seq: int) -> list[tuple[Event, Payload]]:
+def _sealed(request: AppendRequest, chain: Chain, seq: int) -> list[Event]:
     """Return the events that follow at the end of a chain, and in the store after `seq`."""
-    sealed = []
+    events = []
+    session_id, epoch = request.session_id, chain.epoch
     previous, number = chain.hash, chain.session_seq
     for draft in request.drafts:
         number, seq = number + 1, seq + 1
-        previous = link(draft, request.session_id, number, chain.epoch, previous)
-        event = seal(
-            draft,
-            seq=seq,
-            session_id=request.session_id,
-            session_seq=number,
-            epoch=chain.epoch,
-            hash=previous,
+        previous = link(draft, session_id, number, epoch, previous)
+        events.append(
+            seal(
+                draft,
+                seq=seq,
+                session_id=session_id,
+                session_seq=number,
+                epoch=epoch,
+                hash=previous,
+            )
         )
-        sealed.append((event, draft.value))
-    return sealed
+    return events
+
+
+def _with_values(request: AppendRequest, events: list[Event]) -> list[tuple[Event, Payload]]:
+    return [(event, draft.value) for event, draft in zip(events, request.drafts, strict=True)]
