@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast.errors import ToolError, ToolInputInvalid, UsageError
+from holdfast.errors import NotFound, ToolError, ToolInputInvalid, UsageError
 from holdfast.tools import (
     Parked,
     Reconciliation,
@@ -370,3 +370,28 @@ def test_provenance_changes_with_the_code():
     assert one.source_hash == Tool.from_function(one.function, name="same").source_hash
     built = eval("lambda: 1")
     assert len(Tool.from_function(built, name="made").source_hash) == 64
+
+
+def test_a_default_without_json_form_stays_the_functions_own_business():
+    nothing = object()
+
+    @tool
+    def look(text: str = "", where: Annotated[str, Field()] = nothing) -> str:
+        """Look."""
+        return text
+
+    properties = look.parameters["properties"]
+    assert properties["text"]["default"] == ""
+    assert "default" not in properties["where"]
+
+
+async def test_what_tools_have_without_better_services_lives_in_memory(context):
+    handle = await context.artifacts.save("a", b"data", media_type="text/plain")
+    assert await context.artifacts.load(handle) == b"data"
+    with pytest.raises(NotFound):
+        await context.artifacts.load("other")
+    context.cancellation.raise_if_cancelled()
+    context.cancellation.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        context.cancellation.raise_if_cancelled()
+    assert not context.for_call("call_1", "key").cancellation.is_cancelled

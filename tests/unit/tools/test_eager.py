@@ -7,7 +7,8 @@ import contextvars
 
 import pytest
 
-from holdfast.tools.eager import _start_by_hand, start_eagerly
+from holdfast.errors import UsageError
+from holdfast.tools.eager import _seats, _start_by_hand, start_eagerly
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 
@@ -94,6 +95,23 @@ async def test_a_coroutine_that_cancels_itself_harms_no_other(start, waits):
 
 
 @pytest.mark.parametrize("start", [start_eagerly, _start_by_hand])
+async def test_a_coroutine_that_cancels_itself_late_and_waits_is_cancelled(start):
+    async def quick() -> int:
+        return 1
+
+    async def cancel() -> None:
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    assert start(quick()).result() == 1
+    await asyncio.sleep(0)
+    task = start(cancel())
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert start(quick()).result() == 1
+
+
+@pytest.mark.parametrize("start", [start_eagerly, _start_by_hand])
 async def test_a_coroutine_that_is_cancelled_before_the_loop_turns_can_clean_up(start):
     cleaned = []
 
@@ -121,6 +139,15 @@ async def test_coroutines_may_start_others_and_wait_at_any_depth(start):
         return await start(inner(False)) + await start(inner(True)) + await start(inner(False))
 
     assert [await start(outer()) for _ in range(2)] == [3, 3]
+
+
+async def test_only_a_task_executes_a_seat():
+    async def quick() -> int:
+        return 1
+
+    _start_by_hand(quick())
+    with pytest.raises(UsageError):
+        await _seats[asyncio.current_task()]
 
 
 @pytest.mark.parametrize("start", [start_eagerly, _start_by_hand])

@@ -163,3 +163,16 @@ def test_openapi_export_is_a_valid_document():
     validate(document)
     assert document["openapi"] == "3.1.0"
     assert set(document["paths"]) == {"/tools/echo", "/tools/tree"}
+
+
+def test_a_name_that_differs_by_a_hyphen_only_is_the_same_name():
+    async def work() -> str:
+        """Work."""
+        return ""
+
+    registry = ToolRegistry([Tool.from_function(work, name="do_it", version="1.0.0")])
+    with pytest.raises(AlreadyExists):
+        registry.register(Tool.from_function(work, name="do-it", version="2.0.0"))
+    below = registry.child()
+    assert below.versions("doit") == ("1.0.0",)
+    assert below.versions("nothing") == ()

@@ -99,6 +99,12 @@ while (message := read()) is not None:
         sys.exit(1)
     elif method == "workspace/symbol" and message["params"]["query"] == "refuse":
         send({"id": number, "error": {"code": 1, "message": "no thanks"}})
+    elif method == "workspace/symbol" and message["params"]["query"] == "silence":
+        send({"id": "s3", "method": "workspace/applyEdit", "params": {}})
+        assert read()["result"] is None
+    elif method == "$/cancelRequest":
+        # Too late: nobody waits for it any more.
+        send({"id": message["params"]["id"], "result": []})
     elif method == "workspace/symbol" and message["params"]["query"] == "garbage":
         sys.stdout.buffer.write(b"Content-Length: 999999999999\r\n\r\n")
         sys.stdout.buffer.flush()

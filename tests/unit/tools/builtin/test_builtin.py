@@ -4,8 +4,9 @@ import jsonschema
 import pytest
 from openapi_spec_validator import validate
 
-from holdfast.errors import ToolInputInvalid
+from holdfast.errors import TellModel, ToolInputInvalid
 from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.builtin.calculator import calculator
 
 REGISTRY = builtin_tools()
 EFFECTS = {
@@ -51,3 +52,12 @@ def test_unknown_and_wrongly_typed_arguments_are_refused(tool):
 def test_exports_are_valid():
     validate(REGISTRY.openapi())
     jsonschema.Draft202012Validator.check_schema(REGISTRY.json_schema())
+
+
+@pytest.mark.parametrize(
+    ("operation", "value"), [("add", "8"), ("subtract", "4"), ("multiply", "12"), ("divide", "3")]
+)
+async def test_the_calculator_calculates_and_divides_nothing_by_zero(call, operation, value):
+    assert (await call(calculator, operation=operation, a=6, b=2)).output == value
+    with pytest.raises(TellModel):
+        await call(calculator, operation="divide", a=6, b=0)

@@ -111,6 +111,15 @@ async def test_server_that_fails_is_an_error_and_the_next_call_works(call, sourc
     assert "fine" in (await call(tool, **ask, query="fine")).output
 
 
+async def test_an_answer_that_comes_too_late_is_an_error_and_harms_no_other(source, context, rote):
+    running = await rote.serve(context.workspace, "a.py")
+    ask = running.connection.request
+    with pytest.raises(ToolError):
+        await ask("workspace/symbol", {"query": "silence"}, timeout_s=0.05)
+    [found] = await ask("workspace/symbol", {"query": "fine"}, timeout_s=20)
+    assert found["name"] == "fine"
+
+
 async def test_without_a_server_it_says_what_to_install(call, source):
     known = LanguageServer(name="x", command=("no-such-server",), endings={".py": "python"})
     with pytest.raises(ToolError) as caught:
