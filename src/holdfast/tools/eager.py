@@ -75,6 +75,10 @@ class _Seat(Coroutine[Any, Any, Any]):
         self._first = ()
         return self._guest.throw(*error)
 
+    def close(self) -> None:
+        if self._guest is not None:
+            self._guest.close()
+
     def __await__(self) -> Generator[Any, Any, Any]:
         raise UsageError(detail="Only a task executes this.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 
 import pytest
 
@@ -145,9 +146,20 @@ async def test_only_a_task_executes_a_seat():
     async def quick() -> int:
         return 1
 
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
     _start_by_hand(quick())
+    seat = _seats[asyncio.current_task()]
     with pytest.raises(UsageError):
-        await _seats[asyncio.current_task()]
+        await seat
+    seat.close()
+    waiting = wait()
+    task = _start_by_hand(waiting)
+    seat.close()
+    assert inspect.getcoroutinestate(waiting) == inspect.CORO_CLOSED
+    task.cancel()
+    await asyncio.wait([task])
 
 
 @pytest.mark.parametrize("start", [start_eagerly, _start_by_hand])
