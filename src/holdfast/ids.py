@@ -26,9 +26,12 @@ def new_id(prefix: str) -> str:
     """Return a fresh id that sorts after every id this process made before."""
     global _last
     with _lock:
-        fresh = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
+        now = time.time_ns() // 1_000_000
         # Within one millisecond (or when the wall clock steps back) count up instead.
-        _last = fresh if fresh >> 80 > _last >> 80 else _last + 1
+        if now > _last >> 80:
+            _last = now << 80 | int.from_bytes(os.urandom(10))
+        else:
+            _last += 1
         value = _last
     high, low = value >> 70, value & _LOW
     return (

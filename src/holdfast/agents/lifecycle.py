@@ -72,6 +72,9 @@ _EVENTS: dict[AgentState, str] = {
     "terminated": "agent.cleanup",
 }
 
+_ENDS: dict[str, AgentState] = {"failed": "error", "parked": "paused"}
+"""How an agent is after a run that did not end well."""
+
 
 class AgentLifecycle:
     """One agent in this process, with its state and its resources.
@@ -115,11 +118,25 @@ class AgentLifecycle:
     async def leave_run(self, where: Where, status: str) -> None:
         """Take note of how a run ended."""
         async with self._lock:
-            self.active_runs -= 1
-            if self.active_runs or self.state != "running":
-                return
-            ends: dict[str, AgentState] = {"failed": "error", "parked": "paused"}
-            await self.go(ends.get(status, "ready"), where)
+            wanted = self._after_run(status)
+            if wanted is not None:
+                await self.go(wanted, where)
+
+    def leave_at_once(self, where: Where, status: str) -> bool:
+        """Take note of how a run ended if nobody has to be waited for; says whether it did."""
+        if self._lock.locked() or self._hooks.has(AgentStateChanged):
+            return False
+        wanted = self._after_run(status)
+        if wanted is not None:
+            self._move(wanted, where)
+        return True
+
+    def _after_run(self, status: str) -> AgentState | None:
+        """Count a run out; return the state that follows from it, if one does."""
+        self.active_runs -= 1
+        if self.active_runs or self.state != "running":
+            return None
+        return _ENDS.get(status, "ready")
 
     async def shut_down(self) -> None:
         """Give the resources back, last one first; safe to repeat."""
@@ -141,16 +158,7 @@ class AgentLifecycle:
         Raises:
             InvalidTransition: that state cannot follow this one.
         """
-        old = self.state
-        if wanted not in LEGAL[old]:
-            raise InvalidTransition(
-                what=f"Agent {self.name}",
-                current=old,
-                wanted=wanted,
-                allowed=", ".join(LEGAL[old]) or "none; make a new client",
-            )
-        self.state = wanted
-        self._emit(_EVENTS.get(wanted, ""), {"agent": self.name, "from": old}, where)
+        old = self._move(wanted, where)
         if self._hooks.has(AgentStateChanged):
             changed = AgentStateChanged(
                 agent=self.name,
@@ -162,6 +170,20 @@ class AgentLifecycle:
             await self._hooks.notify(changed)
 
     # --- inside -----------------------------------------------------------------------
+
+    def _move(self, wanted: AgentState, where: Where) -> AgentState:
+        """Change the state, tell subscribers, and return what it was."""
+        old = self.state
+        if wanted not in LEGAL[old]:
+            raise InvalidTransition(
+                what=f"Agent {self.name}",
+                current=old,
+                wanted=wanted,
+                allowed=", ".join(LEGAL[old]) or "none; make a new client",
+            )
+        self.state = wanted
+        self._emit(_EVENTS.get(wanted, ""), {"agent": self.name, "from": old}, where)
+        return old
 
     async def _initialize(self, where: Where) -> None:
         fired = await self._hooks.fire(
@@ -291,8 +313,9 @@ class AgentManager:
                 await self._hooks.notify(AgentError(error=error.to_dict(), **ids))
             raise
         finally:
-            # A run that is cancelled must still leave; the state would be wrong forever.
-            await asyncio.shield(life.leave_run(where, status))
+            if not life.leave_at_once(where, status):
+                # A run that is cancelled must still leave; the state would be wrong forever.
+                await asyncio.shield(life.leave_run(where, status))
         return await self._after(result, ids)
 
     async def close(self) -> None:

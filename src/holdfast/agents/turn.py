@@ -145,17 +145,17 @@ class AgentTurn:
 
         However it ends, no call is left without a result: the session stays usable.
         """
-        loop = asyncio.get_running_loop()
-        watcher = asyncio.create_task(self._turn.cancelled.wait())
+        loop, asked = asyncio.get_running_loop(), self._turn.cancelled
         try:
             # A deadline that a request to cancel moves to now: it ends whatever is under way.
             async with asyncio.timeout(None) as scope:
-                watcher.add_done_callback(
-                    lambda task: None if task.cancelled() else scope.reschedule(loop.time())
-                )
-                return await self._loop()
+                asked.call(lambda: scope.reschedule(loop.time()))
+                try:
+                    return await self._loop()
+                finally:
+                    asked.call(None)
         except TimeoutError:
-            if not self._turn.cancelled.is_set():
+            if not asked.is_set():
                 raise
             await self._close_open_calls()
             return Cancelled(reason=self._turn.cancel_reason)
@@ -163,8 +163,7 @@ class AgentTurn:
             await asyncio.shield(self._leave_whole())
             raise
         finally:
-            watcher.cancel()
-            if self._runner is not None:
+            if self._runner is not None and not self._runner.is_idle:
                 await asyncio.shield(self._runner.aclose())
 
     async def _loop(self) -> Outcome:

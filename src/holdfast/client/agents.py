@@ -30,7 +30,7 @@ from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Model
-from holdfast.sessions import Run, Session, compose
+from holdfast.sessions import NewSession, Run, Session, compose, new_session
 from holdfast.sessions.events import OnBusy
 from holdfast.skills import TrustStore, skill_tool
 from holdfast.tools import Tool, ToolRegistry
@@ -189,11 +189,11 @@ class AgentMethods(MemoryMethods, ScriptMethods):
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:
             await self._find(launch.agent)
-        opening = launch.new_session
-        if opening is not None and not self._is_observed():
+        opening = self._opening(launch)
+        if opening is not None:
             session = opening.as_of(self._journal.clock.now())
         else:
-            session, opening = await self._session_of(launch), None
+            session = await self._session_of(launch)
         agent = await self._agent_for(launch.agent, session)
         ready = await self.ready_model(launch.model or agent.model)
         confinement = await self._confinement()
@@ -312,6 +312,18 @@ class AgentMethods(MemoryMethods, ScriptMethods):
         """Say whether somebody listens who wants to find what a run is about to use."""
         return bool(self.hooks or self._event_bus().subscriptions)
 
+    def _opening(self, launch: Launch) -> NewSession | None:
+        """The session that begins in the transaction of its first run, if it can.
+
+        It begins before where somebody listens, who wants to find it; and where the run may
+        be there already.
+        """
+        if self._is_observed():
+            return None
+        if launch.place or launch.run_id:
+            return launch.new_session
+        return new_session(_title_of(launch.message), directory=self.settings.workspace)
+
     async def _session_of(self, launch: Launch) -> Session:
         """The session that a run is meant for, which begins now if it is not there yet."""
         new = launch.new_session
@@ -326,8 +338,9 @@ class AgentMethods(MemoryMethods, ScriptMethods):
         if known is not None:
             return known.session_id
         sessions = await self._ready()
-        title = " ".join(message.split())[:_TITLE] or "A run without words"
-        session = await sessions.create_session(title, directory=self.settings.workspace)
+        session = await sessions.create_session(
+            _title_of(message), directory=self.settings.workspace
+        )
         return session.id
 
     async def _agent_for(self, agent: str | Agent, session: Session) -> Agent:
@@ -368,6 +381,10 @@ class AgentMethods(MemoryMethods, ScriptMethods):
                     self._tools.register(made, replace=True)
             register_bundles(self._tools, self.settings.tools.dir)
         return self._tools
+
+
+def _title_of(message: str) -> str:
+    return " ".join(message.split())[:_TITLE] or "A run without words"
 
 
 def _starter_of(session: Session) -> Starter | None:

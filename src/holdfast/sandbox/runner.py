@@ -291,6 +291,11 @@ class SandboxRunner:
         stages = [_Stage(";", [_Program(argv, {}, [])])]
         return await self._run(stages, directory, self._bounds(timeout_s, output_bytes))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was started that `aclose` would have to end."""
+        return not (self._beside or self._idle or self._scratch)
+
     async def aclose(self) -> None:
         """End the launchers and remove the scratch directory."""
         beside, self._beside = list(self._beside.values()), {}

@@ -48,6 +48,24 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 Outcome: TypeAlias = Completed | Parked | Cancelled | Failed
 
 
+class CancelRequest(asyncio.Event):
+    """Set when somebody asked for a run to end; calls whoever wants to know at once."""
+
+    _callback: Callable[[], None] | None = None
+
+    def call(self, callback: Callable[[], None] | None) -> None:
+        """Call this when it is set, now if it is; `None` calls nobody any more."""
+        self._callback = callback
+        if callback is not None and self.is_set():
+            callback()
+
+    def set(self) -> None:
+        """Wake whoever waits, and call."""
+        super().set()
+        if self._callback is not None:
+            self._callback()
+
+
 class Turn:
     """A run that holds the session: what a handler works with."""
 
@@ -58,7 +76,7 @@ class Turn:
         self.run = run
         self.request = request
         self.is_resumed = run.has_started
-        self.cancelled = asyncio.Event()
+        self.cancelled = CancelRequest()
         """Set when somebody asked for the run to end; the handler returns `Cancelled` soon."""
         self.cancel_reason = ""
         self.was_redacted = False
