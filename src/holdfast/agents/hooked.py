@@ -182,7 +182,7 @@ class HookedContextBuilder(ContextBuilder):
         self, inner: ContextBuilder, sessions: SessionManager, hooks: Hooks, where: Where
     ) -> None:
         """Wrap a builder for one run."""
-        super().__init__(sessions)
+        super().__init__(sessions, steps=inner.steps)
         self._inner = inner
         self._hooks = hooks
         self._ids = {

@@ -72,6 +72,8 @@ from holdfast.tools.result import Parked as ParkedCall
 from holdfast.tools.state import JournalState
 
 _MOST_CORRECTIONS = 2
+_FIRST_FACTS = 3
+"""Up to here a session has but its own beginning and that of its first run."""
 
 Listener: TypeAlias = Callable[[Delta | ToolPart], None]
 """Hears the pieces of an answer while they arrive, each call, and each result."""
@@ -273,7 +275,7 @@ class AgentTurn:
         commands, self._runner = confinement.commands(
             workspace, is_read_only=sandbox == "read-only", has_network=sandbox == "network"
         )
-        registry = self._registry.child(agent.tools, scope="agent")
+        registry = self._registry.layer(tuple(agent.tools), scope="agent")
         context = ToolContext(
             workspace=workspace,
             http=confinement.http,
@@ -288,7 +290,8 @@ class AgentTurn:
             artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
             state=JournalState(turn, services.sessions.journal, session.id),
         )
-        await restore_grants(workspace, context.state)
+        if turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS:
+            await restore_grants(workspace, context.state)
         context = services.surroundings.equip(context)
         manager = ToolExecutionManager(
             registry,

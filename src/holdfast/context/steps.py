@@ -27,6 +27,7 @@ from holdfast.tools import Tool
 _MEMORY_CHARS = 8_000
 _CATALOG_CHARS = 8_000
 _KEPT_RECALLS = 64
+_DAY_S = 86_400
 
 
 class AgentLike(Protocol):
@@ -108,7 +109,7 @@ class EnvironmentStep:
     async def apply(self, draft: ContextDraft) -> None:
         """Add directory, platform and the day on which the session began."""
         session = draft.session
-        draft.add(self.name, _environment(session.directory, session.time_created))
+        draft.add(self.name, _environment(session.directory, int(session.time_created // _DAY_S)))
 
 
 class InstructionsStep:
@@ -268,8 +269,8 @@ def _tagged(name: str, text: str) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _environment(directory: str, time_created: float) -> str:
-    began = datetime.datetime.fromtimestamp(time_created, datetime.UTC)
+def _environment(directory: str, day: int) -> str:
+    began = datetime.datetime.fromtimestamp(day * _DAY_S, datetime.UTC)
     return (
         "<environment>\n"
         f"Working directory: {harmless(directory)}\n"

@@ -86,6 +86,8 @@ def checked_title(title: str) -> str:
 
 def checked_metadata(metadata: JsonObject) -> JsonObject:
     """Return a copy of metadata that can be kept with a session."""
+    if not metadata:
+        return {}
     try:
         written = json.dumps(metadata, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.skills.project import levels
+from holdfast.skills.project import level_names, levels
 from holdfast.skills.skill import FILE, MAX_BYTES, Skill, Source, parse_skill
 from holdfast.skills.trust import TrustStore
 from holdfast.tools import Workspace
@@ -70,10 +70,13 @@ class SkillLibrary:
 
     def has_any(self, directory: str | os.PathLike[str]) -> bool:
         """Say whether there is a folder that may hold skills; a few looks, nothing is read."""
-        places = [str(level) for level in levels(directory)]
-        folders = [f"{place}/{folder}" for place in places for folder in PROJECT_FOLDERS]
-        users = [str(folder) for folder in self._user_folders]
-        return any([os.path.isdir(place) for place in (*users, *folders)])
+        if any([os.path.isdir(folder) for folder in self._user_folders]):
+            return True
+        return any(
+            os.path.isdir(f"{place}/{folder}")
+            for place in level_names(directory)
+            for folder in PROJECT_FOLDERS
+        )
 
     def find(self, directory: str | os.PathLike[str]) -> SkillCatalog:
         """Return all skills that hold for a directory, by name, and what is wrong with them."""

@@ -17,6 +17,11 @@ def project_root(directory: str | os.PathLike[str]) -> Path:
 
 def levels(directory: str | os.PathLike[str]) -> tuple[Path, ...]:
     """Return the directories from a place up to the root of its project, nearest first."""
+    return tuple([Path(place) for place in level_names(directory)])
+
+
+def level_names(directory: str | os.PathLike[str]) -> list[str]:
+    """Return the same as texts."""
     found = [os.path.abspath(directory)]
     while not os.path.lexists(os.path.join(found[-1], ".git")):
         above = os.path.dirname(found[-1])
@@ -24,4 +29,4 @@ def levels(directory: str | os.PathLike[str]) -> tuple[Path, ...]:
             del found[1:]
             break
         found.append(above)
-    return tuple([Path(place) for place in found])
+    return found

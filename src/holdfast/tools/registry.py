@@ -16,6 +16,7 @@ from holdfast.tools.export import to_json_schema, to_openapi
 
 ENTRY_POINT_GROUP = "holdfast.tools"
 _LONGEST_NAME = 64
+_MOST_LAYERS = 64
 
 
 class ToolRegistry:
@@ -44,6 +45,8 @@ class ToolRegistry:
         self._cached_at: tuple[int, ...] = ()
         self._tools: Mapping[str, Tool] = MappingProxyType({})
         self._specs: tuple[ToolSpec, ...] = ()
+        self._layers: dict[tuple[str | int, ...], ToolRegistry] = {}
+        self._layers_at: tuple[int, ...] = ()
         for tool in tools:
             self.register(tool)
 
@@ -106,6 +109,22 @@ class ToolRegistry:
     def child(self, tools: Iterable[Tool] = (), *, scope: str = "session") -> ToolRegistry:
         """Return a layer on top of this one; adding there changes nothing here."""
         return ToolRegistry(tools, parent=self, scope=scope)
+
+    def layer(self, tools: tuple[Tool, ...], *, scope: str) -> ToolRegistry:
+        """Return what `child` returns, the same one while nothing changes; nobody adds to it.
+
+        Raises:
+            AlreadyExists: a name is taken here or in a layer below.
+        """
+        state = self._state()
+        if state != self._layers_at or len(self._layers) >= _MOST_LAYERS:
+            self._layers, self._layers_at = {}, state
+        key = (scope, *[id(tool) for tool in tools])
+        known = self._layers.get(key)
+        if known is None:
+            # It holds the tools, so their identities stay their own.
+            known = self._layers[key] = self.child(tools, scope=scope)
+        return known
 
     # --- looking --------------------------------------------------------------------
 

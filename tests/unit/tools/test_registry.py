@@ -86,6 +86,20 @@ def test_replacing_on_purpose_hides_the_layer_below_only_here():
     assert session.scope_of("nope") == ""
 
 
+def test_layer_is_the_same_until_something_below_changes():
+    own = make("own")
+    registry = ToolRegistry([make("a")])
+    layer = registry.layer((own,), scope="agent")
+    assert registry.layer((own,), scope="agent") is layer
+    assert registry.layer((own,), scope="other") is not layer
+    assert (list(layer.tools), layer.scope_of("own")) == (["a", "own"], "agent")
+    registry.register(make("b"))
+    assert list(registry.layer((own,), scope="agent").tools) == ["a", "b", "own"]
+    registry.register(make("o_wn"))
+    with pytest.raises(AlreadyExists):
+        registry.layer((own,), scope="agent")
+
+
 def test_names_are_found_with_and_without_underscores():
     registry = ToolRegistry([make("todo_read")])
     assert registry.get("todoread").name == "todo_read"
