@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from holdfast.client.context import ContextMethods
 from holdfast.client.sessions import SessionMethods
 from holdfast.context import ContextBuilder, RecallStep
@@ -38,11 +36,12 @@ from holdfast.memory import (
     remote_again,
 )
 from holdfast.messages import Message
+from holdfast.observability import Logger
 from holdfast.providers.model import Model
 from holdfast.sessions import Session
 from holdfast.tools import Tool
 
-_log = structlog.get_logger("holdfast.memory")
+_log = Logger("holdfast.memory")
 
 MEMORY_FILE = "memory.db"
 _LATELY = 32

@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-import structlog
-
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import EmbeddingFailed, HoldfastError, LLMCircuitOpen
 from holdfast.memory.embedder import MemoryEmbedder, packed
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import MemoryStorage
+from holdfast.observability import Logger
 from holdfast.providers.breaker import BreakerPolicy, CircuitBreaker, Outcome
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ PATIENCE_S = 2.0
 READY = "ready"
 UNKNOWN = "unknown"
 _POLICY = BreakerPolicy(failures_in_row=2, open_s=30.0)
-_log = structlog.get_logger("holdfast.memory")
+_log = Logger("holdfast.memory")
 
 
 @runtime_checkable

@@ -11,16 +11,15 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-import structlog
-
 from holdfast.errors import EmbeddingFailed, HoldfastError
 from holdfast.memory.embedder import MemoryEmbedder, packed
 from holdfast.memory.space import space_of
 from holdfast.memory.storage import MemoryStorage, Unembedded
 from holdfast.memory.words import without_names
+from holdfast.observability import Logger
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
-_log = structlog.get_logger("holdfast.memory")
+_log = Logger("holdfast.memory")
 
 
 class EmbeddingPipeline:

@@ -7,7 +7,6 @@ import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import structlog
 
 from holdfast.memory.embedder import MemoryEmbedder
 from holdfast.memory.entry import MemoryEntry
@@ -16,6 +15,7 @@ from holdfast.memory.library import Lent, Library
 from holdfast.memory.storage import MemoryFilter, MemoryStorage, Place
 from holdfast.memory.times import named_times
 from holdfast.memory.words import name_words, query_words, without_names
+from holdfast.observability import Logger
 
 if TYPE_CHECKING:
     from holdfast.memory.ranking import Query, Scores, Weights
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 20_000
 """Ranking so many takes about a millisecond, less than it is worth to hand over."""
-_log = structlog.get_logger("holdfast.memory")
+_log = Logger("holdfast.memory")
 
 
 class Searcher:

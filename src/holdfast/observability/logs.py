@@ -22,21 +22,14 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from holdfast.clock import SYSTEM, Clock
+from holdfast.observability.process_secrets import process_redactor
 from holdfast.redaction import Redactor
-from holdfast.settings.secrets import secret_values, variables_around
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 # What a terminal would act upon; lines of a traceback may break.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def process_redactor(settings: Settings) -> Redactor:
-    """Return a redactor that knows every secret of this process."""
-    redactor = Redactor(secret_values(settings))
-    redactor.register_environment(variables_around())
-    return redactor
 
 
 def configure_logs(
@@ -166,4 +159,4 @@ class _Before:
             structlog.configure(**self._structlog)
 
 
-__all__ = ["configure_logs", "process_redactor"]
+__all__ = ["configure_logs"]

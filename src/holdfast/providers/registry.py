@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
-import structlog
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import (
@@ -21,6 +20,7 @@ from holdfast.errors import (
     StorageDamaged,
     UsageError,
 )
+from holdfast.observability import Logger
 from holdfast.providers.address import plain_address
 from holdfast.providers.config import ProviderConfig, looks_like_secret, make_config
 from holdfast.providers.endpoint_memory import FILE_NAME as MEMORY_FILE
@@ -44,7 +44,7 @@ from holdfast.providers.wire import Api, Endpoint, HttpTransport, ResponsesOrCha
 
 FILE_NAME = "providers.json"
 _VERSION = 1
-_log = structlog.get_logger("holdfast.providers")
+_log = Logger("holdfast.providers")
 
 KeyLookup: TypeAlias = Callable[[str], str]
 """Gives the key that a variable holds, in the environment or the secrets file; else ''."""

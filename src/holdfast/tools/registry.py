@@ -119,7 +119,7 @@ class ToolRegistry:
         state = self._state()
         if state != self._layers_at or len(self._layers) >= _MOST_LAYERS:
             self._layers, self._layers_at = {}, state
-        key = (scope, *[id(tool) for tool in tools])
+        key: tuple[str | int, ...] = (scope, *[id(tool) for tool in tools])
         known = self._layers.get(key)
         if known is None:
             # It holds the tools, so their identities stay their own.
