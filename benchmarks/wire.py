@@ -237,6 +237,8 @@ def compare(bench: Bench, rounds: int) -> list[Result]:
         model = bench.model(api)
         cases[f"{api} streamed"] = partial(our_conversation, model, deltas=True)
         cases[f"{api} body"] = partial(our_conversation, model, deltas=False)
+        unheard = bench.model(api, quiet="stream")
+        cases[f"{api} streamed, unheard"] = partial(our_conversation, unheard, deltas=False)
     found = interleave({n: bench.cpu_of(t, times=3) for n, t in cases.items()}, rounds)
     results = []
     for name in cases:
