@@ -199,6 +199,7 @@ async def test_a_query_sees_what_a_thread_is_writing(journal, path) -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert journal.store._writer.idle is None
+    assert await journal.head("s1") is not None
     assert await seen(journal) == {"a": 1, "b": 1, "first": 1}
     await stored
 
@@ -216,3 +217,11 @@ async def test_lost_rows_are_an_error_of_the_store(journal, path) -> None:
     with pytest.raises(StorageError) as caught:
         await journal.append("s1", [Note(topic="unknown")], epoch=1)
     assert caught.value.code == "storage.failed"
+
+
+async def test_rows_of_a_session_that_begins_under_a_lease_do_not_wait(journal, path) -> None:
+    await journal.begin("s2", [Note(topic="b")], owner="me", ttl_s=60, after=0, must_be_new=True)
+    assert written(path) == ["b", "first"]
+    await journal.append("s2", [Note(topic="c")], epoch=1)
+    assert written(path) == ["b", "first"]
+    assert await seen(journal) == {"a": 1, "b": 1, "c": 1, "first": 1}

@@ -104,7 +104,8 @@ class Appender:
         changes = self._tables.fold(connection, chain.rows, _with_values(request, events))
         insert(connection, chain.stream, events)
         chain.rows.keep(changes)
-        is_due = request.release or not _may_wait(chain, len(events))
+        # A new session is soon looked for.
+        is_due = request.release or request.must_be_new or not _may_wait(chain, len(events))
         self._note_end(chain, events)
         self._tables.write(connection, chain.rows, also_lazy=is_due)
         if request.release:
