@@ -176,13 +176,15 @@ class SqliteStore:
         """Return the rows of a projection that a query describes."""
         check_query(query)
         reader, is_lazy = self._opened(), query.projection.is_lazy
-        if is_for_one(query):
-            found, may_wait = await reader.read(lambda c: self._tables.find(c, query), 1)
-            if not (is_lazy and may_wait):
-                return found
-        if is_lazy:
+        if not is_for_one(query):
+            if is_lazy:
+                await self._write_waiting(query.session_id)
+            return await reader.read(lambda c: self._tables.select(c, query), query.limit)
+        found, may_wait = await reader.read(lambda c: self._tables.find(c, query), 1)
+        if is_lazy and may_wait:
             await self._write_waiting(query.session_id)
-        return await reader.read(lambda c: self._tables.select(c, query), query.limit)
+            found, _ = await reader.read(lambda c: self._tables.find(c, query), 1)
+        return found
 
     async def _write_waiting(self, session_id: str) -> None:
         """Have the rows written that wait, of one session or of all."""
