@@ -257,6 +257,15 @@ def test_a_full_disk_ends_the_run_and_the_session_goes_on_when_there_is_room(
 # --- Ctrl-C ---------------------------------------------------------------------------
 
 
+# Whoever starts the tests in the background of a script has Ctrl-C ignored, and so have we.
+LISTENING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from holdfast.cli import main
+main()
+"""
+
+
 @pytest.mark.parametrize("times", [1, 2, 3])
 async def test_ctrl_c_in_a_command_leaves_a_session_that_goes_on(
     tmp_path: Path, times: int
@@ -264,7 +273,7 @@ async def test_ctrl_c_in_a_command_leaves_a_session_that_goes_on(
     gate = Gate()
     async with FakeServer([Served(text="x", gate=gate)], key=KEY) as server:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "holdfast", "run", "--model", "openai:gpt-4o-mini"),
+            *(sys.executable, "-c", LISTENING, "run", "--model", "openai:gpt-4o-mini"),
             *("talk", "--run-id", "job"),
             env={
                 "PATH": os.environ["PATH"],
