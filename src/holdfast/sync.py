@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 _CLEAN_UP_S: Final = 10.0
 """How long Ctrl-C waits for the end of what it cancelled."""
+_LOOK_S: Final = 0.2
 
 
 class _Portal:
@@ -96,7 +97,9 @@ class _Portal:
         with self._guard:
             self._is_closed = True
         work.ended.add_done_callback(self._stop)
-        self._thread.join()
+        while self._thread.is_alive():
+            # A signal that comes right before one begins to wait would not end the waiting.
+            self._thread.join(_LOOK_S)
         work.ended.result()
 
     @property
