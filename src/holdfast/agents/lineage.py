@@ -26,6 +26,12 @@ _A_PERSON = RuleSet(rules=(PermissionRule(permission="*", action="allow"),))
 """Whoever starts agents without being one is held back by the session's rules alone."""
 
 
+_MOST_READ = 256
+_NOT_READ: tuple[object, Lineage | None] = (None, None)
+_read: dict[int, tuple[object, Lineage]] = {}
+"""What was read last, by the object that it was read from: a run asks for it many times."""
+
+
 class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The run, and if it was one the call, that started the runs of a session.
 
@@ -75,11 +81,18 @@ def lineage_of(session: Session) -> Lineage | None:
     found = session.metadata.get(LINEAGE_KEY)
     if found is None:
         return None
+    read, lineage = _read.get(id(found), _NOT_READ)
+    if read is found:
+        return lineage
     try:
-        return msgspec.convert(found, Lineage)
+        lineage = msgspec.convert(found, Lineage)
     except msgspec.ValidationError as error:
         detail = f"The lineage of session {session.id} cannot be read: {error}"
         raise UsageError(detail=detail) from error
+    if len(_read) >= _MOST_READ:
+        _read.clear()
+    _read[id(found)] = (found, lineage)
+    return lineage
 
 
 def rights_of(

@@ -7,6 +7,7 @@ run that are there: a finished one gives its result, an unfinished one goes on.
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -65,7 +66,7 @@ class Order:
         """The agent's name."""
         return self.agent if isinstance(self.agent, str) else self.agent.name
 
-    @property
+    @functools.cached_property
     def run_id(self) -> str:
         """The id of the child's run."""
         return derived_id("run", self.key)
