@@ -238,14 +238,17 @@ def _tool_pages() -> dict[str, str]:
 def client() -> str:
     """The page of all methods of the clients."""
     lines = [_NOTE, "# Clients", "", inspect.cleandoc(_CLIENT_INTRO), ""]
-    for subject in AsyncClient.__bases__:
-        lines += [f"## {inspect.getdoc(subject)}", "", "| method | what it does |", "|---|---|"]
-        for name, method in vars(subject).items():
-            if inspect.isfunction(method) and not name.startswith("_"):
-                first = (inspect.getdoc(method) or "").splitlines()[0]
-                given = ", ".join(_parameters(method))
-                lines.append(f"| `{name}({given})` | {first} |")
-        lines.append("")
+    for subject in AsyncClient.__mro__[1:-1]:
+        # A method that another class has in its place stands with that one.
+        rows = [
+            f"| `{name}({', '.join(_parameters(method))})` | {_first_line(method)} |"
+            for name, method in vars(subject).items()
+            if inspect.isfunction(method) and not name.startswith("_")
+            if getattr(AsyncClient, name) is method
+        ]
+        if rows:
+            title = f"## {inspect.getdoc(subject)}"
+            lines += [title, "", "| method | what it does |", "|---|---|", *rows, ""]
     return "\n".join(lines)
 
 
@@ -256,6 +259,10 @@ call from the loop that serves the client could never return and raises `WouldDe
 method that yields is an (async) iterator. What hands out objects to await on exists only on
 `AsyncClient`.
 """
+
+
+def _first_line(method: Callable[..., object]) -> str:
+    return (inspect.getdoc(method) or "").splitlines()[0]
 
 
 def _parameters(method: Callable[..., object]) -> Iterator[str]:
