@@ -75,7 +75,7 @@ EXTRA = st.sampled_from(
 def short_answers_count() -> Iterator[None]:
     """Let the first events be learned from, as those of a long answer are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quiet, "_SHORT", 0)
+        patch.setattr(quiet, "_OPENING_EVENTS", 0)
         yield
 
 

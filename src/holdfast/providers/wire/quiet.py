@@ -52,8 +52,8 @@ _LONGEST = 64 * 1024
 """A longer event is decoded, because a pattern may use a multiple of its size."""
 
 _MARK = "a piece in its place"
-_SHORT = 32
-"""So many events are decoded first: a short answer is not worth the learning."""
+_OPENING_EVENTS = 2
+"""So many events are decoded before one is learned from: they open an answer, and differ."""
 
 _MOST_FAILURES = 4
 
@@ -118,7 +118,7 @@ class Repeats:
         """An event was decoded: say whether it is worth learning from."""
         self._is_known = False
         self._decoded += 1
-        return self._decoded > _SHORT and self._failures < _MOST_FAILURES
+        return self._decoded > _OPENING_EVENTS and self._failures < _MOST_FAILURES
 
     def learn(
         self,
