@@ -15,12 +15,11 @@ from holdfast.agents.lineage import lineage_of
 from holdfast.canonical import JsonObject
 from holdfast.cli.approve import parse_arguments, show_rules
 from holdfast.cli.frame import Group, Invocation, pass_invocation
+from holdfast.cli.loop import going_on
 from holdfast.cli.output import emit, printable, say
 from holdfast.client.approvals import ApprovalDetails
 from holdfast.client.questions import OpenQuestion
 from holdfast.errors import NotFound, UsageError
-from holdfast.orchestration.loop import LOOP_AGENT
-from holdfast.orchestration.workflows import AGENT_PREFIX
 from holdfast.policy.approvals import Approval
 from holdfast.sync import Client
 
@@ -172,12 +171,7 @@ def _say_resume(client: Client, run_id: str) -> None:
     if above is not None and above.root:
         with contextlib.suppress(NotFound):  # an orchestrator of the application is no run
             run = client.get_run(above.root)
-    way = "run --run-id"
-    if run.agent == LOOP_AGENT:
-        way = "runs resume"
-    elif run.agent.startswith(AGENT_PREFIX):
-        way = "workflows run --run-id"
-    say(f"Go on with: holdfast {way} {run.id}")
+    say(f"Go on with: {going_on(run)}")
 
 
 def _row(item: OpenQuestion) -> dict[str, object]:

@@ -25,8 +25,10 @@ from holdfast.orchestration.loop import (
     LoopOptions,
     LoopReport,
 )
+from holdfast.orchestration.workflows import AGENT_PREFIX
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import Budget
+from holdfast.sessions import Run
 from holdfast.tools.gate import AutoConfirm, NobodyApproves
 
 
@@ -91,6 +93,14 @@ async def find_run(client: AsyncClient, name: str) -> tuple[str, bool]:
         return run.id, run.agent == LOOP_AGENT
     run = await client.import_run(name)
     return run.id, True
+
+
+def going_on(run: Run) -> str:
+    """Return the command that goes on with a run of whichever kind."""
+    if run.agent == LOOP_AGENT:
+        return f"holdfast runs resume {run.id}"
+    way = "workflows run" if run.agent.startswith(AGENT_PREFIX) else "run"
+    return f"holdfast {way} --run-id {run.id}"
 
 
 async def say_what_is_left(client: AsyncClient, run_id: str) -> None:

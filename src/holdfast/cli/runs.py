@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.loop import LoopWishes, find_run, run_loop
+from holdfast.cli.loop import LoopWishes, find_run, going_on, run_loop
 from holdfast.cli.loop_view import LinesView, to_line, view_for
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
@@ -21,7 +21,6 @@ from holdfast.client.loop import news_of
 from holdfast.errors import UsageError
 from holdfast.orchestration.loop import LOOP_AGENT, LoopNews, LoopReport
 from holdfast.orchestration.loop.events import StepStarted
-from holdfast.orchestration.workflows import AGENT_PREFIX
 from holdfast.sessions import Run
 from holdfast.sessions.projections import ENDED
 
@@ -141,10 +140,7 @@ def resume(
 
     found = run_async(find())
     if found.agent != LOOP_AGENT:
-        is_workflow = found.agent.startswith(AGENT_PREFIX)
-        kind, way = ("a workflow", "workflows run") if is_workflow else ("an agent", "run")
-        detail = f"The run {found.id} is one of {kind}: holdfast {way} --run-id {found.id}."
-        raise UsageError(detail=detail)
+        raise UsageError(detail=f"The run {found.id} is none of a loop: {going_on(found)}.")
     given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     wishes = LoopWishes(model=model, auto_confirm=auto_confirm, **given)
     if given and not found.has_ended:
