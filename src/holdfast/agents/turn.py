@@ -147,17 +147,11 @@ class AgentTurn:
 
         However it ends, no call is left without a result: the session stays usable.
         """
-        loop, asked = asyncio.get_running_loop(), self._turn.cancelled
         try:
-            # A deadline that a request to cancel moves to now: it ends whatever is under way.
-            async with asyncio.timeout(None) as scope:
-                asked.call(lambda: scope.reschedule(loop.time()))
-                try:
-                    return await self._loop()
-                finally:
-                    asked.call(None)
+            async with self._turn.cancelled.ending():
+                return await self._loop()
         except TimeoutError:
-            if not asked.is_set():
+            if not self._turn.cancelled.is_set():
                 raise
             await self._close_open_calls()
             return Cancelled(reason=self._turn.cancel_reason)

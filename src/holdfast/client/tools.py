@@ -164,14 +164,8 @@ class ToolMethods(AgentMethods):
 
     async def _call_or_close(self, turn: Turn, session: Session, wanted: JsonObject) -> Outcome:
         """Make the call; however that ends, it has a result, or waits for a person."""
-        loop = asyncio.get_running_loop()
-        watcher = asyncio.create_task(turn.cancelled.wait())
         try:
-            # A deadline that a request to cancel moves to now.
-            async with asyncio.timeout(None) as scope:
-                watcher.add_done_callback(
-                    lambda task: None if task.cancelled() else scope.reschedule(loop.time())
-                )
+            async with turn.cancelled.ending():
                 return await self._make_call(turn, session, wanted)
         except TimeoutError:
             await self._close_calls(turn, session, "The run was cancelled.")
@@ -182,8 +176,6 @@ class ToolMethods(AgentMethods):
         except HoldfastError as error:
             await finish(self._close_calls(turn, session, f"The run failed: {error}"))
             raise
-        finally:
-            watcher.cancel()
 
     async def _close_calls(self, turn: Turn, session: Session, because: str) -> None:
         """Give every call of the last message that has no result one."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -49,21 +50,37 @@ Outcome: TypeAlias = Completed | Parked | Cancelled | Failed
 
 
 class CancelRequest(asyncio.Event):
-    """Set when somebody asked for a run to end; calls whoever wants to know at once."""
+    """Set when somebody asked for a run to end, by one or by several."""
 
-    _callback: Callable[[], None] | None = None
+    _end: Callable[[], None] | None = None
 
-    def call(self, callback: Callable[[], None] | None) -> None:
-        """Call this when it is set, now if it is; `None` calls nobody any more."""
-        self._callback = callback
-        if callback is not None and self.is_set():
-            callback()
+    @contextlib.asynccontextmanager
+    async def ending(self, within_s: float | None = None) -> AsyncGenerator[asyncio.Timeout, None]:
+        """End what is done inside as soon as this is set, or after so many seconds.
+
+        It ends with TimeoutError; the deadline that is given may be moved. One block at a time.
+        """
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(within_s) as deadline:
+
+            def end() -> None:
+                # Whoever asks again while the work is ending, asks for nothing new.
+                if not deadline.expired():
+                    deadline.reschedule(loop.time())
+
+            self._end = end
+            if self.is_set():
+                end()
+            try:
+                yield deadline
+            finally:
+                self._end = None
 
     def set(self) -> None:
-        """Wake whoever waits, and call."""
+        """Wake whoever waits, and end what is under way."""
         super().set()
-        if self._callback is not None:
-            self._callback()
+        if self._end is not None:
+            self._end()
 
 
 class Turn:

@@ -117,16 +117,9 @@ class WorkflowTurn:
 
     async def execute(self) -> Outcome:
         """Go on until everything has ended, somebody is waited for, or asks to stop."""
-        loop = asyncio.get_running_loop()
-        watcher = asyncio.create_task(self._turn.cancelled.wait())
         limit = self._definition.timeout
         try:
-            # A deadline that a request to cancel moves to now: it ends whatever is under way.
-            async with asyncio.timeout(limit) as scope:
-                self._timer = scope
-                watcher.add_done_callback(
-                    lambda task: None if task.cancelled() else scope.reschedule(loop.time())
-                )
+            async with self._turn.cancelled.ending(limit) as self._timer:
                 return await self._whole()
         except TimeoutError:
             if self._turn.cancelled.is_set():
@@ -135,7 +128,6 @@ class WorkflowTurn:
             late: HoldfastError = WorkflowLimit(step="the workflow", detail=detail)
             return await self._failed(self._leaves.out_of_time() or late)
         finally:
-            watcher.cancel()
             await asyncio.shield(self._leaves.close())
 
     async def _whole(self) -> Outcome:
