@@ -58,8 +58,9 @@ from holdfast.sessions import (
     TurnQueue,
     compose,
 )
-from holdfast.sessions.events import MessageCreated, MessagePartUpdated
+from holdfast.sessions.events import MessageCreated
 from holdfast.sessions.messages import stored
+from holdfast.sessions.turn_endings import finish
 from holdfast.skills import Skill
 from holdfast.tools import SandboxRunner, Tool, ToolContext, ToolRegistry
 from holdfast.tools.artifacts import JournalArtifacts
@@ -72,6 +73,7 @@ from holdfast.tools.result import Parked as ParkedCall
 from holdfast.tools.state import JournalState
 
 _MOST_CORRECTIONS = 2
+_CANCELLED = "The run was cancelled."
 _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""
 
@@ -136,9 +138,11 @@ class AgentTurn:
 
     def messages_as_stored(self) -> list[Message] | None:
         """Return the messages of this run, or `None` where the journal may have others."""
-        if self._was_compacted or self._turn.was_redacted or self._turn.ended is None:
+        turn = self._turn
+        may_differ = self._was_compacted or turn.was_redacted or turn.cancelled.is_set()
+        if may_differ or turn.ended is None:
             return None
-        run_id = self._turn.run.id
+        run_id = turn.run.id
         own = self._messages[self._began_at :]
         return [message for message in own if message.run_id == run_id]
 
@@ -153,10 +157,10 @@ class AgentTurn:
         except TimeoutError:
             if not self._turn.cancelled.is_set():
                 raise
-            await self._close_open_calls()
+            await self._turn.close_calls(_CANCELLED)
             return Cancelled(reason=self._turn.cancel_reason)
         except asyncio.CancelledError:
-            await asyncio.shield(self._leave_whole())
+            await finish(self._turn.close_calls(_CANCELLED))
             raise
         finally:
             if self._runner is not None and not self._runner.is_idle:
@@ -491,29 +495,10 @@ class AgentTurn:
         waiting = [result for result in results if isinstance(result, ParkedCall)]
         return waiting[0] if waiting else None
 
-    async def _leave_whole(self) -> None:
-        """Store what was deferred, and close what is open."""
-        await self._turn.flush()
-        await self._close_open_calls()
-
     async def _close_open_calls(self) -> None:
         """Give every call without a result one, so that the conversation can go on."""
-        if not any(part.state == "pending" for m in self._messages[-1:] for part in m.tool_calls):
-            return
-        await self._turn.flush()
-        last = await self._services.sessions.messages.one(
-            await self._services.sessions.get_session(self._turn.session_id),
-            self._messages[-1].id,
-        )
-        closed = [
-            msgspec.structs.replace(part, state="error", error="The run was cancelled.")
-            for part in last.tool_calls
-            if part.state == "pending"
-        ]
-        if closed:
-            await self._turn.append(
-                *[MessagePartUpdated(message_id=last.id, part=part) for part in closed]
-            )
+        if any(part.state == "pending" for m in self._messages[-1:] for part in m.tool_calls):
+            closed = await self._turn.close_calls(_CANCELLED)
             self._replace_last({part.call_id: part for part in closed})
 
     # --- the transcript ---------------------------------------------------------------

@@ -29,7 +29,6 @@ from holdfast.sessions import (
     Turn,
     compose,
 )
-from holdfast.sessions.events import MessagePartUpdated
 from holdfast.sessions.turn_endings import finish
 from holdfast.tools import ToolContext
 from holdfast.tools.artifacts import JournalArtifacts, load_artifact
@@ -168,37 +167,21 @@ class ToolMethods(AgentMethods):
             async with turn.cancelled.ending():
                 return await self._make_call(turn, session, wanted)
         except TimeoutError:
-            await self._close_calls(turn, session, "The run was cancelled.")
+            await turn.close_calls("The run was cancelled.")
             return Cancelled(reason=turn.cancel_reason)
         except asyncio.CancelledError:
-            await finish(self._close_calls(turn, session, "The run was cancelled."))
+            await finish(turn.close_calls("The run was cancelled."))
             raise
         except HoldfastError as error:
-            await finish(self._close_calls(turn, session, f"The run failed: {error}"))
+            await finish(turn.close_calls(f"The run failed: {error}"))
             raise
-
-    async def _close_calls(self, turn: Turn, session: Session, because: str) -> None:
-        """Give every call of the last message that has no result one."""
-        await turn.flush()
-        messages = await self._sessions.messages.all(session)
-        closed = [
-            MessagePartUpdated(
-                message_id=last.id,
-                part=msgspec.structs.replace(part, state="error", error=because),
-            )
-            for last in messages[-1:]
-            for part in last.tool_calls
-            if part.state == "pending"
-        ]
-        if closed:
-            await turn.append(*closed)
 
     async def _make_call(self, turn: Turn, session: Session, wanted: JsonObject) -> Outcome:
         messages = await self._sessions.messages.all(session)
         mine = [message for message in messages if message.run_id == turn.run.id]
         if not mine or not mine[-1].tool_calls:
             # A run that was cancelled while it was parked left its call open.
-            await self._close_calls(turn, session, "The run was cancelled.")
+            await turn.close_calls("The run was cancelled.")
             mine = await self._ask_for_call(turn, wanted["tool"], wanted["arguments"])
         records = {}
         if turn.is_resumed:

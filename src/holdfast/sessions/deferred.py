@@ -65,7 +65,8 @@ class DeferredFacts:
                 taken, self._waiting = self._waiting, []
                 try:
                     await self._store(taken)
-                except BaseException:
+                except Exception:
+                    # Not when the loop ends: then they are stored, or lost as by a crash.
                     self.put_back(taken)
                     raise
         finally:

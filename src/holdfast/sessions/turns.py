@@ -13,7 +13,7 @@ from holdfast.canonical import JsonObject
 from holdfast.journal.envelope import Draft, Event, Origin
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
-from holdfast.messages import Message
+from holdfast.messages import Message, ToolPart
 from holdfast.sessions import events as facts
 from holdfast.sessions.deferred import DeferredFacts
 from holdfast.sessions.leases import Lease
@@ -107,7 +107,7 @@ class Turn:
         self._deferred = DeferredFacts(self._store)
         # Up to where all events since the turn began are its own, and up to where it has
         # looked for steering; a run that has not begun before cannot have been steered.
-        self._own = lease.session_seq
+        self._own = self._last = lease.session_seq
         self._looked = 0 if self.is_resumed else lease.session_seq
         self._origin = Origin(run_id=run.id)
 
@@ -142,7 +142,7 @@ class Turn:
             LeaseLost: another process has taken over; stop at once.
             StaleWriter: the session does not end at event `after`, where that is given.
         """
-        waiting = await self._deferred.take()
+        waiting, last = await self._deferred.take(), self._last
         try:
             events = await self._store(
                 (*waiting, *payloads),
@@ -151,8 +151,11 @@ class Turn:
                 is_synced=is_synced,
                 release=release,
             )
-        except BaseException:
-            self._deferred.put_back(waiting)
+        except BaseException as error:
+            # A cancellation may have come while they were being stored.
+            is_cancelled = waiting and isinstance(error, asyncio.CancelledError)
+            if not is_cancelled or not await asyncio.shield(self._has_stored(waiting, last)):
+                self._deferred.put_back(waiting)
             raise
         return events[len(waiting) :]
 
@@ -186,11 +189,18 @@ class Turn:
             release=release,
         )
         before, last = events[0].session_seq - 1, events[-1].session_seq
+        self._last = last
         if self._own == before:
             self._own = last
         if self._looked == before:
             self._looked = last
         return events
+
+    async def _has_stored(self, drafts: Sequence[Draft], after: int) -> bool:
+        """Say whether facts that are stored together are in the journal, behind this number."""
+        events = await self._manager.journal.store.read(self.session_id, after=after)
+        stored_facts = {(event.time, event.payload_digest) for event in events}
+        return (drafts[0].time, drafts[0].payload_digest) in stored_facts
 
     def _drafts(self, payloads: Sequence[Payload | Draft], origin: Origin) -> list[Draft]:
         drafts = []
@@ -215,6 +225,26 @@ class Turn:
         """Add a message of this run to the conversation."""
         fact = facts.MessageCreated(message=stored(message))
         await self.append(fact, agent_path=agent_path)
+
+    async def close_calls(self, because: str) -> tuple[ToolPart, ...]:
+        """Give every call that has no result an error, so that the conversation can go on.
+
+        It goes by the journal alone: a cancellation can hit whoever adds a message when that is
+        stored and its author has not heard so. Only the last message can have such calls.
+        """
+        await self.flush()
+        session = await self._manager.get_session(self.session_id)
+        closed = [
+            (last.id, msgspec.structs.replace(part, state="error", error=because))
+            for last in await self._manager.messages.last(session, 1)
+            for part in last.tool_calls
+            if part.state == "pending"
+        ]
+        if closed:
+            await self.append(
+                *[facts.MessagePartUpdated(message_id=id_, part=part) for id_, part in closed]
+            )
+        return tuple(part for _, part in closed)
 
     async def take_steering(self) -> tuple[Message, ...]:
         """Return messages that arrived for this run since the last call.

@@ -55,6 +55,25 @@ async def test_a_cancelled_append_that_had_begun_may_be_stored_but_never_half(jo
     assert await verify(journal.store) == []
 
 
+async def test_who_is_cancelled_while_a_thread_commits_hears_of_it_when_that_has_ended(
+    journal, path
+) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        task = asyncio.create_task(journal.append("s1", [Mark()]))
+        for _ in range(3):  # on the loop, in a group on the loop, in a thread
+            await asyncio.sleep(0)
+        assert journal.store._writer.idle is None
+        task.cancel()
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        other.execute("COMMIT")
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(await journal.read("s1")) == 3
+
+
 async def test_an_append_cancelled_before_its_commit_leaves_no_trace(journal) -> None:
     tasks = [asyncio.create_task(journal.append("s1", [Note(rank=n)])) for n in range(3)]
     await asyncio.sleep(0)

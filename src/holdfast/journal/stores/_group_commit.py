@@ -23,12 +23,22 @@ from holdfast.journal.stores._sqlite_errors import translate
 
 T = TypeVar("T")
 Write: TypeAlias = Callable[[sqlite3.Connection], T]
-_Job: TypeAlias = tuple[Write[Any], "asyncio.Future[Any]"]
+_Job: TypeAlias = tuple[Write[Any], "_Commit[Any]"]
 _Outcome: TypeAlias = tuple[Any, BaseException | None]
 
 _QUICK = ("NORMAL", 20)
 """On the loop: to the operating system, and at most 20 ms of waiting for a lock."""
 _PATIENCE_IN_THREAD_MS = 10_000
+
+
+class _Commit(asyncio.Future[T]):
+    """What a write will return. A task that is cancelled while a thread commits learns it then."""
+
+    has_begun = False
+
+    def cancel(self, msg: object = None) -> bool:
+        """Cancel the write, unless it is being committed."""
+        return not self.has_begun and super().cancel(msg)
 
 
 class GroupCommit:
@@ -98,8 +108,9 @@ class GroupCommit:
     async def run(self, write: Write[T], *, is_synced: bool = False) -> T:
         """Run a write in the next transaction and return its result once committed.
 
-        A caller that is cancelled before the commit began leaves no trace; one that is
-        cancelled later may find its write stored.
+        A caller that is cancelled before the commit began leaves no trace. One that is
+        cancelled later hears of it when the commit has ended, so that what it reads then is
+        what stays.
         """
         if self._is_closed:
             raise StorageError(path=self._path, detail="the store is closed")
@@ -112,7 +123,7 @@ class GroupCommit:
                     raise error
                 return cast(T, result)
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        future: _Commit[T] = _Commit(loop=loop)
         self._waiting.append((write, future))
         self._must_sync = self._must_sync or is_synced
         if not self._is_scheduled:
@@ -153,6 +164,8 @@ class GroupCommit:
             self._next(loop)
             return
         self._is_away = True
+        for _, future in jobs:
+            future.has_begun = True
         mode = "FULL" if must_sync else "NORMAL"
         writes = tuple(write for write, _ in jobs)
         done = loop.run_in_executor(
@@ -234,8 +247,6 @@ class GroupCommit:
 
 def _settle(jobs: list[_Job], outcomes: list[_Outcome]) -> None:
     for (_, future), (result, error) in zip(jobs, outcomes, strict=True):
-        if future.done():
-            continue
         if error is None:
             future.set_result(result)
         else:
