@@ -22,10 +22,12 @@ for _helper in Path(__file__).parent.rglob("*.py"):
     if not _helper.name.startswith(("test_", "conftest", "__")):
         sys.path[:0] = [] if str(_helper.parent) in sys.path else [str(_helper.parent)]
 
-settings.register_profile("default", deadline=None, max_examples=100)
-settings.load_profile("default")
-
 IN_CI = bool(os.environ.get("CI"))
+
+# CI tries the same examples each time, so that a change is judged by what it changes; everybody
+# else, and ./scripts/soak most of all, looks for new ones.
+settings.register_profile("default", deadline=None, max_examples=100, derandomize=IN_CI)
+settings.load_profile("default")
 
 
 @pytest.hookimpl(wrapper=True)
