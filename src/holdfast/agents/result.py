@@ -15,8 +15,6 @@ from holdfast.messages import Message, Part, TokenUsage
 from holdfast.sessions import Run, SessionManager
 
 RunOutcome: TypeAlias = Literal["completed", "parked", "cancelled", "failed"]
-STOPPED = "stopped the run"
-"""Ends the reason of a run that a person stopped where it asked."""
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +38,13 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
     output: Any = None
     """The answer as a value of the agent's output type, if it has one."""
 
+    stopped_by: str = ""
+    """Who stopped the run where it, or a run below it, asked; empty where it ended otherwise."""
+
     @property
     def was_stopped(self) -> bool:
         """Whether a person stopped the run where it asked."""
-        return self.status == "cancelled" and str(self.metadata.get("reason", "")).endswith(STOPPED)
+        return bool(self.stopped_by)
 
 
 async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:
@@ -86,4 +87,5 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
         status=cast(RunOutcome, run.status),
         run_id=run.id,
         session_id=run.session_id,
+        stopped_by=run.stopped_by if run.status == "cancelled" else "",
     )

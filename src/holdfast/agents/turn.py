@@ -30,7 +30,6 @@ from holdfast.agents.lineage import (
 )
 from holdfast.agents.output import OutputType
 from holdfast.agents.reserving import ReservingModel
-from holdfast.agents.result import STOPPED
 from holdfast.agents.scope import RunScope
 from holdfast.agents.spending import Budgets, Charge, Spending, session_budget
 from holdfast.agents.surroundings import Surroundings
@@ -187,9 +186,10 @@ class AgentTurn:
             open_calls = [part for part in last.tool_calls if part.state == "pending"]
             if open_calls:
                 parked = await self._execute_calls(manager, last, open_calls)
-                if manager.stopped_by:
+                # Here, or below a call: then the request to end need not have arrived yet.
+                if by := manager.stopped_by or self._turn.stopped_by:
                     await self._close_open_calls()
-                    return Cancelled(reason=f"{manager.stopped_by} {STOPPED}")
+                    return Cancelled(reason=f"{by} stopped the run", stopped_by=by)
                 if parked is not None:
                     return Parked(reason=parked.reason)
                 if manager.exhausted is not None:

@@ -225,18 +225,23 @@ class RunFailed(Payload, frozen=True, kw_only=True):
 
 @payload("run.cancelled", is_inherited=False, is_synced=True)
 class RunCancelled(Payload, frozen=True, kw_only=True):
-    """A run was ended on request."""
+    """A run was ended on request; `stopped_by` is who stopped it where it asked, if anyone did."""
 
     run_id: str
     reason: str = ""
+    stopped_by: str = ""
 
 
 @payload("run.cancel_requested", is_open=True, is_inherited=False, is_synced=True)
 class RunCancelRequested(Payload, frozen=True, kw_only=True):
-    """Somebody wants a run to end; one that has not started ends with this fact."""
+    """Somebody wants a run to end; one that has not started ends with this fact.
+
+    `stopped_by` is who stopped a run below this one where that asked, if anyone did.
+    """
 
     run_id: str
     reason: str = ""
+    stopped_by: str = ""
 
 
 @payload("run.steered", is_open=True, is_inherited=False, has_content=True)

@@ -210,6 +210,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Somebody woke it before it had parked."""
     ended_at: int = 0
     reason: str = ""
+    stopped_by: str = ""
+    """Who stopped it where it, or a run below it, asked; empty where it ends otherwise."""
     result: JsonObject = msgspec.field(default_factory=dict)
     error: JsonObject = msgspec.field(default_factory=dict)
     time_queued: float = 0.0
@@ -266,9 +268,9 @@ class RunsTable(Projection[Run]):
                 if row.status == "parked":
                     return replace(row, status="queued", reason=cause, owner=owner)
                 return replace(row, is_woken=True)
-            case facts.RunCancelRequested(reason=reason):
+            case facts.RunCancelRequested(reason=reason, stopped_by=by):
                 if row.has_started:
-                    return replace(row, is_cancel_requested=True, reason=reason)
+                    return replace(row, is_cancel_requested=True, reason=reason, stopped_by=by)
         return _ended(row, event, payload)
 
 
@@ -278,8 +280,9 @@ def _ended(row: Run, event: Event, payload: Payload) -> Run:
     match payload:
         case facts.RunFailed(error=error):
             return replace(row, status="failed", error=error)
-        case facts.RunCancelled(reason=reason) | facts.RunCancelRequested(reason=reason):
-            return replace(row, status="cancelled", reason=reason)
+        case facts.RunCancelled() | facts.RunCancelRequested():
+            by = payload.stopped_by
+            return replace(row, status="cancelled", reason=payload.reason, stopped_by=by)
     return replace(row, status="completed")
 
 

@@ -36,8 +36,9 @@ def end_facts(turn: Turn, run: Run, outcome: Outcome) -> list[Payload]:
             return [facts.RunCompleted(run_id=run.id, result=result)]
         case Failed(error=error):
             return [facts.RunFailed(run_id=run.id, error=error)]
-        case Cancelled(reason=reason):
-            return [facts.RunCancelled(run_id=run.id, reason=reason or turn.cancel_reason)]
+        case Cancelled(reason=reason, stopped_by=by):
+            reason, by = reason or turn.cancel_reason, by or turn.stopped_by
+            return [facts.RunCancelled(run_id=run.id, reason=reason, stopped_by=by)]
     parked = facts.RunParked(run_id=run.id, reason=outcome.reason)
     woken = facts.RunWoken(run_id=run.id, cause="woken before it parked", owner=run.owner)
     return [parked, woken] if run.is_woken else [parked]

@@ -224,20 +224,20 @@ class TurnQueue:
             executed += 1
         return executed
 
-    async def cancel(self, run_id: str, *, reason: str = "") -> Run:
+    async def cancel(self, run_id: str, *, reason: str = "", stopped_by: str = "") -> Run:
         """Ask for a run to end; one that is not under way ends at once.
 
-        A run that has ended already is returned as it is.
+        A run that has ended already is returned as it is. `stopped_by` is who stopped a run
+        below it where that asked, if that is why.
         """
         run = await self.get(run_id)
         if run.has_ended:
             return run
-        request = facts.RunCancelRequested(run_id=run_id, reason=reason)
+        request = facts.RunCancelRequested(run_id=run_id, reason=reason, stopped_by=stopped_by)
         await self._journal.append(run.session_id, [request], origin=Origin(run_id=run_id))
         turn = self._active.get(run_id)
         if turn is not None:
-            turn.cancel_reason = reason
-            turn.cancelled.set()
+            turn.ask_to_end(reason, stopped_by)
         else:
             await self._end_idle(run_id)
         return await self.get(run_id)
@@ -482,8 +482,7 @@ class TurnQueue:
             if run.has_ended:
                 return None
             if run.is_cancel_requested:
-                turn.cancel_reason = run.reason
-                turn.cancelled.set()
+                turn.ask_to_end(run.reason, run.stopped_by)
                 return turn
             begin: Payload = facts.RunStarted(run_id=run.id)
             if run.has_started:
@@ -545,7 +544,7 @@ class TurnQueue:
             is_alone = turn.has_written_up_to(seq) and not turn.is_resumed
             run = turn.run if is_alone else await self.get(turn.run.id)
             if isinstance(outcome, Parked) and run.is_cancel_requested:
-                outcome = Cancelled(reason=run.reason)
+                outcome = Cancelled(reason=run.reason, stopped_by=run.stopped_by)
             facts_of_end = end_facts(turn, run, outcome)
             is_over = is_alone or isinstance(outcome, Parked)
             moved = [] if is_over else await late_steering(turn, self._keeper.owner)
@@ -571,7 +570,8 @@ class TurnQueue:
         try:
             run = await self.get(run_id)
             if not run.has_ended:
-                await self._end(await self._turn(run, lease), Cancelled(reason=run.reason))
+                outcome = Cancelled(reason=run.reason, stopped_by=run.stopped_by)
+                await self._end(await self._turn(run, lease), outcome)
         finally:
             # One that was given back with the last fact is left alone.
             await self._keeper.release(lease)
@@ -604,8 +604,8 @@ class TurnQueue:
         query = RowQuery(projection=RUNS, where=wanted, limit=250)
         while self._active:
             with contextlib.suppress(StorageError):
-                asked = {found.key: found.row.reason for found in await self._journal.rows(query)}
+                asked = {found.key: found.row for found in await self._journal.rows(query)}
                 for run_id in asked.keys() & self._active.keys():
-                    self._active[run_id].cancel_reason = asked[run_id]
-                    self._active[run_id].cancelled.set()
+                    run = asked[run_id]
+                    self._active[run_id].ask_to_end(run.reason, run.stopped_by)
             await asyncio.sleep(_LOOK_FOR_SIGNALS_S)

@@ -35,9 +35,10 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """The run was ended on request."""
+    """The run was ended on request; `stopped_by` is who stopped it where it asked, if anyone."""
 
     reason: str = ""
+    stopped_by: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +97,8 @@ class Turn:
         self.cancelled = CancelRequest()
         """Set when somebody asked for the run to end; the handler returns `Cancelled` soon."""
         self.cancel_reason = ""
+        self.stopped_by = ""
+        """Who stopped a run below this one where that asked, if that is why this one shall end."""
         self.was_redacted = False
         """Whether a fact of this turn was stored otherwise than it was given, for a secret."""
         self.is_released = False
@@ -120,6 +123,11 @@ class Turn:
     def epoch(self) -> int:
         """The epoch under which this turn writes."""
         return self.lease.epoch
+
+    def ask_to_end(self, reason: str, stopped_by: str = "") -> None:
+        """Tell the handler that somebody wants the run to end, and why."""
+        self.cancel_reason, self.stopped_by = reason, stopped_by
+        self.cancelled.set()
 
     async def is_lost(self) -> bool:
         """Say whether another process has taken over."""

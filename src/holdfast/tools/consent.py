@@ -149,7 +149,7 @@ class ConsentDesk:
         used = ApprovalUsed(approval_id=approval_id, call_id=request.call_id, seal=answered.seal)
         if answered.verdict == "deny":
             if answer.verdict == "stop":
-                self.stopped_by = answer.by
+                self.stopped_by = answer.by or "somebody"
             return Refused(facts=(*facts, used), because=_said_no(answer.by, answer.reason))
         if self._is_enough(known, answered):
             if answer.rules and self._gate.terms.required == 1:

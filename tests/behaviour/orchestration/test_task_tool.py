@@ -396,9 +396,34 @@ async def test_stop_at_the_prompt_of_a_child_ends_all_that_wait_for_it(tmp_path:
         async with asyncio.timeout(WAIT_S):
             result = await client.execute_agent(top, "", "go", run_id="job")
         assert (result.status, result.metadata["reason"]) == ("cancelled", "ann stopped the run")
-        below = await client.child_runs("job")
-        assert [(await client.get_run(run.id)).status for run in below] == ["cancelled"] * 2
+        assert result.was_stopped
+        runs = [await client.get_run(run.id) for run in await client.child_runs("job")]
+        assert [(run.status, run.stopped_by) for run in runs] == [("cancelled", "ann")] * 2
+        assert len(top.model.requests) == len(middle.model.requests) == 1
     assert done == []
+
+
+async def test_cancelling_a_child_is_no_stop_whatever_reason_is_given(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def answer(_: ModelRequest) -> str:
+        asked.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    slow = Agent("slow", mode="subagent", model=FunctionModel(answer))
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(slow)
+        top = boss(tool_call("task", agent="slow", task="take your time"), "went on")
+        run = asyncio.create_task(client.execute_agent(top, "", "go", run_id="job"))
+        async with asyncio.timeout(WAIT_S):
+            await asked.wait()
+            [child] = await client.child_runs("job")
+            await client.cancel_run(child.id, reason="ann stopped the run")
+            result = await run
+        assert (result.status, result.response) == ("completed", "went on")
+        ended = await client.get_run(child.id)
+        assert (ended.status, ended.stopped_by) == ("cancelled", "")
 
 
 async def test_stream_carries_what_children_do_under_their_path(tmp_path: Path) -> None:

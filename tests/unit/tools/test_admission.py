@@ -69,6 +69,12 @@ async def test_who_stops_the_run_is_asked_nothing_more(tmp_path):
     assert len(ada.asked) == 1
 
 
+async def test_a_stop_counts_also_where_nobody_is_named(tmp_path):
+    async with open_run(tmp_path, send, gate=Gate(approver=Says(verdict="stop", by=""))) as run:
+        await run.call("send", where="a")
+        assert run.manager.stopped_by
+
+
 async def test_a_rule_that_is_written_at_a_prompt_settles_the_next_call(tmp_path):
     ada = Says(rules=rule("*", "allow").rules)
     async with open_run(tmp_path, send, gate=Gate(approver=ada)) as run:

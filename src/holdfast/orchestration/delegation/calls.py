@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from holdfast.agents import AgentResult
@@ -18,7 +16,7 @@ from holdfast.agents.handoff import (
 from holdfast.agents.lineage import below_call
 from holdfast.errors import AlreadyExists
 from holdfast.journal import Origin
-from holdfast.orchestration.delegation.child import STOP_GRACE_S, Children, Order, derived_id
+from holdfast.orchestration.delegation.child import Children, Order, derived_id
 from holdfast.sessions import Session
 from holdfast.tools import ToolContext
 
@@ -52,10 +50,8 @@ class CallDelegation:
         order = self._order(context, errand, session)
         result = await self._children.admit(order) or await self._children.run(order)
         if result.was_stopped:
-            reason = str(result.metadata["reason"])
-            await self._children.turns.cancel(context.run_id, reason=reason)
-            # The caller's run is cancelled meanwhile, before it can ask its model again.
-            await asyncio.sleep(STOP_GRACE_S)
+            reason, by = str(result.metadata["reason"]), result.stopped_by
+            await self._children.turns.cancel(context.run_id, reason=reason, stopped_by=by)
         return result
 
     async def hand_over(
