@@ -21,7 +21,7 @@ from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.context import ContextBuilder
-from holdfast.errors import NotFound, UsageError
+from holdfast.errors import RunInTheWay, UsageError
 from holdfast.ids import new_id
 from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.model import Model
@@ -35,14 +35,20 @@ from holdfast.sessions import (
     compose,
 )
 from holdfast.sessions.events import OnBusy
+from holdfast.sessions.turn_endings import finish
 from holdfast.skills import Skill, skill_tool
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import Approver, NobodyApproves
 
 AgentLookup: TypeAlias = Callable[[str], Awaitable[Agent | None]]
+TakeOver: TypeAlias = Callable[[Turn], Awaitable[Outcome | None]]
 
 
 async def _knows_nobody(_name: str) -> Agent | None:
+    return None
+
+
+async def _takes_nothing(_turn: Turn) -> Outcome | None:
     return None
 
 
@@ -99,19 +105,21 @@ class AgentRuntime:
         """The session of the next run, if it is to begin together with it."""
         self.find_agent: AgentLookup = _knows_nobody
         """Finds the agents of runs that other processes left behind."""
+        self.take_over: TakeOver = _takes_nothing
+        """Executes what they left behind that is no agent's run; `None` for all else."""
 
     async def _left_behind(self, turn: Turn, agent: Agent) -> Agent:
         """Return the agent that a run was meant for; no other one has its rights.
 
         Raises:
-            NotFound: nobody here knows it; the run fails and the queue goes on.
+            RunInTheWay: nobody here knows it; the run is left to whoever does.
         """
         wanted = turn.request.agent
         if wanted in ("", agent.name):
             return agent
         found = await self.find_agent(wanted)
         if found is None:
-            raise NotFound(kind="agent", value=wanted)
+            raise turn.in_the_way()
         return found
 
     async def execute_agent(  # noqa: PLR0913 - one argument per thing a run needs
@@ -137,6 +145,8 @@ class AgentRuntime:
         Raises:
             UsageError: `session` is no real session.
             InvalidTransition: the session is not active.
+            RunInTheWay: a run that a dead process left behind stands first in the session, and
+                nobody here can execute it; it stays as it is, and this one is cancelled.
         """
         if not isinstance(session, Session):
             raise UsageError(detail="execute_agent needs a Session, as create_session returns it.")
@@ -154,6 +164,8 @@ class AgentRuntime:
         async def handler(turn: Turn) -> Outcome:
             # A run that a dead process left behind stands first; it is somebody else's.
             is_own = turn.run.id == own_id
+            if not is_own and (outcome := await self.take_over(turn)) is not None:
+                return outcome
             who = agent if is_own else await self._left_behind(turn, agent)
             doing = AgentTurn(
                 self._around(services, "/".join(path_of(who, session)), turn),
@@ -167,18 +179,23 @@ class AgentRuntime:
             own.extend([doing] if is_own else [])
             return await doing.execute()
 
-        run = await services.turns.execute(
-            session.id,
-            message,
-            handler,
-            run_id=own_id,
-            is_new=not run_id,
-            on_busy=self.on_busy,
-            agent=agent.name,
-            # Kept with the run, so that it holds whoever resumes it.
-            options=scope.to_options(),
-            opening=self.opening,
-        )
+        try:
+            run = await services.turns.execute(
+                session.id,
+                message,
+                handler,
+                run_id=own_id,
+                is_new=not run_id,
+                on_busy=self.on_busy,
+                agent=agent.name,
+                # Kept with the run, so that it holds whoever resumes it.
+                options=scope.to_options(),
+                opening=self.opening,
+            )
+        except RunInTheWay as first:
+            # Its caller is told that it did not run; then it must not do so later.
+            await finish(services.turns.cancel(own_id, reason=str(first)))
+            raise
         messages = own[-1].messages_as_stored() if own else None
         if messages is None:
             messages = await run_messages(services.sessions, run)

@@ -30,7 +30,7 @@ from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Model
-from holdfast.sessions import NewSession, Run, Session, compose, new_session
+from holdfast.sessions import NewSession, Outcome, Run, Session, Turn, compose, new_session
 from holdfast.sessions.events import OnBusy
 from holdfast.skills import TrustStore, skill_tool
 from holdfast.tools import Tool, ToolRegistry
@@ -212,6 +212,7 @@ class AgentMethods(MemoryMethods, ScriptMethods):
         runtime.on_busy = launch.on_busy or self.settings.sessions.on_busy
         runtime.opening = opening
         runtime.find_agent = self.get_agent
+        runtime.take_over = self._take_over
         skills = await self._skills_for(session)
         tools = await self._tools_for(agent, session, confinement)
         run_id = launch.run_id
@@ -244,6 +245,10 @@ class AgentMethods(MemoryMethods, ScriptMethods):
             return await self._agent_lives().run(agent, where, launch.message, execute)
         finally:
             await self._remember_turns(session.id)
+
+    async def _take_over(self, turn: Turn) -> Outcome | None:
+        """Execute a run that was left behind and is no agent's; `None` for all others."""
+        return None
 
     async def session_context(self, session_id: str, agent_name: str | Agent = "") -> AgentContext:
         """Return what a model would see if a turn began now; `account` says what takes how much.

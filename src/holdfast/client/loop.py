@@ -105,7 +105,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
 
         async def handler(turn: Turn) -> Outcome:
             if turn.run.id != run.id:
-                raise UsageError(detail="Another run stands before the loop in its session.")
+                raise turn.in_the_way()
             kept = await self._as_begun(chosen, turn.request.options)
             return await self._drive(turn, session, kept, listener)
 

@@ -95,7 +95,7 @@ class ToolMethods(AgentMethods):
             session.id, asked, run_id=run_id, options={**scope.to_options(), "call": wanted}
         )
 
-        run = await self._see_call_through(run, session)
+        run = await self._see_call_through(run)
         session = await sessions.get_session(session.id)
         for message in reversed(await sessions.messages.all(session)):
             if message.run_id == run.id and message.tool_calls:
@@ -133,16 +133,21 @@ class ToolMethods(AgentMethods):
         session = await (await self._ready()).get_session(session_id)
         return await load_artifact(self._journal, session.id, handle)
 
-    async def _see_call_through(self, run: Run, session: Session) -> Run:
+    async def _take_over(self, turn: Turn) -> Outcome | None:
+        wanted = turn.request.options.get("call")
+        if not isinstance(wanted, dict):
+            return await super()._take_over(turn)
+        session = await self._sessions.get_session(turn.session_id)
+        return await self._call_or_close(turn, session, wanted)
+
+    async def _see_call_through(self, run: Run) -> Run:
         """Execute the run of a call; an agent's run that stands before it is resumed first."""
 
         async def handler(turn: Turn) -> Outcome:
-            wanted = turn.request.options.get("call")
-            if not isinstance(wanted, dict):
-                raise RunInTheWay(
-                    run_id=turn.run.id, agent=turn.request.agent, session_id=session.id
-                )
-            return await self._call_or_close(turn, session, wanted)
+            outcome = await self._take_over(turn)
+            if outcome is None:
+                raise turn.in_the_way()
+            return outcome
 
         while True:
             try:

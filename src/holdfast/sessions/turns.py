@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
+from holdfast.errors import RunInTheWay
 from holdfast.journal.envelope import Draft, Event, Origin
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
@@ -128,6 +129,15 @@ class Turn:
         """Tell the handler that somebody wants the run to end, and why."""
         self.cancel_reason, self.stopped_by = reason, stopped_by
         self.cancelled.set()
+
+    def in_the_way(self) -> RunInTheWay:
+        """Return what a handler raises that cannot execute this run.
+
+        The run stays as it is, for whoever can; what stands behind it has to wait.
+        """
+        return RunInTheWay(
+            run_id=self.run.id, agent=self.request.agent, session_id=self.session_id
+        )
 
     async def is_lost(self) -> bool:
         """Say whether another process has taken over."""

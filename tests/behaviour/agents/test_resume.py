@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
+from holdfast.errors import RunInTheWay
+from holdfast.orchestration.workflows import Order, Workflow
 from holdfast.providers.model import TextDelta
-from holdfast.sessions import compose
+from holdfast.sessions import Run, Session, compose
 from holdfast.testing import Reply, ScriptedModel, tool_call
 from holdfast.testing.vanishing import Vanished, leave, vanish
 from holdfast.tools import Intent, Reconciliation, Tool, ToolContext, ToolResult
@@ -133,22 +135,86 @@ async def test_completed_model_call_and_tool_are_not_repeated_after_a_crash(
     await first.close()
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-async def test_run_left_behind_is_never_executed_with_another_agents_rights(
-    tmp_path: Path, is_known: bool
-) -> None:
+async def leave_behind(client: AsyncClient, session: Session, agent: str, **options: object) -> Run:
+    turns = await client.turns()
+    message = compose(session.id, "user", "boo", 1.0)
+    return await turns.submit(session.id, message, agent=agent, is_for_anyone=True, options=options)
+
+
+async def test_run_left_behind_is_never_executed_with_another_agents_rights(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client:
         session = await client.create_session("shared")
-        if is_known:
-            await client.register_agent(Agent("ghost", prompt="You are the ghost."))
-        turns = await client.turns()
-        message = compose(session.id, "user", "boo", 1.0)
-        left = await turns.submit(session.id, message, agent="ghost", is_for_anyone=True)
-        model = ScriptedModel(*(["from the ghost"] if is_known else []), "from me")
+        await client.register_agent(Agent("ghost", prompt="You are the ghost."))
+        left = await leave_behind(client, session, "ghost")
+        model = ScriptedModel("from the ghost", "from me")
         mine = Agent("me", model=model, prompt="You are me.")
         result = await mine.run("hello", session=session.id, client=client)
         ended = await client.get_run(left.id)
-    assert result.response == "from me"
-    assert ended.status == ("completed" if is_known else "failed")
+    assert (result.response, ended.status) == ("from me", "completed")
     prompts = [request.system.partition(".")[0] for request in model.requests]
-    assert prompts == (["You are the ghost"] if is_known else []) + ["You are me"]
+    assert prompts == ["You are the ghost", "You are me"]
+
+
+async def test_run_of_an_unknown_agent_is_left_to_whoever_knows_it(tmp_path: Path) -> None:
+    model = ScriptedModel("from me")
+    mine = Agent("me", model=model)
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("shared")
+        left = await leave_behind(client, session, "ghost")
+        with pytest.raises(RunInTheWay) as caught:
+            await mine.run("hello", session=session.id, run_id="mine", client=client)
+        assert caught.value.context["run_id"] == left.id
+        assert not (await client.get_run(left.id)).has_ended
+        # Its caller was told that it did not run, so it does not do so behind his back.
+        assert (await client.get_run("mine")).status == "cancelled"
+    async with AsyncClient(tmp_path) as elsewhere:
+        await elsewhere.register_agent(Agent("ghost", model=ScriptedModel("boo")))
+        result = await elsewhere.execute_agent("ghost", session.id, "", run_id=left.id)
+        assert result.response == "boo"
+        again = await mine.run("hello", session=session.id, client=elsewhere)
+    assert again.response == "from me"
+
+
+async def test_call_by_hand_that_was_left_behind_is_made_and_not_told_to_the_agent(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel("from me")
+    async with AsyncClient(tmp_path / "state") as client:
+        session = await client.create_session("shared", directory=tmp_path)
+        turns = await client.turns()
+        wanted = {"tool": "glob", "arguments": {"pattern": "*.txt"}}
+        left = await turns.submit(session.id, is_for_anyone=True, options={"call": wanted})
+        mine = Agent("me", model=model, permission=[{"permission": "*", "action": "deny"}])
+        result = await mine.run("hello", session=session.id, client=client)
+        assert (await client.get_run(left.id)).status == "completed"
+        [call] = await client.get_execution_history(session.id)
+    assert (call.tool, call.state) == ("glob", "completed")
+    assert (result.response, len(model.requests)) == ("from me", 1)
+
+
+@pytest.mark.parametrize("kind", ["workflow", "loop"])
+async def test_agents_workflows_and_loops_leave_one_anothers_runs_alone(
+    tmp_path: Path, kind: str
+) -> None:
+    """Each stands first in a session where the other one wants to go on."""
+    mine = Agent("me", model=ScriptedModel("from me"))
+    async with AsyncClient(tmp_path) as client:
+        turns = await client.turns()
+        shared = await client.create_session("shared")
+        other = "workflow:flow" if kind == "workflow" else "loop"
+        left = await leave_behind(client, shared, other)
+        with pytest.raises(RunInTheWay):
+            await mine.run("hello", session=shared.id, client=client)
+        assert not (await client.get_run(left.id)).has_ended
+        own = await client.create_session("own")
+        first = await leave_behind(client, own, "ghost")
+        order = Order(definition=Workflow("flow").step("a", value="x").definition, inputs={})
+        behind = await leave_behind(client, own, other, **order.to_options())
+        with pytest.raises(RunInTheWay) as caught:
+            if kind == "workflow":
+                await client.resume_workflow(behind.id)
+            else:
+                await client.run_loop("", run_id=behind.id)
+        assert caught.value.context["run_id"] == first.id
+        for run in (first, behind):
+            assert not (await turns.get(run.id)).has_ended

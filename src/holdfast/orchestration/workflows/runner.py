@@ -73,7 +73,7 @@ class WorkflowRunner:
     async def _handle(self, turn: Turn) -> Outcome:
         """Execute a turn; what its run was told when it was queued is what counts."""
         if not turn.request.agent.startswith(AGENT_PREFIX):
-            raise UsageError(detail="A workflow's session executes no other runs.")
+            raise turn.in_the_way()
         services = self._services
         order = Order.of(turn.request.options)
         session = await services.sessions.get_session(turn.session_id)
