@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -84,10 +86,16 @@ class StepLines:
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         """Ask whoever sits at the terminal, with the spinner out of the way."""
+        with self.out_of_the_way():
+            return await AskInTerminal().approve(request)
+
+    @contextlib.contextmanager
+    def out_of_the_way(self) -> Iterator[None]:
+        """Let something else be printed meanwhile."""
         if self._status is not None:
             self._status.stop()
         try:
-            return await AskInTerminal().approve(request)
+            yield
         finally:
             if self._status is not None:
                 self._status.start()

@@ -112,8 +112,16 @@ class _Run:
         async with AsyncClient(settings=self.invocation.settings) as client:
             with StepLines(self.invocation) as lines:
                 client.approver = self._approver(lines)
+
+                async def say_that_it_waits(result: WorkflowResult) -> None:
+                    with lines.out_of_the_way():
+                        await self._say_how_to_answer(client, result)
+
+                stay = say_that_it_waits if self.stay else False
                 if self.workflow is None:
-                    result = await client.resume_workflow(self.run_id, listener=lines.hear)
+                    result = await client.resume_workflow(
+                        self.run_id, listener=lines.hear, stay=stay
+                    )
                 else:
                     definition = await client.validate_workflow(self.workflow)
                     result = await client.run_workflow(
@@ -122,12 +130,8 @@ class _Run:
                         run_id=self.run_id,
                         on_ask="park" if self.park else "deny",
                         listener=lines.hear,
+                        stay=stay,
                     )
-            while result.status == "parked" and self.stay:
-                await self._say_how_to_answer(client, result)
-                await client.await_answer(result.run_id)
-                with lines:
-                    result = await client.resume_workflow(result.run_id, listener=lines.hear)
             self._say_how_it_went(result)
             if result.status == "parked":
                 await self._say_how_to_answer(client, result)

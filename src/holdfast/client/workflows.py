@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from holdfast.agents import Agent
 from holdfast.agents.children import runs_below
@@ -35,6 +36,9 @@ from holdfast.sessions import Run, Session
 from holdfast.sessions.projections import RUNS
 from holdfast.tools import Tool
 from holdfast.tools.gate import NobodyApproves
+
+OnWait: TypeAlias = Callable[[WorkflowResult], Awaitable[None]]
+"""Is told how a workflow stands each time before it waits for an answer."""
 
 _PAGE = 500
 _LOOK_FOR_ANSWERS_S = 5.0
@@ -75,7 +79,7 @@ class WorkflowMethods(ToolMethods):
         on_ask: OnAsk = "deny",
         budget: Budget | None = None,
         listener: Callable[[Payload], None] = hear_nothing,
-        stay: bool = False,
+        stay: bool | OnWait = False,
     ) -> WorkflowResult:
         """Run a workflow in a session of its own and return how it went, failures included.
 
@@ -85,7 +89,8 @@ class WorkflowMethods(ToolMethods):
 
         Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
         the workflow wait (`park`) until somebody has answered and `resume_workflow` is called.
-        With `stay` it goes on by itself as soon as somebody has, in whichever process.
+        With `stay` it goes on by itself as soon as somebody has, in whichever process; given
+        as a function, it is told how the workflow stands each time before it waits.
         `budget` limits what the run and everything that it starts may spend together.
 
         Raises:
@@ -130,7 +135,7 @@ class WorkflowMethods(ToolMethods):
         run_id: str,
         *,
         listener: Callable[[Payload], None] = hear_nothing,
-        stay: bool = False,
+        stay: bool | OnWait = False,
     ) -> WorkflowResult:
         """Go on with a workflow that was interrupted, or that waited for an answer.
 
@@ -216,7 +221,13 @@ class WorkflowMethods(ToolMethods):
     # --- inside -----------------------------------------------------------------------
 
     async def _see_through(
-        self, runner: WorkflowRunner, order: Order, session: Session, run_id: str, *, stay: bool
+        self,
+        runner: WorkflowRunner,
+        order: Order,
+        session: Session,
+        run_id: str,
+        *,
+        stay: bool | OnWait,
     ) -> WorkflowResult:
         """Run a workflow until it ends or waits; what was answered meanwhile it need not wait for.
 
@@ -226,8 +237,12 @@ class WorkflowMethods(ToolMethods):
             result = await runner.run(order, session, run_id)
             if result.status != "parked":
                 return result
-            if not stay and not await self._is_answered(run_id):
+            if await self._is_answered(run_id):
+                continue
+            if not stay:
                 return result
+            if callable(stay):
+                await stay(result)
             await self.await_answer(run_id)
 
     def _known_workflows(self) -> dict[str, Workflow]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from terminal import Terminal
 
+from holdfast import AsyncClient
+
 FLOW = """name: letter
 steps:
   - id: count
@@ -36,4 +38,23 @@ async def test_steps_are_shown_and_a_call_that_asks_is_put_before_the_person(
         await terminal.sees("all done")
         assert await terminal.ends() == 0
         assert "\\u001b" not in terminal.screen
+    assert (tmp_path / "a.txt").read_text() == "hello"
+
+
+async def test_who_stays_sees_what_waits_and_then_how_it_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "letter.yaml").write_text(FLOW)
+    state = tmp_path / "state"
+    environment = {"AGENT_STATE_DIR": str(state), "AGENT_WORKSPACE": str(tmp_path)}
+    words = ("-m", "holdfast", "workflows", "run", "letter.yaml", "--park", "--stay")
+    async with Terminal(*words, home=tmp_path, environment=environment) as terminal:
+        await terminal.sees("write waits. Answer: holdfast approvals approve")
+        await terminal.sees("It goes on as soon as somebody has answered.")
+        assert not (tmp_path / "a.txt").exists()
+        async with AsyncClient(state) as client:
+            [question] = await client.open_questions()
+            await client.approve(question.id, by="ann")
+        await terminal.sees("✓ keep")
+        await terminal.sees("all done")
+        assert await terminal.ends() == 0
+        assert "Then go on:" not in terminal.screen
     assert (tmp_path / "a.txt").read_text() == "hello"

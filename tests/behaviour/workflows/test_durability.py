@@ -14,6 +14,7 @@ from holdfast.hooks import Cancel, HookPayload
 from holdfast.orchestration.workflows import (
     Order,
     Workflow,
+    WorkflowResult,
     WorkflowRunner,
     WorkflowServices,
     parse_workflow,
@@ -89,20 +90,24 @@ async def test_a_workflow_that_is_attended_goes_on_by_itself(tmp_path: Path) -> 
     agent = Agent("worker", model=model, tools=[done.tool("ask")])
     flow = Workflow("outer").step("call", agent=agent, message="go")
     async with AsyncClient(tmp_path / "state") as client, AsyncClient(tmp_path / "state") as other:
+        waits = asyncio.Event()
+        told: list[str] = []
+
+        async def tell(result: WorkflowResult) -> None:
+            told.append(result.status)
+            waits.set()
+
         work = asyncio.create_task(
-            client.run_workflow(flow, run_id="job", on_ask="park", stay=True)
+            client.run_workflow(flow, run_id="job", on_ask="park", stay=tell)
         )
         async with asyncio.timeout(20):
-            feed = client.watch(after=0)
-            async for event in feed:
-                if event.kind == "run.parked" and event.run_id == "job":
-                    break
-            await feed.aclose()
+            await waits.wait()
             [question] = await other.open_questions()
             await other.approve(question.id, by="me")
             result = await work
             assert (await other.await_answer("job")).status == "completed"
     assert (result.status, result.output, done.calls) == ("completed", "finished", ["x"])
+    assert told == ["parked"]
 
 
 async def test_without_anybody_to_ask_a_call_is_refused(tmp_path: Path) -> None:
