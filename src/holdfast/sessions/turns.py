@@ -135,9 +135,7 @@ class Turn:
 
         The run stays as it is, for whoever can; what stands behind it has to wait.
         """
-        return RunInTheWay(
-            run_id=self.run.id, agent=self.request.agent, session_id=self.session_id
-        )
+        return RunInTheWay(run_id=self.run.id, agent=self.request.agent, session_id=self.session_id)
 
     async def is_lost(self) -> bool:
         """Say whether another process has taken over."""
