@@ -22,7 +22,7 @@ class SessionsTable(Projection[Session]):
     """One row per session: the session itself."""
 
     name = "sessions"
-    version = 3
+    version = 4
     is_lazy = True
     row_type = Session
     columns = (
@@ -39,7 +39,7 @@ class SessionsTable(Projection[Session]):
         "message_count",
         "total_cost",
     )
-    indexes = (("time_updated",), ("slug",))
+    indexes = (("time_updated",), ("slug",), ("parent_id",))
     kinds = frozenset(
         {
             facts.SessionCreated.kind,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.journal import Event, Journal, Payload
+from holdfast.journal import Condition, Event, Journal, Payload, RowQuery, SqliteStore
+from holdfast.journal.stores._sqlite_rows import RowTables
 from holdfast.messages import Message
 from holdfast.sessions import (
     SESSION_PROJECTIONS,
@@ -43,6 +47,20 @@ def event(fact: Payload) -> Event:
         hash="",
         payload=b"",
     )
+
+
+@pytest.mark.parametrize("parents", [("ses_1",), ("ses_1", "ses_2")])
+async def test_children_are_looked_up_and_not_searched_for(
+    tmp_path: Path, parents: tuple[str, ...]
+) -> None:
+    path = tmp_path / "journal.db"
+    async with Journal(SqliteStore(path, projections=SESSION_PROJECTIONS)):
+        pass
+    query = RowQuery(projection=SESSIONS, where=(Condition("parent_id", "in", parents),))
+    sql, values = RowTables(SESSION_PROJECTIONS)._select_sql(query)
+    with closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+    assert any("SEARCH p USING INDEX" in row[-1] and "c_parent_id=?" in row[-1] for row in plan)
 
 
 @pytest.mark.parametrize(
