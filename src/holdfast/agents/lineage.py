@@ -26,12 +26,6 @@ _A_PERSON = RuleSet(rules=(PermissionRule(permission="*", action="allow"),))
 """Whoever starts agents without being one is held back by the session's rules alone."""
 
 
-_MOST_READ = 256
-_NOT_READ: tuple[object, Lineage | None] = (None, None)
-_read: dict[int, tuple[object, Lineage]] = {}
-"""What was read last, by the object that it was read from: a run asks for it many times."""
-
-
 class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The run, and if it was one the call, that started the runs of a session.
 
@@ -78,21 +72,18 @@ def lineage_of(session: Session) -> Lineage | None:
     Raises:
         UsageError: it cannot be read; nothing may run without knowing its limits.
     """
-    found = session.metadata.get(LINEAGE_KEY)
-    if found is None:
+    if session.metadata.get(LINEAGE_KEY) is None:
         return None
-    read, lineage = _read.get(id(found), _NOT_READ)
-    if read is found:
-        return lineage
+    # A run asks for it many times.
+    return session.derived(LINEAGE_KEY, _read_lineage)
+
+
+def _read_lineage(session: Session) -> Lineage:
     try:
-        lineage = msgspec.convert(found, Lineage)
+        return msgspec.convert(session.metadata[LINEAGE_KEY], Lineage)
     except msgspec.ValidationError as error:
         detail = f"The lineage of session {session.id} cannot be read: {error}"
         raise UsageError(detail=detail) from error
-    if len(_read) >= _MOST_READ:
-        _read.clear()
-    _read[id(found)] = (found, lineage)
-    return lineage
 
 
 def rights_of(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import bisect
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Callable
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import InvalidTransition
 
+T = TypeVar("T")
 SessionState: TypeAlias = Literal["active", "suspended", "completed", "failed", "archived"]
 STATES: tuple[SessionState, ...] = get_args(SessionState)
 
@@ -41,7 +43,7 @@ class ForkPoint(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class Session(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A session as of its last event; times are seconds since the epoch, 0 means never.
 
     `hidden` lists ranges of event numbers that do not count since a revert: messages,
@@ -79,6 +81,18 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     def is_expired(self, now: float) -> bool:
         """Say whether the session's time to live has passed."""
         return 0.0 < self.expires_at <= now
+
+    def derived(self, name: str, work_out: Callable[[Session], T]) -> T:
+        """Return what follows from this session by one name, worked out once.
+
+        It lives as long as this object and is no part of the session: it is neither stored
+        nor compared, and a changed copy works out its own.
+        """
+        known = self.__dict__
+        if name not in known:
+            known[name] = work_out(self)
+        found: T = known[name]
+        return found
 
 
 def is_hidden(hidden: Ranges, number: int) -> bool:
