@@ -16,11 +16,12 @@ from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
+from holdfast.cli.pairs import read_pairs
 from holdfast.client import AsyncClient
 from holdfast.client.tools import ToolCallResult
 from holdfast.errors import AlreadyExists, UsageError, error_from_dict
 from holdfast.sync import Client
-from holdfast.tools import ToolRegistry
+from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.bundles import LocalToolManager, read_manifest
 from holdfast.tools.export import describe
@@ -96,7 +97,8 @@ def schema(invocation: Invocation, name: str | None, form: str, plugins: bool) -
 
 @command.command("run")
 @click.argument("name")
-@click.option("--args", "arguments", default="{}", metavar="JSON", help="Arguments of the call.")
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--args", "arguments", default="{}", metavar="JSON", help="Arguments as an object.")
 @click.option("--session", default="", metavar="ID", help="Call it in this session.")
 @click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
 @click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
@@ -104,6 +106,7 @@ def schema(invocation: Invocation, name: str | None, form: str, plugins: bool) -
 def run(
     invocation: Invocation,
     name: str,
+    pairs: tuple[str, ...],
     arguments: str,
     session: str,
     run_id: str,
@@ -111,9 +114,16 @@ def run(
 ) -> None:
     """Call the tool NAME, as an agent would: through the gate, in a session, recorded.
 
+    Give its arguments one by one: holdfast tools run grep pattern=def path=src limit=5.
+    Where the tool wants a text, VALUE is that text; a number, true, false, a list or an object
+    is JSON. A list can also be given item by item: ignore=a ignore=b. Or give all of them as
+    one JSON object with --args; holdfast tools show NAME says what there is.
+
     On a terminal, a call that needs consent asks for it; elsewhere it is refused.
     """
     values = _object(arguments)
+    if pairs:
+        values = _with_pairs(values, pairs, _registry(invocation, plugins=False).get(name))
     called = run_async(_run(invocation, name, values, session, run_id, auto_confirm))
     part = called.part
     if invocation.is_text:
@@ -250,6 +260,16 @@ def _object(text: str) -> JsonObject:
     if not isinstance(value, dict):
         raise UsageError(detail='--args is a JSON object, as in {"path": "a.txt"}.')
     return value
+
+
+def _with_pairs(values: JsonObject, pairs: tuple[str, ...], tool: Tool) -> JsonObject:
+    """Add what was given one by one; wrong arguments are told before anything is recorded."""
+    more = read_pairs(pairs, tool.parameters)
+    for name in sorted(more.keys() & values.keys()):
+        raise UsageError(detail=f"The argument {name} is given twice, in --args too.")
+    values = {**values, **more}
+    tool.validate(values)
+    return values
 
 
 def _row(one: ToolExecution) -> JsonObject:

@@ -94,6 +94,35 @@ def test_a_tool_is_called_through_the_gate_and_remembered(home: Path) -> None:
     assert "calculator" in call("history", "--tool", "calculator").stdout
 
 
+def test_arguments_can_be_given_one_by_one(home: Path) -> None:
+    called = call("run", "calculator", "operation=add", "a=1", "b=-2.5")
+    assert (called.exit_code, called.stdout) == (0, "-1.5\n")
+    mixed = call("run", "calculator", "a=1", "--args", '{"operation": "add", "b": 2}')
+    assert (mixed.exit_code, mixed.stdout) == (0, "3\n")
+    text = call("run", "write", "file_path=a.txt", "content=3", "--auto-confirm")
+    assert text.exit_code == 0
+    assert (home / "a.txt").read_text() == "3"
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        ("a=1", "b=2"),
+        ("operation=add", "a=1", "b=true"),
+        ("operation=add", "a=1", "b=x"),
+        ("operation=add", "a=1", "c=2"),
+        ("operation=add", "a=1", "b=2", "--args", '{"b": 2}'),
+        ("add",),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_is_recorded(
+    home: Path, pairs: tuple[str, ...]
+) -> None:
+    refused = call("run", "calculator", *pairs)
+    assert refused.exit_code in (1, 2)
+    assert json.loads(call("history", "--json").stdout) == []
+
+
 @pytest.mark.parametrize("arguments", ["[1]", "{", "3"])
 def test_arguments_that_are_no_object_are_a_usage_error(home: Path, arguments: str) -> None:
     assert call("run", "calculator", "--args", arguments).exit_code == 2
