@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -27,7 +27,6 @@ from holdfast.errors import (
     RunInTheWay,
     SessionBusy,
     StaleWriter,
-    StorageError,
     UsageError,
 )
 from holdfast.ids import check_id, new_id
@@ -53,8 +52,8 @@ from holdfast.sessions.turns import (
     Parked,
     Turn,
 )
+from holdfast.sessions.under_way import TurnsUnderWay
 
-_LOOK_FOR_SIGNALS_S = 0.2
 _LOOK_FOR_LEASE_S = 0.5
 _STOPPED_WAITING = "the caller stopped waiting"
 _Choice: TypeAlias = Callable[[Run], bool]
@@ -68,9 +67,8 @@ class TurnQueue:
         self._manager = manager
         self._journal: Journal = manager.journal
         self._keeper = keeper
-        self._active: dict[str, Turn] = {}
+        self._under_way = TurnsUnderWay(manager.journal)
         self._claimed: dict[str, asyncio.Event] = {}
-        self._watcher: asyncio.Task[None] | None = None
         self._left_over: set[asyncio.Task[Run]] = set()
 
     # --- from outside -----------------------------------------------------------------
@@ -235,7 +233,7 @@ class TurnQueue:
             return run
         request = facts.RunCancelRequested(run_id=run_id, reason=reason, stopped_by=stopped_by)
         await self._journal.append(run.session_id, [request], origin=Origin(run_id=run_id))
-        turn = self._active.get(run_id)
+        turn = self._under_way.find(run_id)
         if turn is not None:
             turn.ask_to_end(reason, stopped_by)
         else:
@@ -313,13 +311,11 @@ class TurnQueue:
 
     async def close(self) -> None:
         """Stop looking for signals, and leave what waits to others."""
-        tasks: set[asyncio.Task[Any]] = {*self._left_over}
-        if self._watcher is not None:
-            tasks.add(self._watcher)
-        for task in tasks:
+        left_over = tuple(self._left_over)
+        for task in left_over:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._watcher = None
+        await asyncio.gather(*left_over, return_exceptions=True)
+        await self._under_way.close()
 
     # --- inside -----------------------------------------------------------------------
 
@@ -501,16 +497,12 @@ class TurnQueue:
 
     async def _execute(self, turn: Turn, handler: Handler) -> None:
         """Call the handler, note the outcome, and see to steering that came too late."""
-        self._active[turn.run.id] = turn
-        self._watch()
-        try:
+        with self._under_way.holding(turn):
             outcome: Outcome = Cancelled()
             if not turn.cancelled.is_set():
                 outcome = await self._outcome(turn, handler)
             for run_id in await self._end(turn, outcome):
                 self._continue_later(run_id, handler)
-        finally:
-            del self._active[turn.run.id]
 
     async def _outcome(self, turn: Turn, handler: Handler) -> Outcome:
         try:
@@ -593,19 +585,3 @@ class TurnQueue:
         if not task.cancelled():
             # Whatever went wrong: the run still waits in the queue for the next who comes.
             task.exception()
-
-    def _watch(self) -> None:
-        if self._watcher is None or self._watcher.done():
-            self._watcher = asyncio.create_task(self._look_for_cancellation())
-
-    async def _look_for_cancellation(self) -> None:
-        """Notice what other processes ask of runs that are executed here."""
-        wanted = (Condition("status", "=", "running"), Condition("is_cancel_requested", "=", True))
-        query = RowQuery(projection=RUNS, where=wanted, limit=250)
-        while self._active:
-            with contextlib.suppress(StorageError):
-                asked = {found.key: found.row for found in await self._journal.rows(query)}
-                for run_id in asked.keys() & self._active.keys():
-                    run = asked[run_id]
-                    self._active[run_id].ask_to_end(run.reason, run.stopped_by)
-            await asyncio.sleep(_LOOK_FOR_SIGNALS_S)
