@@ -155,7 +155,7 @@ class Admission:
         if tool.preview is not None:
             try:
                 context = self._context_of(call)
-                shown = await ask_aside(tool.name, tool.preview, passage.values, context)
+                shown = await ask_aside(tool, tool.preview, passage.values, context)
                 preview = shown[:_PREVIEW_CHARS]
                 if len(shown) > _PREVIEW_CHARS:
                     preview += f"\n({len(shown) - _PREVIEW_CHARS} more characters)"

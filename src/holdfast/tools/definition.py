@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
 from holdfast.canonical import JsonObject, digest, sha256_hex
 from holdfast.errors import HoldfastError, TellModel, ToolError, ToolInputInvalid, UsageError
@@ -109,18 +110,25 @@ class Tool:
             if target not in signature.parameters["properties"]:
                 raise UsageError(detail=f"Tool {name!r} has no argument {target!r} as its target.")
             target = text_target(target)
-        others = {
-            key: tuple(value) if key in ("examples", "tags") else value  # type: ignore[arg-type]
+        others: dict[str, Any] = {
+            key: value
             for key, value in options.items()
             if key not in ("name", "description", "target")
         }
+        for key in ("examples", "tags"):
+            if isinstance(value := others.get(key, ()), str) or not isinstance(value, Iterable):
+                raise UsageError(detail=f"Tool {name!r} has {key}={value!r}; it is a list.")
+            others[key] = tuple(value)
+        if unknown := sorted(set(options) - set(ToolOptions.__annotations__)):
+            known = ", ".join(ToolOptions.__annotations__)
+            raise UsageError(detail=f"Tool {name!r} has no option {unknown[0]!r}; it has {known}.")
         return cls(
             name=name,
             function=function,
             signature=signature,
             description=description,
             target=target,
-            **cast("Any", others),
+            **others,
         )
 
     # --- for the model, rules and people --------------------------------------------
@@ -196,14 +204,33 @@ class Tool:
     @functools.cached_property
     def is_async(self) -> bool:
         """Whether the function runs on the loop."""
-        called = getattr(self.function, "__call__", None)  # noqa: B004 - it is known to be callable
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(called)
+        return _is_async(self.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         """Call the plain function."""
         return self.function(*args, **kwargs)
 
     def _faults(self) -> list[str]:
+        return self._faults_of_type() or self._faults_of_value()
+
+    def _faults_of_type(self) -> list[str]:
+        """Say what a type checker would have said, to those who use none."""
+        faults = []
+        for option in ("name", "version", "description", "deprecated"):
+            if not isinstance(value := getattr(self, option), str):
+                faults.append(f"has {option}={value!r}; it is a text")
+        for option, words in (("effect", get_args(Effect)), ("permission", get_args(Permission))):
+            if (value := getattr(self, option)) not in words:
+                faults.append(f"has {option}={value!r}; there are {', '.join(words)}")
+        if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, int | float):
+            faults.append(f"has timeout_s={self.timeout_s!r}; it is a number of seconds")
+        for option in ("reconcile", "prepare", "preview"):
+            function = getattr(self, option)
+            if function is not None and not _is_async(function):
+                faults.append(f"needs an `async def` as its {option} function")
+        return faults
+
+    def _faults_of_value(self) -> list[str]:
         faults = []
         if not _NAME.fullmatch(self.name):
             faults.append("needs a name of letters, digits, `_` and `-`, at most 64")
@@ -213,7 +240,7 @@ class Tool:
             faults.append("needs effect='reconcile' and a reconcile function together")
         if self.cacheable and self.effect != "read":
             faults.append("can only be cacheable if its effect is 'read'")
-        if self.timeout_s <= 0:
+        if not 0 < self.timeout_s < math.inf:
             faults.append("needs a timeout above 0 s")
         for example in self.examples:
             try:
@@ -248,6 +275,11 @@ def tool(
         return Tool.from_function(function, local_names=local_names, **options)
 
     return make(function) if function is not None else make
+
+
+def _is_async(function: object) -> bool:
+    called = getattr(function, "__call__", None)  # noqa: B004 - it is known to be callable
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def _default_name(function: Callable[..., object]) -> str:

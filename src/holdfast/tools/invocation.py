@@ -70,20 +70,24 @@ async def _guarded(tool: Tool, values: Mapping[str, Any], context: ToolContext) 
 
 
 async def ask_aside(
-    tool: str, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    tool: Tool, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """Call what a tool has besides its function (a preview, a note); it fails as the tool does.
 
     Raises:
+        ToolTimeout: it did not end in the time that the tool itself has.
         ToolError: it failed, or tried to end the program.
         TellModel, HoldfastError: what it raises itself.
     """
     try:
-        return await function(*args, **kwargs)
+        async with asyncio.timeout(tool.timeout_s) as limit:
+            return await function(*args, **kwargs)
     except (asyncio.CancelledError, GeneratorExit, TellModel, HoldfastError):
         raise
     except BaseException as error:
-        raise failure_of(tool, error) from error
+        if isinstance(error, TimeoutError) and limit.expired():
+            raise ToolTimeout(tool=tool.name, limit_s=tool.timeout_s) from error
+        raise failure_of(tool.name, error) from error
 
 
 def failure_of(tool: str, error: BaseException) -> ToolError:

@@ -116,7 +116,7 @@ async def way_forward(tool: Tool, record: CallRecord, context: ToolContext) -> W
     if tool.effect == then and tool.reconcile is not None:
         intent = record.started.intent
         try:
-            return _reconciled(tool, await ask_aside(tool.name, tool.reconcile, intent, context))
+            return _reconciled(tool, await ask_aside(tool, tool.reconcile, intent, context))
         except (TellModel, HoldfastError) as error:
             # A tool that cannot say is no tool that did nothing.
             return AskPerson(_question(tool, f"it could not find out itself: {error}"))

@@ -445,7 +445,7 @@ class ToolExecutionManager:
     ) -> Intent:
         noted: JsonObject = {}
         if tool.prepare is not None:
-            noted = await ask_aside(tool.name, tool.prepare, values, context)
+            noted = await ask_aside(tool, tool.prepare, values, context)
         return Intent(
             tool=tool.name,
             version=tool.version,

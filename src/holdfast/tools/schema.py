@@ -56,7 +56,7 @@ def read_signature(
     for parameter in inspect.signature(function).parameters.values():
         _check_parameter(parameter, hints, name)
         hint = hints[parameter.name]
-        if isinstance(hint, type) and issubclass(hint, ToolContext):
+        if _is_context(hint):
             context_parameter = parameter.name
             continue
         if parameter.name in described and not _has_description(hint):
@@ -121,6 +121,12 @@ def _hints(
         raise UsageError(
             detail=f"The type hints of tool {name!r} cannot be read: {error}"
         ) from error
+
+
+def _is_context(hint: object) -> bool:
+    """Whether a parameter is passed in rather than asked for; it may have None as its default."""
+    kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
+    return all(isinstance(kind, type) and issubclass(kind, ToolContext) for kind in kinds)
 
 
 def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, object], name: str) -> None:

@@ -133,6 +133,15 @@ def test_arguments_that_are_no_json_are_refused():
         route.validate({"start": "a", "stops": deep})
 
 
+def test_a_context_with_none_as_its_default_is_passed_in():
+    @tool
+    def plain(a: int, context: ToolContext | None = None) -> int:
+        return a
+
+    assert set(plain.parameters["properties"]) == {"a"}
+    assert plain.signature.context_parameter == "context"
+
+
 def test_types_defined_inside_a_function_are_found():
     class Inner(BaseModel):
         x: int
@@ -198,6 +207,18 @@ async def _reconcile(intent, context):
         {"effect": "read", "reconcile": _reconcile},
         {"cacheable": True},
         {"timeout_s": 0},
+        {"timeout_s": float("nan")},
+        {"timeout_s": float("inf")},
+        {"timeout_s": "1"},
+        {"timeout_s": True},
+        {"version": 1},
+        {"deprecated": True},
+        {"effect": "Read"},
+        {"permission": "Ask"},
+        {"tags": "maths"},
+        {"examples": 5},
+        {"effect": "reconcile", "reconcile": lambda intent, context: None},
+        {"no_such_option": 1},
         {"examples": [{"a": "no number"}]},
         {"target": "nope"},
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from run_kit import open_run
 
@@ -108,6 +110,21 @@ async def test_a_tool_that_fails_to_reconcile_leaves_it_to_a_person(context, err
 
     answer = await way_forward(charge, CallRecord(started=started("reconcile")), context)
     assert isinstance(answer, ways.AskPerson)
+
+
+async def test_a_tool_that_hangs_when_it_reconciles_leaves_it_to_a_person(context):
+    async def reconcile(intent: Intent, context: ToolContext) -> Reconciliation:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    @tool(effect="reconcile", reconcile=reconcile, timeout_s=0.01)
+    async def charge(amount: int) -> str:
+        """Charge the customer."""
+        return f"charged {amount}"
+
+    record = CallRecord(started=started("reconcile"))
+    async with asyncio.timeout(30):
+        assert isinstance(await way_forward(charge, record, context), ways.AskPerson)
 
 
 async def test_answers_of_people_become_results(context):
