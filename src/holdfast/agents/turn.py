@@ -73,6 +73,7 @@ from holdfast.tools.state import JournalState
 
 _MOST_CORRECTIONS = 2
 _CANCELLED = "The run was cancelled."
+_FAILED = "The run failed; what became of this call was not recorded."
 _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""
 
@@ -160,6 +161,9 @@ class AgentTurn:
             return Cancelled(reason=self._turn.cancel_reason)
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))
+            raise
+        except Exception:
+            await finish(self._turn.close_calls(_FAILED))
             raise
         finally:
             if self._runner is not None and not self._runner.is_idle:

@@ -12,17 +12,20 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import stamina
 
 from holdfast import Agent, AsyncClient, tool
+from holdfast.canonical import JsonObject
 from holdfast.hooks import HookPayload
 from holdfast.messages import Message
 from holdfast.providers.model import ModelRequest
 from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
 from holdfast.testing.fake_server import FakeServer, Gate
 from holdfast.testing.fake_server import Reply as Served
+from holdfast.tools import Tool
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 KEY = "sk-test-3f9a8b7c6d5e4f3a2b1c"
@@ -45,6 +48,34 @@ async def is_usable(client: AsyncClient, session_id: str) -> bool:
     found = await messages(client, session_id)
     is_whole = all(part.state != "pending" for message in found for part in message.tool_calls)
     return result.response == "here" and is_whole
+
+
+# --- our own faults -------------------------------------------------------------------
+
+
+class Broken(Tool):
+    """A tool that fails where nothing of a tool is expected to."""
+
+    def validate(self, arguments: JsonObject) -> dict[str, Any]:
+        raise ZeroDivisionError
+
+
+async def test_a_run_that_fails_by_an_unforeseen_error_leaves_no_call_without_a_result(
+    client: AsyncClient,
+) -> None:
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    session = await client.create_session("broken")
+    model = ScriptedModel([tool_call("look"), tool_call("look")])
+    agent = Agent("one", model=model, tools=[Broken.from_function(look)])
+    result = await client.execute_agent(agent, session.id, "go")
+    assert result.status == "failed"
+    assert result.metadata["error"]["code"] == "holdfast.error"
+    calls = [part for message in await messages(client, session.id) for part in message.tool_calls]
+    assert [part.state for part in calls] == ["error", "error"]
+    assert await is_usable(client, session.id)
 
 
 # --- two clients ----------------------------------------------------------------------
