@@ -8,6 +8,7 @@ from holdfast.sandbox.path_rules import PathRules
 from holdfast.sandbox.profiles import Level, Limits, Profile, clean_environment, passed_variables
 from holdfast.sandbox.report import SandboxReport, describe_sandbox
 from holdfast.sandbox.runner import SandboxOptions, SandboxResult, SandboxRunner
+from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Entry, FileChange, FileInfo, Workspace
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "SandboxReport",
     "SandboxResult",
     "SandboxRunner",
+    "SandboxStream",
     "Workspace",
     "clean_environment",
     "describe_sandbox",

@@ -122,7 +122,7 @@ class Launcher:
         Raises:
             SandboxFailed: it cannot confine as asked; it is gone.
         """
-        here, there = _socket_pair()
+        here, there = socket_pair()
         try:
             process = await asyncio.to_thread(_spawn, there)
         except OSError as error:
@@ -172,6 +172,16 @@ class Launcher:
             run.close()
         return Ended(exit_code=run.code, stdout=run.out, stderr=run.err, stopped=stopped)
 
+    def hand_over(self, job: bytes, descriptors: list[int]) -> None:
+        """Send a job with its control socket, output, errors and input, to run on by itself.
+
+        Raises:
+            OSError: the launcher is gone.
+        """
+        self.runs += 1
+        self.is_usable = False
+        socket.send_fds(self._server, [job], descriptors)
+
     async def close(self) -> None:
         """End the process and all that it started."""
         self.is_usable = False
@@ -201,7 +211,7 @@ class _Run:
         """Send the job with its descriptors, and start to listen."""
         theirs: list[int] = []
         try:
-            self._control, control = _socket_pair()
+            self._control, control = socket_pair()
             theirs.append(control.detach())
             for kept in (self.out, self.err):
                 reader, writer = os.pipe()
@@ -213,7 +223,7 @@ class _Run:
                 os.set_blocking(self._input, False)
                 theirs.append(reader)
             if self._opener is not None:
-                self._files, files = _socket_pair()
+                self._files, files = socket_pair()
                 theirs.append(files.detach())
             socket.send_fds(server, [job], theirs)
         except OSError as error:
@@ -378,7 +388,7 @@ def _receive(source: socket.socket) -> bytes:
     return b""
 
 
-def _socket_pair() -> tuple[socket.socket, socket.socket]:
+def socket_pair() -> tuple[socket.socket, socket.socket]:
     """A pair that keeps messages apart and is large enough for one; ours does not block."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
@@ -410,4 +420,4 @@ def _end(process: subprocess.Popen[bytes], server: socket.socket) -> None:
 
 
 __all__ = ["Ended", "FileAnswer", "FileOpener", "FileQuestion", "Launcher", "LauncherConfig"]
-__all__ += ["LauncherFacts"]
+__all__ += ["LauncherFacts", "socket_pair"]

@@ -30,6 +30,7 @@ from holdfast.sandbox.profiles import (
     clean_environment,
     has_network,
 )
+from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
@@ -273,6 +274,24 @@ class SandboxRunner:
         limits = replace(self._bounds(timeout_s, output_bytes), flood_factor=1)
         stages = [_Stage(";", [_Program(tuple(argv), dict(environment), [])])]
         return await self._run(stages, ".", limits, given)
+
+    async def open_program(
+        self, argv: Sequence[str], *, environment: Mapping[str, str], line_bytes: int
+    ) -> SandboxStream:
+        """Start one program that stays, and return the stream to it; whoever asked closes it.
+
+        It starts at the top of the workspace, inside the profile, with its limits but that of
+        time. `line_bytes` is the longest line of it that can be read.
+
+        Raises:
+            SandboxFailed: it cannot be confined here, so it was not started.
+        """
+        stages = [_Stage(";", [_Program(tuple(argv), dict(environment), [])])]
+        launcher = await self._acquire()
+        job = self._job(stages, self._workspace.root, launcher, has_input=True)
+        return await SandboxStream.start(
+            launcher, job, level_name=self._level_name, line_bytes=line_bytes
+        )
 
     async def run_approved_text(
         self,

@@ -11,6 +11,7 @@ from holdfast.sandbox import (
     SandboxOptions,
     SandboxReport,
     SandboxRunner,
+    SandboxStream,
     Workspace,
     describe_sandbox,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "SandboxOptions",
     "SandboxReport",
     "SandboxRunner",
+    "SandboxStream",
     "Target",
     "Tool",
     "ToolContext",
