@@ -32,6 +32,8 @@ One branch per reader::
         HookRefused            a hook cancelled what was about to happen
         DelegationRefused      too many agents, or too deep, to start another one
         EventRejected          a subscriber's queue is full and refuses more
+        McpUntrusted           a project names an MCP server that nobody has vouched for
+        McpHeldBack            a tool of an MCP server is not what was accepted
         BundleRefused          an installed tool is not what was installed, or never could be
         WorkflowLimit          a workflow wants more steps, rounds or bytes than it may have
       Failed                 the world said no
@@ -54,6 +56,8 @@ One branch per reader::
           ToolInputInvalid       the arguments do not fit the schema
           ToolTimeout            the tool did not end in time
         AgentTimeout           an agent that another one started did not end in time
+        McpFailed              an MCP server does not answer, or not as it should
+          McpAuthFailed          it wants a token, or another one
         SandboxFailed          a process could not be confined or started
         NetworkFailed          a host could not be reached, or did not answer well
         FileError              a file of the workspace cannot be used; its children say why
@@ -345,6 +349,24 @@ class BundleRefused(Refused):
     next_step = "`holdfast tools verify` checks all bundles; install it again if you trust it."
 
 
+class McpUntrusted(Refused):
+    """A project names an MCP server that nobody has vouched for as it is now."""
+
+    code = "mcp.untrusted"
+    message = "The MCP server {endpoint} of the project is not trusted: {what}"
+    next_step = "If you know what it does: holdfast mcp trust {endpoint}"
+
+
+class McpHeldBack(Refused):
+    """A tool of an MCP server is new, or not what was accepted; it is not called."""
+
+    code = "mcp.held_back"
+    message = "The tool {tool} of the MCP server {endpoint} is held back: {detail}."
+    next_step = (
+        "Read it with `holdfast mcp tools {endpoint}`, then `holdfast mcp accept {endpoint}`."
+    )
+
+
 class WorkflowLimit(Refused):
     """A workflow wants more steps, rounds or bytes than it may have."""
 
@@ -574,6 +596,23 @@ class AgentTimeout(Failed):
     code = "agent.timeout"
     message = "The agent {agent} did not end within {limit_s} s and was cancelled."
     next_step = "Give it a smaller task, or more time (`orchestration.time_s`)."
+
+
+class McpFailed(Failed):
+    """An MCP server does not start, does not answer, or not as it should."""
+
+    code = "mcp.failed"
+    is_retryable = True
+    message = "The MCP server {endpoint}: {detail}"
+    next_step = "`holdfast mcp health` shows how it is; `holdfast mcp list` how it is configured."
+
+
+class McpAuthFailed(McpFailed):
+    """An MCP server wants a token, or another one."""
+
+    code = "mcp.auth"
+    is_retryable = False
+    next_step = "Set the token in the variable that `auth_token_env` of {endpoint} names."
 
 
 class SandboxFailed(Failed):
