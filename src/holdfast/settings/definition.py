@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from holdfast.settings.mcp import McpEndpoints
 from holdfast.settings.values import (
     AnyCase,
     Directory,
@@ -313,6 +314,12 @@ class Settings(_Section):
     policies: PolicySettings
     tools: ToolSettings
     memory: MemorySettings = Field(default_factory=MemorySettings)
+    mcp_endpoints: McpEndpoints = Field(
+        default_factory=dict,
+        description="MCP servers whose tools agents may use, each in a table of its own, such as "
+        "`[mcp_endpoints.files]`; files add up, and the stronger one wins where both name a "
+        "server. See the guide on MCP servers.",
+    )
     log: LogSettings = Field(default_factory=LogSettings)
     secrets: SecretSettings = Field(default_factory=SecretSettings)
 

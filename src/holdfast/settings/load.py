@@ -17,6 +17,7 @@ from holdfast.settings.definition import Settings
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
 from holdfast.settings.keys import CONFIG_VARIABLE, all_keys
+from holdfast.settings.mcp import McpEndpoint, check_names
 from holdfast.settings.sources import Collector, Found, Rank
 
 _SECRETS_FILE: Final = ".holdfast/secrets.env"
@@ -25,6 +26,7 @@ _BASE_URLS: Final = {
     "model.openai_base_url": ("secrets.openai_api_key", "api.openai.com"),
     "model.anthropic_base_url": ("secrets.anthropic_api_key", "api.anthropic.com"),
 }
+_ENDPOINTS: Final = "mcp_endpoints"
 _LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
 
 
@@ -58,6 +60,8 @@ class LoadedSettings:
                 value = "(hidden)"
             elif isinstance(value, Path):
                 value = str(value)
+            elif isinstance(value, dict):
+                value = {name: endpoint.said() for name, endpoint in value.items()}
             rows.append({"key": name, "value": value, "source": self.sources[name]})
         return rows
 
@@ -207,9 +211,38 @@ def _validate(collector: Collector) -> tuple[dict[str, tuple[object, Rank]], dic
         except ValueError as error:
             collector.note(item.source, f"{item.key.name}: {error}")
             continue
+        if item.key.name == _ENDPOINTS and isinstance(value, dict):
+            value = _with_weaker(collector, item, chosen, value)
         chosen[item.key.name] = (value, item.rank)
         sources[item.key.name] = item.source
     return chosen, sources
+
+
+def _with_weaker(
+    collector: Collector,
+    item: Found,
+    chosen: Mapping[str, tuple[object, Rank]],
+    given: dict[str, McpEndpoint],
+) -> dict[str, McpEndpoint]:
+    """Add endpoints to those of weaker sources, each with who says it."""
+    is_of_project = item.rank in _PROJECT_RANKS
+    named = {
+        name: one.found_in(item.source, is_of_project=is_of_project) for name, one in given.items()
+    }
+    for name, one in named.items():
+        if one.is_of_project and one.sandbox == "full":
+            collector.note(
+                item.source,
+                f'{_ENDPOINTS}.{name}: sandbox = "full" cannot be said by a project; say it in '
+                "your own config.toml",
+            )
+    weaker = chosen.get(_ENDPOINTS, ({}, Rank.DEFAULT))[0]
+    found = {**(weaker if isinstance(weaker, dict) else {}), **named}
+    try:
+        return check_names(found)
+    except ValueError as error:
+        collector.note(item.source, f"{_ENDPOINTS}: {error}")
+        return named
 
 
 def _absolute(value: str | Path, base: Path, home: Path | None) -> Path:
@@ -228,7 +261,8 @@ def _absolute(value: str | Path, base: Path, home: Path | None) -> Path:
 
 def _explain(item: Found, error: ValidationError) -> str:
     problems = [
-        problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        _place(item, problem["loc"])
+        + problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
         for problem in error.errors(include_url=False, include_input=False)
     ]
     text = "; ".join(dict.fromkeys(problems))
@@ -238,6 +272,12 @@ def _explain(item: Found, error: ValidationError) -> str:
     if is_showable and len(shown) <= 60 and "@" not in shown:
         text += f", not {shown}"
     return text
+
+
+def _place(item: Found, steps: tuple[int | str, ...]) -> str:
+    """Where in a value that has parts something is wrong; nothing for a plain one."""
+    named = [str(step)[:80] for step in steps if step != "[key]"]
+    return f"{'.'.join(named)}: " if named and item.key.name == _ENDPOINTS else ""
 
 
 def _fill_defaults(

@@ -1,0 +1,183 @@
+"""What is said about an MCP server: where it is, and how far it is trusted."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    model_validator,
+)
+
+from holdfast.settings.values import Duration, OptionalCount, Switch, Url
+
+Transport = Literal["http", "stdio"]
+McpSandbox = Literal["read-only", "read-only-network", "workspace-write", "network", "full"]
+
+_LOOPBACK: Final = "localhost"
+_MOST_ENDPOINTS: Final = 64
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host is this machine itself, by its name or its address."""
+    if host == _LOOPBACK:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_word(value: str) -> str:
+    if "\0" in value or "\n" in value:
+        raise ValueError("must be one line without a zero byte")
+    return value
+
+
+def _check_folder(value: str) -> str:
+    if not value.startswith("/") or value != os.path.normpath(value) or value.strip("/") == "":
+        raise ValueError("must be a plain absolute path of a directory")
+    return _check_word(value)
+
+
+Word = Annotated[str, Field(max_length=4096), AfterValidator(_check_word)]
+Folder = Annotated[str, Field(max_length=4096), AfterValidator(_check_folder)]
+
+
+class McpEndpoint(BaseModel):
+    """One MCP server: a program that is started, or an address that is asked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    transport: Transport
+    url: Url | None = None
+    command: Annotated[Word, Field(min_length=1)] | None = None
+    args: tuple[Word, ...] = Field(default=(), max_length=256)
+    auth_token_env: str = Field(default="", pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,127})?$")
+    rate_limit_per_minute: OptionalCount = None
+    enabled: Switch = True
+    tools: tuple[Word, ...] = Field(default=("*",), max_length=256)
+    trust_annotations: Switch = False
+    allow_plain_http: Switch = False
+    sandbox: McpSandbox = "read-only"
+    readable: tuple[Folder, ...] = Field(default=(), max_length=64)
+    writable: tuple[Folder, ...] = Field(default=(), max_length=64)
+    connect_timeout_s: Duration = 30.0
+    timeout_s: Duration = 60.0
+
+    # Not fields: no file can say of itself who wrote it.
+    _is_of_project: bool = PrivateAttr(default=False)
+    _source: str = PrivateAttr(default="")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> McpEndpoint:
+        if self.transport == "http":
+            self._check_http()
+        elif self.command is None or self.url is not None:
+            raise ValueError("a stdio endpoint has a command, and no url")
+        return self
+
+    def _check_http(self) -> None:
+        if self.url is None or self.command is not None or self.args:
+            raise ValueError("an http endpoint has a url, and neither command nor args")
+        if self.sandbox != "read-only" or self.readable or self.writable:
+            raise ValueError("sandbox, readable and writable are for stdio endpoints")
+        parts = urlsplit(self.url)
+        is_private = parts.scheme == "https" or is_loopback(parts.hostname or "")
+        if not is_private and not self.allow_plain_http:
+            raise ValueError(
+                "http:// would send everything, and the token, in the clear; write https://, or "
+                "allow_plain_http = true if you mean it"
+            )
+        if parts.query or parts.fragment:
+            raise ValueError("the url must have no query and no fragment; tokens have a variable")
+
+    @property
+    def is_of_project(self) -> bool:
+        """Whether a file of the project says it, which a person has to trust first."""
+        return self._is_of_project
+
+    @property
+    def source(self) -> str:
+        """Where it is said."""
+        return self._source
+
+    @property
+    def host(self) -> str:
+        """The host of an http endpoint; empty for a program."""
+        return (urlsplit(self.url).hostname or "") if self.url else ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is an address of this machine."""
+        return is_loopback(self.host)
+
+    @property
+    def has_network(self) -> bool:
+        """Whether its program reaches the network by itself."""
+        return self.transport == "stdio" and self.sandbox.endswith(("network", "full"))
+
+    @property
+    def can_write(self) -> bool:
+        """Whether its program may change the workspace, or other directories."""
+        is_writer = self.sandbox in ("workspace-write", "network", "full")
+        return self.transport == "stdio" and (is_writer or bool(self.writable))
+
+    def said(self) -> dict[str, Any]:
+        """What was said about it, without what holds anyway."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    def found_in(self, source: str, *, is_of_project: bool) -> McpEndpoint:
+        """Return the same, as said by a source."""
+        found = self.model_copy()
+        found._is_of_project = is_of_project
+        found._source = source
+        return found
+
+
+def _parse_endpoints(value: object) -> object:
+    """A variable holds them as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise ValueError("must be a JSON object of endpoints by name") from None
+
+
+def check_names(endpoints: dict[str, McpEndpoint]) -> dict[str, McpEndpoint]:
+    """Return the endpoints if their tools can be told apart by name.
+
+    Names of tools are compared without underscores, hyphens and capitals, and rules may end
+    in a star: a rule for `git` must not mean what `github` offers.
+    """
+    if len(endpoints) > _MOST_ENDPOINTS:
+        raise ValueError(f"more than {_MOST_ENDPOINTS} endpoints")
+    plain = sorted((name.replace("-", ""), name) for name in endpoints)
+    for (one, first), (other, second) in zip(plain, plain[1:], strict=False):
+        if other.startswith(one):
+            raise ValueError(
+                f"a rule for {first!r} would also mean {second!r}, which begins alike; give one "
+                "of them another name"
+            )
+    return endpoints
+
+
+EndpointName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,23}$")]
+McpEndpoints = Annotated[
+    dict[EndpointName, McpEndpoint],
+    BeforeValidator(_parse_endpoints),
+    AfterValidator(check_names),
+]
+"""MCP servers by name: lower-case letters, digits and hyphens, at most 24."""
+
+__all__ = ["McpEndpoint", "McpEndpoints", "McpSandbox", "check_names", "is_loopback"]
