@@ -19,6 +19,7 @@ from holdfast.agents.streaming import StreamItem, streamed
 from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
+from holdfast.client.mcp import McpMethods
 from holdfast.client.memory import MemoryMethods
 from holdfast.client.scripts import ScriptMethods
 from holdfast.context import AgentContext
@@ -43,7 +44,7 @@ _TITLE = 60
 DEFAULT_AGENT = "build"
 
 
-class AgentMethods(MemoryMethods, ScriptMethods):
+class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
     """What the client can do with agents."""
 
     _agents: AgentRegistry | None = None
@@ -294,7 +295,9 @@ class AgentMethods(MemoryMethods, ScriptMethods):
         self, agent: Agent, session: Session, confinement: Confinement
     ) -> ToolRegistry:
         """The tools of one run, besides the agent's own."""
-        return self._tool_registry()
+        tools = self._tool_registry()
+        await self._prepare_mcp()
+        return tools
 
     def _approver_for(self, approver: Approver | None, session: Session) -> Approver | None:
         """Who answers in a session; below others, what is allowed for always holds for all."""
@@ -380,6 +383,8 @@ class AgentMethods(MemoryMethods, ScriptMethods):
                 *self._memory_tools(),
             )
             layer = builtin_tools().child(own, scope="built-in")
+            if self.settings.mcp_endpoints:
+                layer = self._mcp_layer = layer.child(scope="mcp")
             self._tools = layer.child(scope="project")
             if self.settings.tools.searxng_url:
                 for made in searxng_tools(str(self.settings.tools.searxng_url)):

@@ -82,7 +82,7 @@ class ToolMethods(AgentMethods):
                 its agent is not known here; nothing was called.
         """
         sessions = await self._ready()
-        self._tool_registry().get(name)
+        await self._tools_of_calls(name)
         await self._confinement()  # wrong policies are told before anything is kept
         session = await sessions.get_session(
             session_id or await self._session_for(f"Call of {name}", run_id)
@@ -101,6 +101,30 @@ class ToolMethods(AgentMethods):
             if message.run_id == run.id and message.tool_calls:
                 return ToolCallResult(part=message.tool_calls[0], run=run)
         return ToolCallResult(part=ToolPart(call_id="", tool=name, input=arguments), run=run)
+
+    async def invoke_mcp(
+        self,
+        endpoint: str,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        session_id: str = "",
+        run_id: str = "",
+        on_ask: OnAsk = "deny",
+    ) -> ToolCallResult:
+        """Call a tool of an MCP server by the server's own name for it, as `call_tool` does.
+
+        Raises:
+            NotFound: there is no such server, or it has no such tool.
+            McpUntrusted: the server is a project's, and nobody vouched for it.
+            McpFailed: it cannot be asked what it offers.
+        """
+        registry = self._tool_registry()
+        manager = await self.mcp_manager()
+        name = await manager.name_of(endpoint, tool, self._mcp_layer or registry)
+        return await self.call_tool(
+            name, arguments, session_id=session_id, run_id=run_id, on_ask=on_ask
+        )
 
     async def use_search(
         self, *, web: SearchProvider | None = None, code: SearchProvider | None = None
@@ -139,6 +163,13 @@ class ToolMethods(AgentMethods):
             return await super()._take_over(turn)
         session = await self._sessions.get_session(turn.session_id)
         return await self._call_or_close(turn, session, wanted)
+
+    async def _tools_of_calls(self, name: str) -> None:
+        """Have a tool ready; raises NotFound."""
+        registry = self._tool_registry()
+        if registry.find(name) is None:
+            await self._prepare_mcp()
+        registry.get(name)
 
     async def _see_call_through(self, run: Run) -> Run:
         """Execute the run of a call; an agent's run that stands before it is resumed first."""

@@ -290,6 +290,7 @@ class WorkflowMethods(ToolMethods):
     async def _check_names(self, order: Order, code: dict[str, Tool | Agent | Workflow]) -> None:
         """Refuse what nobody could call, before anything is done."""
         registry = self._tool_registry()
+        await self._prepare_mcp()
         wrong = []
         for definition in (order.definition, *order.called.values()):
             for step in definition.all_steps():
@@ -305,6 +306,7 @@ class WorkflowMethods(ToolMethods):
         self, code: dict[str, Tool | Agent | Workflow]
     ) -> WorkflowServices:
         registry = self._tool_registry()
+        await self._prepare_mcp()
         tools = [
             one
             for one in code.values()

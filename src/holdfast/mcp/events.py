@@ -1,0 +1,48 @@
+"""Facts about MCP servers; all stand in the system's chain, whatever session caused them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from holdfast.journal import Payload, payload
+
+
+@payload("mcp.connected", is_open=True, is_inherited=False)
+class McpConnected(Payload, frozen=True, kw_only=True):
+    """A server answers; `sandbox` is what confines its program, empty for an address."""
+
+    endpoint: str
+    transport: str
+    protocol: str
+    server: str = ""
+    sandbox: str = ""
+    tools: int = 0
+    held_back: tuple[str, ...] = ()
+
+
+@payload("mcp.lost", is_open=True, is_inherited=False)
+class McpLost(Payload, frozen=True, kw_only=True):
+    """A server does not answer, or no more; it is tried again `retry_in_s` later."""
+
+    endpoint: str
+    reason: str
+    retry_in_s: float = 0.0
+
+
+@payload("mcp.invoke", is_open=True, is_inherited=False)
+class McpInvoked(Payload, frozen=True, kw_only=True):
+    """A tool of a server was called; `error` is empty where it answered without one.
+
+    `outcome` is `unknown` if the connection broke, or time ran out, after the call was sent.
+    """
+
+    endpoint: str
+    tool: str
+    call_id: str
+    session_id: str
+    outcome: Literal["answered", "error", "refused", "unknown"]
+    duration_s: float
+    error: str = ""
+
+
+__all__ = ["McpConnected", "McpInvoked", "McpLost"]

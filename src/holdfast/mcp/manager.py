@@ -1,0 +1,308 @@
+"""All configured MCP servers of a client: which may be used, what they offer, how they are."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.canonical import digest
+from holdfast.errors import AlreadyExists, HoldfastError, McpUntrusted, NotFound
+from holdfast.mcp.definitions import LeftOut, RemoteTool
+from holdfast.mcp.opening import Opening
+from holdfast.mcp.pins import Verdict
+from holdfast.mcp.server import Keeping, Server, Trust
+from holdfast.observability import Logger
+from holdfast.settings.mcp import McpEndpoint
+from holdfast.tools import ToolRegistry
+
+_log = Logger("holdfast.mcp")
+
+Status: TypeAlias = Literal["ok", "failed", "disabled", "untrusted"]
+
+
+class EndpointInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server is configured; the token is named, never shown."""
+
+    name: str
+    transport: str
+    where: str
+    enabled: bool
+    trusted: bool
+    source: str
+    sandbox: str = ""
+    auth_token_env: str = ""
+    rate_limit_per_minute: int | None = None
+
+
+class EndpointHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server is right now; `latency_ms` is how long it took to list its tools."""
+
+    name: str
+    status: Status
+    latency_ms: float | None = None
+    authenticated: bool = False
+    throttled: bool = False
+    invocations: int = 0
+    last_error: str = ""
+    tools: int = 0
+    held_back: tuple[str, ...] = ()
+    server: str = ""
+    protocol: str = ""
+    sandbox: str = ""
+
+
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool of a server, with our name for it, and whether it is what was accepted."""
+
+    name: str
+    tool: str
+    endpoint: str
+    effect: str
+    verdict: Verdict
+    description: str
+    parameters: dict[str, object]
+
+
+class McpManager:
+    """Connects to servers when somebody needs them, and to each only once.
+
+    A server that a project's file names is used only after a person vouched for it, as it is
+    configured now: a project that somebody else wrote could start any program otherwise.
+    """
+
+    def __init__(
+        self,
+        openings: Sequence[Opening],
+        keeping: Keeping,
+        *,
+        trust: Trust,
+        project: str,
+    ) -> None:
+        """Prepare; nothing is started."""
+        self._servers = {one.name: Server(one, keeping) for one in openings}
+        self._trust = trust
+        self._project = project
+        self._keeping = keeping
+        self._registered: dict[str, tuple[str, str]] = {}
+        self._is_missing_told: set[str] = set()
+
+    # --- configuration ----------------------------------------------------------------
+
+    def infos(self) -> list[EndpointInfo]:
+        """Return how all servers are configured."""
+        return [self._info(server) for server in self._servers.values()]
+
+    def trust(self, name: str, *, revoke: bool = False) -> EndpointInfo:
+        """Vouch for a server of the project as it is configured now, or take that back.
+
+        Raises:
+            NotFound: there is no such server.
+        """
+        server = self._server(name)
+        if revoke:
+            self._trust.revoke(self._project, _trust_name(name))
+        else:
+            self._trust.trust(self._project, _trust_name(name), _digest_of(server.endpoint))
+        return self._info(server)
+
+    # --- tools ------------------------------------------------------------------------
+
+    async def prepare(self, registry: ToolRegistry) -> None:
+        """Put the tools of all servers that may be used into a layer of tools.
+
+        Servers are asked at the same time, each at most as long as its limit. One that fails
+        is left out, and logged; its tools stay known, so that calls say what is wrong.
+        """
+        usable = [one for one in self._servers.values() if self._is_usable(one)]
+        await asyncio.gather(*(self._prepare(server, registry) for server in usable))
+
+    async def tools_of(self, name: str) -> tuple[list[OfferedTool], tuple[LeftOut, ...]]:
+        """Return what a server offers now, and what of it cannot be taken.
+
+        Raises:
+            NotFound: there is no such server.
+            McpUntrusted: it is a project's, and nobody vouched for it.
+            McpFailed: it cannot be asked.
+        """
+        server = self._usable(name)
+        offer = await server.look(anew=True)
+        return [_offered(server, one) for one in offer.tools], offer.left_out
+
+    async def accept(self, name: str, tools: Sequence[str] = ()) -> list[OfferedTool]:
+        """Accept what a server offers now, or the tools that are named; raises as `tools_of`.
+
+        Raises:
+            NotFound: the server has no tool of this name.
+        """
+        server = self._usable(name)
+        known = {one.remote for one in (await server.look(anew=True)).tools}
+        for wanted in tools:
+            if wanted not in known:
+                raise NotFound(kind=f"tool of {name}", value=wanted)
+        offer = await server.accept(tuple(tools))
+        return [_offered(server, one) for one in offer.tools]
+
+    async def name_of(self, name: str, tool: str, registry: ToolRegistry) -> str:
+        """Return our name for a server's tool, which is then in the layer; raises as `tools_of`.
+
+        Raises:
+            NotFound: the server has no tool of this name.
+        """
+        server = self._usable(name)
+        offer = await server.look()
+        self._register(server, registry)
+        for remote in offer.tools:
+            if remote.remote == tool or remote.name == tool:
+                return remote.name
+        raise NotFound(kind=f"tool of {name}", value=tool)
+
+    # --- health -----------------------------------------------------------------------
+
+    async def health(self, counts: Mapping[str, int]) -> list[EndpointHealth]:
+        """Ask every server that may be used, at the same time, and say how each one is.
+
+        `counts` are the calls so far.
+        """
+        asked = [self._health(one, counts.get(one.name, 0)) for one in self._servers.values()]
+        return list(await asyncio.gather(*asked))
+
+    async def aclose(self) -> None:
+        """End all connections, and the programs with them; safe to repeat."""
+        await asyncio.gather(*(server.aclose() for server in self._servers.values()))
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _server(self, name: str) -> Server:
+        found = self._servers.get(name)
+        if found is None:
+            raise NotFound(kind="MCP server", value=name)
+        return found
+
+    def _usable(self, name: str) -> Server:
+        server = self._server(name)
+        if not self._is_trusted(server):
+            raise McpUntrusted(endpoint=name, what=_where(server.endpoint))
+        server.connection.hurry()
+        return server
+
+    def _is_usable(self, server: Server) -> bool:
+        return server.endpoint.enabled and self._is_trusted(server)
+
+    def _is_trusted(self, server: Server) -> bool:
+        endpoint = server.endpoint
+        return not endpoint.is_of_project or self._trust.is_trusted(
+            self._project, _trust_name(server.name), _digest_of(endpoint)
+        )
+
+    async def _prepare(self, server: Server, registry: ToolRegistry) -> None:
+        if server.connection.pause_s > 0:
+            return
+        try:
+            await server.look()
+        except HoldfastError as error:
+            if error.code not in self._is_missing_told:
+                _log.warning("mcp.not_available", endpoint=server.name, error=str(error))
+            if error.code == "usage.missing_extra":
+                self._is_missing_told.add(error.code)
+            return
+        self._register(server, registry)
+
+    def _register(self, server: Server, registry: ToolRegistry) -> None:
+        """Let the layer hold what the server offers now; what did not change stays as it is."""
+        wanted = {tool.name: tool for tool in server.tools()}
+        gone = [name for name, (owner, _) in self._registered.items() if owner == server.name]
+        for name in gone:
+            if name not in wanted:
+                del self._registered[name]
+                registry.unregister(name)
+        for name, tool in wanted.items():
+            mark = f"{tool.source_hash} {' '.join(tool.tags)}"
+            owner, known = self._registered.get(name, ("", ""))
+            if (owner, known) == (server.name, mark):
+                continue
+            try:
+                registry.register(tool, replace=owner == server.name)
+            except AlreadyExists:
+                _log.warning("mcp.name_taken", endpoint=server.name, tool=name)
+                continue
+            self._registered[name] = (server.name, mark)
+
+    async def _health(self, server: Server, invocations: int) -> EndpointHealth:
+        if not self._is_usable(server):
+            status: Status = "untrusted" if server.endpoint.enabled else "disabled"
+            return EndpointHealth(name=server.name, status=status, invocations=invocations)
+        begun = self._keeping.clock.monotonic()
+        error = ""
+        server.connection.hurry()
+        try:
+            session = await server.connection.session()
+            begun = self._keeping.clock.monotonic()
+            await server.look(anew=True)
+        except HoldfastError as failed:
+            error = str(failed)
+        took_ms = (self._keeping.clock.monotonic() - begun) * 1000
+        opening = server.connection.opening
+        return EndpointHealth(
+            name=server.name,
+            status="failed" if error else "ok",
+            latency_ms=None if error else round(took_ms, 3),
+            authenticated=bool(server.endpoint.auth_token_env)
+            and not error
+            and not opening.is_unauthorized,
+            throttled=server.is_throttled or opening.is_throttled,
+            invocations=invocations,
+            last_error=error or server.connection.last_error,
+            tools=len(server.offer.tools),
+            held_back=tuple(server.held_back),
+            server="" if error else session.server[:200],
+            protocol="" if error else session.protocol,
+            sandbox=opening.sandbox,
+        )
+
+    def _info(self, server: Server) -> EndpointInfo:
+        endpoint = server.endpoint
+        return EndpointInfo(
+            name=server.name,
+            transport=endpoint.transport,
+            where=_where(endpoint),
+            enabled=endpoint.enabled,
+            trusted=self._is_trusted(server),
+            source=endpoint.source,
+            sandbox=endpoint.sandbox if endpoint.transport == "stdio" else "",
+            auth_token_env=endpoint.auth_token_env,
+            rate_limit_per_minute=endpoint.rate_limit_per_minute,
+        )
+
+
+def _where(endpoint: McpEndpoint) -> str:
+    if endpoint.url:
+        return endpoint.url
+    return shlex.join((str(endpoint.command), *endpoint.args))
+
+
+def _trust_name(name: str) -> str:
+    return f"mcp:{name}"
+
+
+def _digest_of(endpoint: McpEndpoint) -> str:
+    """What was vouched for: everything that is said about the server."""
+    return digest(endpoint.model_dump(mode="json"))
+
+
+def _offered(server: Server, remote: RemoteTool) -> OfferedTool:
+    return OfferedTool(
+        name=remote.name,
+        tool=remote.remote,
+        endpoint=server.name,
+        effect=remote.effect,
+        verdict=server.verdicts.get(remote.remote, "new"),
+        description=remote.description,
+        parameters=remote.schema,
+    )
+
+
+__all__ = ["EndpointHealth", "EndpointInfo", "McpManager", "OfferedTool", "Status"]

@@ -1,0 +1,110 @@
+"""Where a server may be reached, and who may reach out through it."""
+
+from __future__ import annotations
+
+import functools
+
+from holdfast.errors import NetworkFailed, PermissionDenied
+from holdfast.policy import CallRequest, NetworkRules, PolicyBundle, Rights, RuleSet, decide
+from holdfast.policy.network import covers
+from holdfast.policy.patterns import plain_name
+from holdfast.settings.mcp import McpEndpoint
+from holdfast.tools.safe_http import Lookup, SafeHttpClient, system_lookup
+
+_LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+
+async def resolve_endpoint(
+    endpoint: McpEndpoint, policies: PolicyBundle, lookup: Lookup = system_lookup
+) -> str:
+    """Return the address to which a connection to an endpoint may go, looked up anew.
+
+    An address of this machine that the operator wrote down is reached though the network is
+    closed, unless it is blocked; every other one as the network rules say.
+
+    Raises:
+        PermissionDenied: the host, or one of its addresses, is not allowed.
+        NetworkFailed: it has no address.
+    """
+    rules = policies.network_rules
+    if endpoint.is_local:
+        if any(covers(pattern, endpoint.host) for pattern in rules.blocked_hosts):
+            raise _denied(endpoint.host, "the host is blocked")
+        rules = NetworkRules(
+            allow_net=True, allowed_hosts=(endpoint.host,), private_networks=_LOOPBACK
+        )
+    checked = await SafeHttpClient(rules, lookup=lookup).check(str(endpoint.url))
+    if not checked.addresses:
+        raise NetworkFailed(url=str(endpoint.url), detail="it has no address")
+    return checked.addresses[0]
+
+
+def check_process(name: str, endpoint: McpEndpoint, policies: PolicyBundle) -> None:
+    """Return if a program with a network of its own may be started.
+
+    Raises:
+        PermissionDenied: the operator has not granted that to programs.
+    """
+    if not endpoint.has_network:
+        return
+    rules = policies.network_rules
+    is_open = "*" in rules.allowed_hosts and not rules.blocked_hosts
+    if rules.allow_net and (is_open or policies.network.raw_processes):
+        return
+    because = (
+        "its program talks to the network by itself, for which no list of hosts holds; "
+        "ALLOW_NET and `raw_processes: true` in network.yaml grant it"
+    )
+    raise _denied(name, because)
+
+
+def check_caller(
+    name: str,
+    endpoint: McpEndpoint,
+    policies: PolicyBundle,
+    rights: Rights,
+    agent_path: tuple[str, ...],
+) -> None:
+    """Return if the rules about the network let this caller reach out through an endpoint.
+
+    That a tool may be called says nothing about the network: whoever is kept away from a host
+    is kept away from it here too, and so is whoever works for them.
+
+    Raises:
+        PermissionDenied: a rule of the operator, of the agent, of the session, or of somebody
+            above keeps the caller away.
+    """
+    if not (endpoint.host or endpoint.has_network):
+        return
+    request = CallRequest(
+        permission="network",
+        targets=(endpoint.host or "*",),
+        target_kind="host",
+        default="allow",
+    )
+    ceiling = RuleSet()
+    if endpoint.host and not endpoint.is_local:
+        ceiling = policies.ceiling_for("/".join(agent_path))
+    own = _about_network(rights)
+    decision = decide(request, _named(ceiling), own.parent, own.agent, own.session)
+    if decision.action != "allow":
+        raise _denied(endpoint.host or name, decision.explain())
+
+
+def _about_network(rights: Rights) -> Rights:
+    parent = _about_network(rights.parent) if rights.parent is not None else None
+    return Rights(agent=_named(rights.agent), session=_named(rights.session), parent=parent)
+
+
+@functools.lru_cache(maxsize=512)
+def _named(rules: RuleSet) -> RuleSet:
+    """Those rules that name the network; a rule for `*` is about calls, which were judged."""
+    kept = tuple(rule for rule in rules.rules if plain_name(rule.permission) == "network")
+    return RuleSet(rules=kept, also=tuple(_named(other) for other in rules.also))
+
+
+def _denied(target: str, because: str) -> PermissionDenied:
+    return PermissionDenied(permission="network", target=target, because=because)
+
+
+__all__ = ["check_caller", "check_process", "resolve_endpoint"]

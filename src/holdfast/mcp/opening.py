@@ -1,0 +1,183 @@
+"""How a server is reached: its program in the sandbox, or its address on the network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import HoldfastError, McpAuthFailed, MissingExtra
+from holdfast.mcp.network import check_process, resolve_endpoint
+from holdfast.mcp.results import shown_error
+from holdfast.policy import PolicyBundle
+from holdfast.settings.mcp import McpEndpoint
+from holdfast.tools import Limits, SandboxOptions, SandboxRunner, SandboxStream, Workspace
+from holdfast.tools.safe_http import Lookup, system_lookup
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.mcp.wire.http import Watched
+    from holdfast.mcp.wire.session import WireSession
+    from holdfast.mcp.wire.stdio import Stray
+
+_GIB: Final = 1024**3
+# A server stays: it has no time limit, and programs with virtual machines of their own reserve
+# far more memory than they use.
+_LIMITS: Final = Limits(cpu_s=0, memory_bytes=64 * _GIB, timeout_s=0.0)
+_LAST_LINES: Final = 600
+_END_S: Final = 2.0
+
+
+@dataclass(kw_only=True)
+class Opening:
+    """Everything that it takes to reach one server, and what was noticed on the way."""
+
+    name: str
+    endpoint: McpEndpoint
+    workspace: str
+    token: Callable[[str], str]
+    """Gives the token that a variable holds, else nothing."""
+    policies: Callable[[], PolicyBundle]
+    hidden: tuple[str, ...] = ()
+    lookup: Lookup = system_lookup
+    secrets: set[str] = field(default_factory=set, repr=False)
+    sandbox: str = ""
+    """What confines its program, once it runs."""
+    refusal: HoldfastError | None = None
+    """Why the last attempt was given up before anything was sent, if it was."""
+    _runner: SandboxRunner | None = field(default=None, repr=False)
+    _stream: SandboxStream | None = field(default=None, repr=False)
+    _stray: Stray | None = field(default=None, repr=False)
+    _watched: Watched | None = field(default=None, repr=False)
+
+    @property
+    def is_unauthorized(self) -> bool:
+        """Whether the server's last answer asked for a token, or another one."""
+        return self._watched is not None and self._watched.is_unauthorized
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the server's last answer was: too many requests."""
+        return self._watched is not None and self._watched.is_throttled
+
+    async def explain(self, told: str) -> str:
+        """Add to a failure what the program said before, and what of it was no message."""
+        if self._stray is not None and self._stray.count:
+            told += f"; {self._stray.count} of its lines were no messages of the protocol"
+        if self._stray is not None and self._stray.is_flood:
+            told += "; it wrote more than can be read"
+        if self._stream is not None:
+            said = shown_error(await self._stream.complaints(), self.secrets)
+            if said:
+                told += f"; it said: {said[-_LAST_LINES:]}"
+        return told
+
+    def read_token(self) -> str:
+        """Return the token; empty if the endpoint needs none.
+
+        Raises:
+            McpAuthFailed: the variable that the endpoint names is not set.
+        """
+        if not self.endpoint.auth_token_env:
+            return ""
+        found = self.token(self.endpoint.auth_token_env)
+        if not found:
+            detail = f"the variable {self.endpoint.auth_token_env} holds no token"
+            raise McpAuthFailed(endpoint=self.name, detail=detail)
+        self.secrets.add(found)
+        return found
+
+    async def start_program(self, line_bytes: int) -> SandboxStream:
+        """Start the program, confined as the endpoint says and in no case less.
+
+        Its environment is the sandbox's own, and the token if it needs one.
+
+        Raises:
+            SandboxFailed: it cannot be confined here, so it was not started.
+            PermissionDenied: it needs a network that programs may not have.
+        """
+        endpoint = self.endpoint
+        check_process(self.name, endpoint, self.policies())
+        token = self.read_token()
+        options = SandboxOptions(
+            profile=endpoint.sandbox,
+            limits=_LIMITS,
+            readable=endpoint.readable,
+            writable=endpoint.writable,
+            hidden=self.hidden,
+        )
+        self._runner = SandboxRunner(Workspace(self.workspace), options)
+        self._stream = await self._runner.open_program(
+            (str(endpoint.command), *endpoint.args),
+            environment={endpoint.auth_token_env: token} if token else {},
+            line_bytes=line_bytes,
+        )
+        self.sandbox = self._stream.level_name
+        return self._stream
+
+    async def end_program(self) -> None:
+        """Remove what the sandbox of the program needed; the program has ended."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.aclose()
+
+    async def resolve(self) -> str:
+        """Return the address to connect to, checked anew; remember a refusal."""
+        try:
+            return await resolve_endpoint(self.endpoint, self.policies(), self.lookup)
+        except HoldfastError as error:
+            self.refusal = error
+            raise
+
+
+def connect_by_sdk(
+    opening: Opening, on_end: Callable[[], None], on_change: Callable[[], None]
+) -> AbstractAsyncContextManager[WireSession]:
+    """Connect through the official SDK.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    try:
+        from holdfast.mcp.wire import http, session, stdio  # noqa: PLC0415 - an extra, and large
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("holdfast"):
+            raise
+        raise MissingExtra(what="MCP", package="mcp", extra="mcp") from error
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[WireSession]:
+        endpoint = opening.endpoint
+        opening.refusal = None
+        if endpoint.transport == "stdio":
+            opening._stray = stdio.Stray()
+
+            async def start() -> SandboxStream:
+                return await opening.start_program(stdio.MOST_LINE_BYTES)
+
+            transport = stdio.stdio_transport(start, opening._stray, on_end)
+        else:
+            opening._watched = http.Watched()
+            transport = http.http_transport(
+                str(endpoint.url),
+                resolve=opening.resolve,
+                token=opening.read_token(),
+                timeout_s=endpoint.timeout_s + _END_S,
+                connect_timeout_s=endpoint.connect_timeout_s,
+                watched=opening._watched,
+            )
+        try:
+            async with session.connected(
+                transport, timeout_s=endpoint.timeout_s, on_change=on_change
+            ) as made:
+                yield made
+        finally:
+            await asyncio.shield(opening.end_program())
+
+    return connected()
+
+
+__all__ = ["Opening", "connect_by_sdk"]

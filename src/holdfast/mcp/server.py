@@ -1,0 +1,272 @@
+"""One configured server: what it offers, what of it was accepted, and calls to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from holdfast.canonical import JsonObject
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import HoldfastError, McpFailed, PermissionDenied
+from holdfast.journal import Origin, Payload
+from holdfast.mcp.connection import Connection
+from holdfast.mcp.definitions import Offer, RemoteTool, read_offer
+from holdfast.mcp.events import McpConnected, McpInvoked, McpLost
+from holdfast.mcp.failures import Lost, NoAnswer, Refusal
+from holdfast.mcp.network import check_caller, check_process
+from holdfast.mcp.opening import Opening, connect_by_sdk
+from holdfast.mcp.pins import PinBook, Verdict
+from holdfast.mcp.results import shown_error, to_result
+from holdfast.mcp.tools import held_back, make_tool
+from holdfast.settings.mcp import McpEndpoint
+from holdfast.tools import Tool, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from holdfast.providers.rate_limits import RateLimiter
+
+_LONGEST_WAIT_S: Final = 30.0
+_UNKNOWN: Final = "whether the call took effect is not known"
+
+Note: TypeAlias = Callable[[Payload, Origin], Awaitable[None]]
+"""Keeps a fact."""
+
+
+class Trust(Protocol):
+    """What of a project a person has vouched for."""
+
+    def is_trusted(self, project: str, name: str, digest: str) -> bool:
+        """Say whether exactly this was vouched for."""
+        ...
+
+    def trust(self, project: str, name: str, digest: str) -> None:
+        """Vouch for it."""
+        ...
+
+    def revoke(self, project: str, name: str) -> None:
+        """Take the word back."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """Where facts and pins of servers are kept."""
+
+    note: Note
+    pins: PinBook
+    clock: Clock = SYSTEM
+
+
+class Server:
+    """One endpoint under one client: connected once, whoever calls."""
+
+    def __init__(self, opening: Opening, keeping: Keeping) -> None:
+        """Prepare; nothing is started before it is asked for."""
+        self.name = opening.name
+        self.endpoint: McpEndpoint = opening.endpoint
+        self.offer = Offer()
+        self.verdicts: dict[str, Verdict] = {}
+        self.is_throttled = False
+        self._opening = opening
+        self._keeping = keeping
+        self._limiter: RateLimiter | None = None
+        self._lost: set[asyncio.Task[None]] = set()
+        self._listing: asyncio.Lock | None = None
+        self._listed_at = 0
+        self.connection = Connection(
+            self.name,
+            opening,
+            lambda chosen, on_end: connect_by_sdk(chosen, on_end, self._on_change),
+            clock=keeping.clock,
+            on_lost=self._on_lost,
+        )
+
+    async def look(self, *, anew: bool = False) -> Offer:
+        """Return what the server offers, judged by what was accepted.
+
+        It is asked again after a new connection, if it says that something changed, or `anew`.
+
+        Raises:
+            McpFailed: it cannot be asked.
+            HoldfastError: it must not be reached, or pins cannot be read.
+        """
+        if self._listing is None:
+            self._listing = asyncio.Lock()
+        async with self._listing:
+            session = await self.connection.session()
+            is_known = self._listed_at == self.connection.made and not self.connection.is_changed
+            if is_known and not anew:
+                return self.offer
+            listed = await self.connection.list_tools()
+            offer = read_offer(self.name, self.endpoint, listed)
+            pins = self._keeping.pins
+            verdicts = await asyncio.to_thread(pins.judge, self.name, offer.tools)
+            is_first = self._listed_at != self.connection.made
+            self.offer, self.verdicts = offer, verdicts
+            self._listed_at = self.connection.made
+            if is_first:
+                await self._keep(
+                    McpConnected(
+                        endpoint=self.name,
+                        transport=self.endpoint.transport,
+                        protocol=session.protocol,
+                        server=shown_error(session.server)[:200],
+                        sandbox=self._opening.sandbox,
+                        tools=len(offer.tools),
+                        held_back=tuple(self.held_back),
+                    )
+                )
+            return offer
+
+    async def accept(self, names: tuple[str, ...]) -> Offer:
+        """Accept tools as they are now; without names all, and those that are gone are forgotten.
+
+        Raises:
+            McpFailed: it cannot be asked.
+            StorageError: it could not be written.
+        """
+        offer = await self.look(anew=True)
+        chosen = [tool for tool in offer.tools if not names or tool.remote in names]
+        pins = self._keeping.pins
+        await asyncio.to_thread(pins.accept, self.name, chosen, is_whole=not names)
+        self.verdicts = await asyncio.to_thread(pins.judge, self.name, offer.tools)
+        return offer
+
+    @property
+    def held_back(self) -> list[str]:
+        """Tools that are not what was accepted, by the server's names."""
+        return [name for name, verdict in self.verdicts.items() if verdict != "accepted"]
+
+    def tools(self) -> list[Tool]:
+        """Return what was listed as tools of ours."""
+        return [self._tool(remote) for remote in self.offer.tools]
+
+    async def aclose(self) -> None:
+        """End the connection, and the program with it."""
+        await self.connection.aclose()
+        if self._lost:
+            await asyncio.wait(self._lost)
+
+    # --- calls ------------------------------------------------------------------------
+
+    async def call(
+        self, remote: RemoteTool, arguments: JsonObject, context: ToolContext
+    ) -> ToolResult:
+        """Call a tool that has passed the gate.
+
+        Raises:
+            PermissionDenied: the caller's sandbox or network rules do not reach so far.
+            RateLimitError: it was called too often in the last minute.
+            McpFailed: there is no answer.
+        """
+        begun = self._keeping.clock.monotonic()
+        try:
+            self._check(context)
+            await self._admit()
+            answer = await self.connection.call(
+                remote.remote, arguments, lambda *told: _report(context, *told)
+            )
+            result = await to_result(answer, context)
+        except Refusal as error:
+            text = shown_error(str(error), self._opening.secrets)
+            await self._invoked(remote, context, begun, "error", text)
+            return ToolResult(f"The MCP server {self.name} says: {text}", is_error=True)
+        except (Lost, NoAnswer) as error:
+            text = shown_error(str(error), self._opening.secrets)
+            if isinstance(error, NoAnswer):
+                text = await self._opening.explain(f"no answer in {self.endpoint.timeout_s:g} s")
+            await self._invoked(remote, context, begun, "unknown", text)
+            raise McpFailed(endpoint=self.name, detail=f"{text}; {_UNKNOWN}") from error
+        except HoldfastError as error:
+            await self._invoked(remote, context, begun, "refused", str(error))
+            raise
+        except asyncio.CancelledError:
+            await asyncio.shield(
+                self._invoked(remote, context, begun, "unknown", "it was cancelled")
+            )
+            raise
+        outcome = "error" if result.is_error else "answered"
+        await self._invoked(
+            remote, context, begun, outcome, result.output if result.is_error else ""
+        )
+        return result
+
+    def _check(self, context: ToolContext) -> None:
+        """Refuse what would take the caller further than its own sandbox and network rules."""
+        if self.endpoint.can_write and context.is_read_only:
+            because = f"this run only reads, and the MCP server {self.name} may write"
+            raise PermissionDenied(permission="sandbox", target=self.name, because=because)
+        policies = self._opening.policies()
+        check_process(self.name, self.endpoint, policies)
+        check_caller(self.name, self.endpoint, policies, context.rights, context.agent_path)
+
+    async def _admit(self) -> None:
+        if self.endpoint.rate_limit_per_minute is None:
+            return
+        from holdfast.providers.rate_limits import RateLimiter  # noqa: PLC0415 - 0.1 s
+        from holdfast.providers.rate_rules import RateLimitRule, RateSubject  # noqa: PLC0415
+
+        if self._limiter is None:
+            rule = RateLimitRule(
+                name=f"mcp {self.name}", max_calls=self.endpoint.rate_limit_per_minute
+            )
+            self._limiter = RateLimiter(
+                [rule], max_wait_s=_LONGEST_WAIT_S, clock=self._keeping.clock
+            )
+        self.is_throttled = False
+        await self._limiter.acquire(RateSubject(), on_short=self._on_short)
+        self.is_throttled = False
+
+    # --- facts ------------------------------------------------------------------------
+
+    async def _invoked(
+        self, remote: RemoteTool, context: ToolContext, begun: float, outcome: str, error: str
+    ) -> None:
+        fact = McpInvoked(
+            endpoint=self.name,
+            tool=remote.remote,
+            call_id=context.call_id,
+            session_id=context.session_id,
+            outcome=outcome,  # type: ignore[arg-type] # one of the four
+            duration_s=round(self._keeping.clock.monotonic() - begun, 6),
+            error=error[:500],
+        )
+        await self._keep(
+            fact, Origin(run_id=context.run_id, agent_path="/".join(context.agent_path))
+        )
+
+    async def _keep(self, fact: Payload, origin: Origin = Origin()) -> None:  # noqa: B008 - frozen
+        await self._keeping.note(fact, origin)
+
+    def _on_short(self, _shortage: object, _is_refused: bool) -> None:
+        self.is_throttled = True
+
+    def _on_change(self) -> None:
+        self.connection.is_changed = True
+
+    def _on_lost(self, reason: str, pause_s: float) -> None:
+        fact = McpLost(endpoint=self.name, reason=reason[:500], retry_in_s=pause_s)
+        task = asyncio.get_running_loop().create_task(self._keep_quietly(fact))
+        self._lost.add(task)
+        task.add_done_callback(self._lost.discard)
+
+    async def _keep_quietly(self, fact: Payload) -> None:
+        try:
+            await self._keep(fact)
+        except HoldfastError:
+            return  # the journal is closed, or full: whoever writes to it next is told
+
+    def _tool(self, remote: RemoteTool) -> Tool:
+        verdict = self.verdicts.get(remote.remote, "new")
+        if verdict != "accepted":
+            return held_back(remote, verdict)
+        return make_tool(remote, self.call, timeout_s=self.endpoint.timeout_s + _LONGEST_WAIT_S)
+
+
+def _report(context: ToolContext, done: float, total: float | None, message: str | None) -> None:
+    fraction = min(1.0, max(0.0, done / total)) if total else None
+    context.report(shown_error(message or f"{done:g}")[:200], fraction=fraction)
+
+
+__all__ = ["Keeping", "Note", "Server", "Trust"]

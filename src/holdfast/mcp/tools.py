@@ -1,0 +1,98 @@
+"""A server's tool as one of ours: the same gate, ledger, limits and time as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import AfterValidator, TypeAdapter
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import McpHeldBack
+from holdfast.mcp.definitions import RemoteTool
+from holdfast.mcp.pins import Verdict
+from holdfast.mcp.schema import checkable
+from holdfast.providers.json_schema import problems
+from holdfast.tools import Target, Tool, ToolContext, ToolResult
+from holdfast.tools.schema import Signature
+
+_CONTEXT: Final = "\0context"
+_GRACE_S: Final = 5.0
+"""The connection's own limit comes first, and says more."""
+_NOTHING: Final[JsonObject] = {"type": "object", "properties": {}}
+_HELD_BACK: Final = {
+    "new": "the server offers it only since it was accepted",
+    "changed": "the server describes it otherwise than when it was accepted",
+}
+
+Caller: TypeAlias = Callable[[RemoteTool, JsonObject, ToolContext], Awaitable[ToolResult]]
+
+
+def make_tool(remote: RemoteTool, call: Caller, *, timeout_s: float) -> Tool:
+    """Return the tool; where no rule speaks of it, a person is asked.
+
+    Rules find it by its name (`mcp__files__read`, `mcp__files__*`) and, with a pattern, by
+    `files/read`.
+    """
+    checked = checkable(remote.schema)
+
+    async def function(**values: Any) -> ToolResult:  # noqa: ANN401 - JSON of the model
+        context: ToolContext = values.pop(_CONTEXT)
+        return await call(remote, values, context)
+
+    def check(arguments: JsonObject) -> JsonObject:
+        found = problems(arguments, checked)
+        if found:
+            raise ValueError("; ".join(found))
+        return arguments
+
+    return _made(remote, function, check, remote.description, remote.schema, timeout_s=timeout_s)
+
+
+def held_back(remote: RemoteTool, verdict: Verdict) -> Tool:
+    """Return what stands in for a tool that is not what was accepted.
+
+    No model sees it, nor what the server now says of it; whoever calls it all the same is
+    told why nothing happens.
+    """
+
+    async def function(**_values: Any) -> ToolResult:  # noqa: ANN401 - JSON of the model
+        raise McpHeldBack(tool=remote.remote, endpoint=remote.endpoint, detail=_HELD_BACK[verdict])
+
+    text = f"A tool of the MCP server {remote.endpoint} that is held back."
+    return _made(remote, function, lambda given: given, text, _NOTHING, tags=("unoffered",))
+
+
+def _made(
+    remote: RemoteTool,
+    function: Callable[..., Awaitable[ToolResult]],
+    check: Callable[[JsonObject], JsonObject],
+    description: str,
+    parameters: JsonObject,
+    *,
+    timeout_s: float = 120.0,
+    tags: tuple[str, ...] = (),
+) -> Tool:
+    made = Tool(
+        name=remote.name,
+        function=function,
+        signature=Signature(
+            purpose=description,
+            parameters=parameters,
+            output={},
+            context_parameter=_CONTEXT,
+            adapter=TypeAdapter(Annotated[dict[str, Any], AfterValidator(check)]),
+        ),
+        description=description,
+        effect=remote.effect,
+        permission="ask",
+        target=Target(kind="text", resolve=lambda _arguments, _workspace: (remote.target,)),
+        tags=("mcp", *tags),
+        timeout_s=timeout_s + _GRACE_S,
+    )
+    # What it does stands in the server, not in the functions above.
+    vars(made)["source_hash"] = remote.digest
+    return made
+
+
+__all__ = ["Caller", "held_back", "make_tool"]

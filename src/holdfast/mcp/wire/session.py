@@ -1,0 +1,139 @@
+"""A session with one server, as the rest of the room sees it: plain JSON and three failures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final, cast
+
+import mcp_types as types
+import pydantic
+from mcp.client import Client, IncomingMessage
+from mcp.shared.exceptions import MCPError
+
+from holdfast._version import __version__
+from holdfast.canonical import JsonObject
+from holdfast.mcp.failures import Lost, NoAnswer, Refusal
+
+if TYPE_CHECKING:
+    from mcp.client import Transport
+
+_MOST_PAGES: Final = 32
+_MOST_LISTED: Final = 1_000
+_ANSWER: Final[pydantic.TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = (
+    pydantic.TypeAdapter(types.CallToolResult | types.InputRequiredResult)
+)
+_BROKEN: Final = frozenset({types.CONNECTION_CLOSED})
+
+Progress = Callable[[float, float | None, str | None], None]
+
+
+class WireSession:
+    """Asks one connected server."""
+
+    def __init__(self, client: Client) -> None:
+        """Use `connected`."""
+        self._client = client
+        self.protocol = client.protocol_version
+        info = client.server_info
+        self.server = f"{info.name} {info.version}" if info is not None else ""
+
+    async def list_tools(self) -> list[JsonObject]:
+        """Return all tools as the server describes them, at most a thousand.
+
+        Raises:
+            Lost, NoAnswer, Refusal: it does not say.
+        """
+        found: list[JsonObject] = []
+        cursor: str | None = None
+        with _translated():
+            for _ in range(_MOST_PAGES):
+                page = await self._client.list_tools(cursor=cursor)
+                found += [_json(tool) for tool in page.tools]
+                cursor = page.next_cursor
+                if cursor is None or len(found) >= _MOST_LISTED:
+                    break
+        return found[:_MOST_LISTED]
+
+    async def call_tool(
+        self, name: str, arguments: JsonObject, *, timeout_s: float, on_progress: Progress
+    ) -> JsonObject:
+        """Call a tool and return the answer; cancelling tells the server.
+
+        Raises:
+            Lost, NoAnswer, Refusal: there is no answer, or the server wants something first.
+        """
+
+        async def tell(
+            progress: float, total: float | None = None, message: str | None = None
+        ) -> None:
+            on_progress(progress, total, message)
+
+        request = types.CallToolRequest(
+            params=types.CallToolRequestParams(name=name, arguments=arguments)
+        )
+        with _translated():
+            # Not `call_tool`: that checks the answer against the server's own schema, whose
+            # patterns a hostile server could make us match for ever.
+            answer = await self._client.session.send_request(
+                request,
+                cast("pydantic.TypeAdapter[pydantic.BaseModel]", _ANSWER),
+                request_read_timeout_seconds=timeout_s,
+                progress_callback=tell,
+            )
+        if isinstance(answer, types.InputRequiredResult):
+            raise Refusal("it wants to be told more in the middle of a call, which is not offered")
+        return _json(answer)
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    transport: Transport | AbstractAsyncContextManager[object],
+    *,
+    timeout_s: float,
+    on_change: Callable[[], None],
+) -> AsyncIterator[WireSession]:
+    """Speak to a server over a transport; entered and left by one and the same task.
+
+    `on_change` is called when the server says that its tools have changed. Servers are offered
+    nothing in return: no sampling, no elicitation, no roots.
+    """
+
+    async def hear(message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            on_change()
+
+    client = Client(
+        cast("Transport", transport),
+        read_timeout_seconds=timeout_s,
+        client_info=types.Implementation(name="holdfast", version=__version__),
+        message_handler=hear,
+        cache=None,
+    )
+    async with client:
+        yield WireSession(client)
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except MCPError as error:
+        if error.code in _BROKEN:
+            raise Lost(error.message) from error
+        if error.code == types.REQUEST_TIMEOUT:
+            raise NoAnswer(error.message) from error
+        raise Refusal(error.message) from error
+    except pydantic.ValidationError as error:
+        raise Refusal("its answer is not what the protocol promises") from error
+    except RuntimeError as error:
+        raise Lost(str(error)) from error
+
+
+def _json(model: pydantic.BaseModel) -> JsonObject:
+    made: JsonObject = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return made
+
+
+__all__ = ["Progress", "WireSession", "connected"]
