@@ -1,8 +1,9 @@
 """A child never has a right that its parent lacks, whichever way it was started.
 
 Each example draws rules, hosts, sandboxes and seconds for two or three agents and lets the last
-one call a few tools. It is started in every way there is; whatever it then did, its starter would
-have been allowed to, on the same network, and before the time of both was over.
+one call a few tools, one of them of a real MCP server. It is started in every way there is;
+whatever it then did, its starter would have been allowed to, on the same network, and before the
+time of both was over.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,6 +19,8 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mcp.server.mcpserver import MCPServer
+from mcp_kit import program, served
 
 from holdfast import Agent, AsyncClient
 from holdfast.agents.handoff import transfer_to
@@ -40,6 +43,8 @@ TARGETS = ("a", "b")
 HOSTS = ("a.example", "b.example")
 SHUT = "shut.example"
 """Open to everybody but the starter, whom the operator's policies keep away from it."""
+REMOTE, REMOTE_TARGET, LOCAL = "mcp__far__mark", "far/mark", "127.0.0.1"
+"""A tool of a server on this machine, as rules know it."""
 POLICIES = {
     "network.yaml": f"allow_net: true\nallowed_hosts: [{', '.join((*HOSTS, SHUT))}]\n",
     "tools.yaml": "agents:\n  top:\n    rules:\n"
@@ -56,7 +61,13 @@ RULES = st.lists(
     | st.builds(
         PermissionRule,
         permission=st.sampled_from(["network", "fetch"]),
-        pattern=st.sampled_from([*HOSTS, "*"]),
+        pattern=st.sampled_from([*HOSTS, LOCAL, "*"]),
+        action=ACTIONS,
+    )
+    | st.builds(
+        PermissionRule,
+        permission=st.sampled_from([REMOTE, "mcp_*"]),
+        pattern=st.sampled_from([REMOTE_TARGET, "far/other", "*"]),
         action=ACTIONS,
     ),
     max_size=4,
@@ -156,6 +167,7 @@ def child_agent(
     calls = [tool_call(name, at=at) for name in NAMES for at in TARGETS]
     calls += [tool_call("fetch", url=f"https://{host}") for host in (*HOSTS, SHUT)]
     calls += [tool_call("skill", name=name) for name in ("one", "two")]
+    calls.append(tool_call(REMOTE, at="here"))
     return Agent(
         "low",
         mode="subagent",
@@ -254,9 +266,38 @@ RUNS = frozenset({by_task, by_batch, by_tool, by_hand_off, by_grandchild})
 """Here the starter has a run of its own, which has thought before it starts the child."""
 
 
+MARKS: list[str] = []
+"""What the MCP server was called with."""
+
+
+@pytest.fixture(scope="module")
+def far() -> Iterator[dict[str, Any]]:
+    """A real MCP server, reached over HTTP on this machine."""
+    server = MCPServer("marks")
+
+    @server.tool()
+    def mark(at: str) -> str:
+        """Leave a mark."""
+        MARKS.append(at)
+        return "ok"
+
+    with served(server.streamable_http_app()) as port:
+        yield {"far": {"transport": "http", "url": f"http://{LOCAL}:{port}/mcp"}}
+
+
+def may_reach(rules: list[PermissionRule], session: list[PermissionRule]) -> bool:
+    """Say whether rules that name the network keep somebody away from the MCP server."""
+    named = [[one for one in given if one.permission == "network"] for given in (rules, session)]
+    agent, person = (RuleSet(rules=tuple(one)) for one in named)
+    request = CallRequest(
+        permission="network", targets=(LOCAL,), target_kind="host", default="allow"
+    )
+    return decide(request, agent=agent, session=person).action == "allow"
+
+
 def may(rules: list[PermissionRule], session: list[PermissionRule], name: str, at: str) -> bool:
     """Say whether somebody with these rules could have made a call, without asking."""
-    default = "ask" if name == "wipe" else "allow"
+    default = "ask" if name in ("wipe", REMOTE) else "allow"
     kind = "host" if name == "fetch" else "text"
     request = CallRequest(permission=name, targets=(at,), target_kind=kind, default=default)
     own = Rights(agent=RuleSet(rules=(*rules, *MAY_START)), session=RuleSet(rules=tuple(session)))
@@ -277,7 +318,7 @@ async def loaded(client: AsyncClient, session_id: str) -> set[str]:
 
 
 @contextlib.asynccontextmanager
-async def client_with(low: Agent) -> AsyncIterator[AsyncClient]:
+async def client_with(low: Agent, endpoints: dict[str, Any]) -> AsyncIterator[AsyncClient]:
     THOUGHT.seconds = 0.0
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -285,7 +326,11 @@ async def client_with(low: Agent) -> AsyncIterator[AsyncClient]:
     ):
         for name, text in POLICIES.items():
             (Path(folder) / name).write_text(text)
-        overrides = {"policies.dir": folder, "network.allow_net": True}
+        overrides = {
+            "policies.dir": folder,
+            "network.allow_net": True,
+            "mcp_endpoints": endpoints,
+        }
         chosen = load_settings(overrides=overrides).settings
         async with AsyncClient(Path(folder) / "state", settings=chosen) as client:
             await client.register_agent(low)
@@ -302,6 +347,7 @@ async def client_with(low: Agent) -> AsyncIterator[AsyncClient]:
 )
 @settings(max_examples=8, deadline=None)
 async def test_child_does_nothing_that_its_starter_may_not(
+    far: dict[str, Any],
     rules: tuple[list[PermissionRule], ...],
     boxes: tuple[Any, Any],
     seconds: tuple[float | None, float | None],
@@ -312,15 +358,21 @@ async def test_child_does_nothing_that_its_starter_may_not(
     top = starter(above, boxes[0], seconds[0])
     low = child_agent(under, world, boxes[1], seconds[1])
     person = [*person, *MAY_START]
-    async with client_with(low) as client:
+    async with client_with(low, far) as client:
         for way in WAYS:
             world.clear()
+            MARKS.clear()
             session = await client.create_session("Top", permission=person)
             await way(client, top, low, session.id, skills)
             for name, at in world.done:
                 assert may(above, person, name, at), (way.__name__, name, at)
                 assert may(under, [], name, at), (way.__name__, name, at)
                 assert at != SHUT, way.__name__
+            if MARKS:
+                assert may(above, person, REMOTE, REMOTE_TARGET), way.__name__
+                assert may(under, [], REMOTE, REMOTE_TARGET), way.__name__
+                assert may_reach(above, person), way.__name__
+                assert may_reach(under, []), way.__name__
             if skills is not None:
                 assert await loaded(client, session.id) <= set(skills), way.__name__
             narrowest = min(map(BOXES.index, boxes))
@@ -339,17 +391,47 @@ def least_time(way: Way, seconds: tuple[float | None, float | None]) -> float | 
 
 
 @pytest.mark.parametrize("box", ["read-only", "network"])
-async def test_what_both_may_do_is_done_whichever_way_the_child_was_started(box: Any) -> None:
+async def test_what_both_may_do_is_done_whichever_way_the_child_was_started(
+    far: dict[str, Any], box: Any
+) -> None:
     world = World()
     top = starter([STARTING], "network", 50 * LATE_S)
     low = child_agent([STARTING], world, box)
     wanted = {(name, at) for name in NAMES for at in TARGETS} | {("fetch", at) for at in HOSTS}
-    async with client_with(low) as client:
+    async with client_with(low, far) as client:
         for way in WAYS:
             world.clear()
+            MARKS.clear()
             session = await client.create_session("Top")
             await way(client, top, low, session.id, ("one",))
+            assert set(MARKS) == {"here"}, way.__name__
             assert set(world.done) == wanted, way.__name__
             assert set(world.boxes) == {box}, way.__name__
             assert all(left is not None for left in world.seconds), way.__name__
             assert await loaded(client, session.id) == {"one"}, way.__name__
+
+
+@pytest.mark.parametrize("box", ["read-only", "workspace-write"])
+async def test_child_of_a_reader_reaches_no_server_that_may_write(box: Any) -> None:
+    """The server's program may write the workspace; only who may do so themselves may ask it."""
+    writer = program("mcp_rude.py", sandbox="workspace-write")
+    world = World()
+    top = starter([STARTING], box)
+    low = child_agent([STARTING], world, "network").wrapped(
+        model=calling(tool_call("mcp__writer__echo", text="x"))
+    )
+    async with client_with(low, {"writer": writer}) as client:
+        for way in WAYS:
+            session = await client.create_session("Top")
+            await way(client, top, low, session.id, None)
+            ended = [
+                call.state
+                for one in {
+                    each.event.session_id for each in await client.family_events(session.id)
+                }
+                for message in (await client.list_messages(one)).items
+                for call in message.tool_calls
+                if call.tool == "mcp__writer__echo"
+            ]
+            wanted = "error" if box == "read-only" else "completed"
+            assert set(ended) == {wanted}, way.__name__

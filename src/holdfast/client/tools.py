@@ -232,17 +232,18 @@ class ToolMethods(AgentMethods):
         confinement = await self._confinement()
         workspace = confinement.workspace(session.directory)
         commands, runner = confinement.commands(workspace, is_read_only=False)
+        rights = Rights(session=RuleSet(rules=session.permission))
         context = ToolContext(
             workspace=workspace,
             http=confinement.http,
             commands=commands,
             session_id=session.id,
             run_id=turn.run.id,
+            rights=rights,
             artifacts=JournalArtifacts(turn, self._journal, session.id),
             state=JournalState(turn, self._journal, session.id),
         )
         await restore_grants(workspace, context.state)
-        rights = Rights(session=RuleSet(rules=session.permission))
         terms = self.approval_terms(scope.on_ask)
         around = self._surroundings().of_run(session.id, turn.run.id, "")
         manager = ToolExecutionManager(
