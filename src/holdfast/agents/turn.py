@@ -130,6 +130,7 @@ class AgentTurn:
         self._call_ids: set[str] | None = None
         self._left_open: frozenset[str] = frozenset()
         self._steps = 0
+        self._offered: dict[str, Tool] = {}
         self._was_compacted = False
         self._began_at = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
@@ -182,12 +183,13 @@ class AgentTurn:
 
     async def _go_on(self, session: Session, spending: Spending | None) -> Outcome:
         manager, tools = await self._tools(session, spending)
-        tools = await self._services.surroundings.discover(manager.tool_registry, tools)
+        self._offered = await self._services.surroundings.discover(manager.tool_registry, tools)
         compactor = self._compactor(spending)
         while True:
-            await self._take_steering()
             last = self._messages[-1]
-            open_calls = [part for part in last.tool_calls if part.state == "pending"]
+            calls = last.tool_calls
+            open_calls = [part for part in calls if part.state == "pending"]
+            is_answer = not calls and self._is_own_answer(last)
             if open_calls:
                 parked = await self._execute_calls(manager, last, open_calls)
                 # Here, or below a call: then the request to end need not have arrived yet.
@@ -198,23 +200,25 @@ class AgentTurn:
                     return Parked(reason=parked.reason)
                 if manager.exhausted is not None:
                     return Failed(error=manager.exhausted.to_dict())
-            elif (given := answer_handed_over(last)) is not None:
+            elif await self._is_steered(has_answered=is_answer):
+                continue
+            elif calls and (given := answer_handed_over(last)) is not None:
                 await self._add(given)
-            elif self._is_answer(last):
+            elif is_answer:
                 if await self._fits(last):
                     return Completed(result={"message_id": last.id})
             elif self._steps >= self._agent.steps:
                 return Failed(error=self._out_of_steps().to_dict())
             else:
                 self._steps += 1
-                await self._ask_model(tools, compactor, spending)
+                await self._ask_model(compactor, spending)
 
     # --- the steps --------------------------------------------------------------------
 
     async def _begin(self) -> Session:
         """Read the conversation, and add the message of this run if it is not there yet."""
         sessions = self._services.sessions
-        session = await sessions.get_session(self._turn.session_id)
+        session = self._turn.session or await sessions.get_session(self._turn.session_id)
         session = await with_living_rules(sessions, session)
         self._session = session
         # Messages are written only by whoever holds the session, so the count is true.
@@ -332,11 +336,14 @@ class AgentTurn:
             if part.state != "pending"
         ]
 
-    async def _take_steering(self) -> None:
-        """Let messages that arrived meanwhile join the conversation."""
-        last = self._messages[-1]
-        if not any(part.state == "pending" for part in last.tool_calls):
-            self._messages += await self._turn.take_steering()
+    async def _is_steered(self, *, has_answered: bool) -> bool:
+        """Let messages that arrived meanwhile join the conversation; says whether any did."""
+        # An answer was stored a moment ago, and that has shown whether somebody else wrote.
+        if has_answered and not self._turn.may_be_steered:
+            return False
+        sent = await self._turn.take_steering()
+        self._messages += sent
+        return bool(sent)
 
     def _compactor(self, spending: Spending | None) -> Compactor:
         """Return what makes room; what that costs is reserved like every call."""
@@ -351,9 +358,7 @@ class AgentTurn:
             hooks=CompactionHooks(hooks=services.surroundings.hooks, agent=self._agent.name),
         )
 
-    async def _ask_model(
-        self, tools: dict[str, Tool], compactor: Compactor, spending: Spending | None
-    ) -> None:
+    async def _ask_model(self, compactor: Compactor, spending: Spending | None) -> None:
         """Ask the model once, and keep its answer.
 
         Room is made before the window is full, and again when the provider refuses.
@@ -361,10 +366,7 @@ class AgentTurn:
         Raises:
             BudgetExceeded: the worst case does not fit; nothing was asked.
         """
-
-        async def build(session: Session, messages: Sequence[Message]) -> ModelRequest:
-            return await self._request(session, tools, messages)
-
+        build = self._request
         request = await build(self._session, self._messages)
         if compactor.is_needed(request, self._messages):
             self._take(await compactor.make_room(self._conversation(), build, self._turn))
@@ -390,11 +392,9 @@ class AgentTurn:
         self._session, self._messages = smaller.session, list(smaller.messages)
         self._was_compacted = True
 
-    async def _request(
-        self, session: Session, tools: dict[str, Tool], messages: Sequence[Message]
-    ) -> ModelRequest:
+    async def _request(self, session: Session, messages: Sequence[Message]) -> ModelRequest:
         context = await self._services.context.build_agent_context(
-            session, self._agent, tools, self._skills, messages=messages
+            session, self._agent, self._offered, self._skills, messages=messages
         )
         return ModelRequest(
             messages=context.messages,
@@ -417,7 +417,12 @@ class AgentTurn:
         try:
             with hearing_events() as heard:
                 try:
-                    answer = self._services.charge(await self._in_time(request, spending))
+                    seconds = spending.seconds_left if spending is not None else None
+                    if spending is None or seconds is None:
+                        answer = await self._answer(request)
+                    else:
+                        answer = await self._in_time(request, spending, seconds)
+                    answer = self._services.charge(answer)
                 finally:
                     if heard:
                         await self._turn.append(*heard, agent_path=self._path)
@@ -426,11 +431,8 @@ class AgentTurn:
             if spending is not None and held is not None:
                 await asyncio.shield(spending.after_model(held, answer))
 
-    async def _in_time(self, request: ModelRequest, spending: Spending | None) -> Message:
+    async def _in_time(self, request: ModelRequest, spending: Spending, seconds: float) -> Message:
         """Return the model's answer, if it comes before the run's time is over."""
-        seconds = spending.seconds_left if spending is not None else None
-        if spending is None or seconds is None:
-            return await self._answer(request)
         try:
             async with asyncio.timeout(seconds) as timer:
                 return await self._answer(request)
@@ -560,9 +562,8 @@ class AgentTurn:
         )
         self._messages[-1] = msgspec.structs.replace(last, parts=parts)
 
-    def _is_answer(self, message: Message) -> bool:
-        is_mine = message.role == "assistant" and message.run_id == self._turn.run.id
-        return is_mine and not message.tool_calls
+    def _is_own_answer(self, message: Message) -> bool:
+        return message.role == "assistant" and message.run_id == self._turn.run.id
 
     def _out_of_steps(self) -> BudgetExceeded:
         return BudgetExceeded(

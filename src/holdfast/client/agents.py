@@ -339,7 +339,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             with contextlib.suppress(AlreadyExists):
                 await self._journal.append(new.id, [new.created], must_be_new=True)
         place = launch.place or await self._session_for(launch.message, launch.run_id)
-        return await self._sessions.get_session(place)
+        return await self._turns.beginnings.look_up(place)
 
     async def _session_for(self, message: str, run_id: str) -> str:
         known = await self._turns.find(run_id) if run_id else None

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, LeaseLost, SessionBusy
 from holdfast.ids import random_token
-from holdfast.journal.envelope import NO_ORIGIN, Event, Origin
+from holdfast.journal.envelope import NO_ORIGIN, Draft, Event, Origin
 from holdfast.journal.journal import Journal
 from holdfast.journal.payloads import Payload
 
@@ -62,10 +62,10 @@ class LeaseKeeper:
     async def begin(
         self,
         session_id: str,
-        payloads: Sequence[Payload],
+        payloads: Sequence[Payload | Draft],
         *,
         after: int,
-        origin: Origin,
+        origin: Origin = NO_ORIGIN,
         must_be_new: bool = False,
     ) -> tuple[Lease, tuple[Event, ...]]:
         """Take the lease and append the first facts under it, in one transaction.

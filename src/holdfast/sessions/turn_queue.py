@@ -36,6 +36,7 @@ from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message
 from holdfast.sessions import events as facts
+from holdfast.sessions.beginnings import Beginnings, unfinished
 from holdfast.sessions.leases import Lease, LeaseKeeper
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import stored
@@ -70,6 +71,7 @@ class TurnQueue:
         self._under_way = TurnsUnderWay(manager.journal)
         self._claimed: dict[str, asyncio.Event] = {}
         self._left_over: set[asyncio.Task[Run]] = set()
+        self.beginnings = Beginnings(manager, keeper)
 
     # --- from outside -----------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class TurnQueue:
                 raise AlreadyExists(kind="run", value=queued.run_id)
             if known is not None:
                 return known
-            current = await self._unfinished(session_id)
+            current = await unfinished(self._journal, session_id)
             if current and on_busy == "reject":
                 raise SessionBusy(session_id=session_id)
             try:
@@ -187,7 +189,11 @@ class TurnQueue:
                 agent=agent,
                 options=options or {},
             )
-            turn = await self._begin_at_once(session_id, queued, opening)
+            try:
+                turn = await self.beginnings.begin(session_id, queued, opening)
+            except asyncio.CancelledError:
+                await finish(self._abandon(queued.run_id))
+                raise
             if turn is not None:
                 return await self._see_through(turn, handler)
         run = await self.submit(
@@ -252,7 +258,7 @@ class TurnQueue:
         session_id = (await self._manager.get_session(session_id)).id
         while True:
             seq = await self._manager.last_number(session_id)
-            current = await self._unfinished(session_id)
+            current = await unfinished(self._journal, session_id)
             if not current or current[0].status != "running":
                 raise NotFound(kind="run under way in session", value=session_id)
             try:
@@ -324,65 +330,19 @@ class TurnQueue:
         origin = Origin(run_id=run.id)
         await self._journal.append(run.session_id, [fact], origin=origin, after=after)
 
-    async def _unfinished(self, session_id: str) -> list[Run]:
-        """Return what waits or is under way, in the order in which it is executed."""
-        query = RowQuery(
-            projection=RUNS,
-            session_id=session_id,
-            where=(Condition("status", "in", ("running", "parked", "queued")),),
-            order="place",
-            limit=200,
-        )
-        waiting = [keyed.row for keyed in await self._journal.rows(query)]
-        return sorted(waiting, key=lambda run: not run.has_started)
-
     async def _next(self, session_id: str, is_ours: _Choice) -> Run | None:
         """Return the run that should be executed now, if that is for this task to do.
 
         What was interrupted comes first; a parked run holds up the queue, because its turn
         is not over; a run of another living process, or of another task, is left to them.
         """
-        waiting = await self._unfinished(session_id)
+        waiting = await unfinished(self._journal, session_id)
         if not waiting or waiting[0].status == "parked" or not is_ours(waiting[0]):
             return None
         first = waiting[0]
         if first.status == "running" or first.owner in ("", self._keeper.owner):
             return first
         return None if await self._journal.store.is_alive(first.owner) else first
-
-    async def _begin_at_once(
-        self, session_id: str, queued: facts.RunQueued, opening: NewSession | None
-    ) -> Turn | None:
-        """Queue and start a run in one transaction; `None` when something else comes first."""
-        first: list[Payload] = [queued, facts.RunStarted(run_id=queued.run_id)]
-        seq = 0
-        if opening is not None:
-            first.insert(0, opening.created)
-        else:
-            session = await self._manager.get_session(session_id)
-            check_open(session, self._journal.clock.now())
-            session_id = session.id
-            seq = await self._manager.last_number(session_id)
-            if await self._unfinished(session_id):
-                return None
-        self._keeper.show_presence()
-        origin = Origin(run_id=queued.run_id)
-        is_new = opening is not None
-        try:
-            lease, events = await self._keeper.begin(
-                session_id, first, after=seq, origin=origin, must_be_new=is_new
-            )
-        except (StaleWriter, SessionBusy, AlreadyExists):
-            return None
-        except asyncio.CancelledError:
-            await finish(self._keeper.forgo(session_id))
-            await finish(self._abandon(queued.run_id))
-            raise
-        run = after(None, events[-2:-1])
-        # As it was stored: without secrets.
-        turn = Turn(self._manager, run, lease, events[-2].expect(facts.RunQueued))
-        turn.run = after(run, events[-1:])
-        return turn
 
     async def _see_through(self, turn: Turn, handler: Handler) -> Run:
         """Execute a turn that has just begun and return its run when it rests."""
@@ -436,7 +396,7 @@ class TurnQueue:
 
     async def _wait_for_others(self, run: Run, seq: int) -> None:
         """Wait until the run before this one rests; of others, until something happens."""
-        waiting = [each.id for each in await self._unfinished(run.session_id)]
+        waiting = [each.id for each in await unfinished(self._journal, run.session_id)]
         before = waiting[: waiting.index(run.id)] if run.id in waiting else []
         claims = [self._claimed[run_id] for run_id in before if run_id in self._claimed]
         if not claims:
@@ -530,10 +490,11 @@ class TurnQueue:
         Steering messages that nobody took become turns of their own: none is lost. Their runs
         are returned.
         """
+        is_alone = turn.is_alone
         while True:
-            seq = await self._manager.last_number(turn.session_id)
+            # What its own appends have shown need not be read; the store refuses if there is more.
+            seq = turn.last if is_alone else await self._manager.last_number(turn.session_id)
             # Where nobody else has written, nobody has steered, woken or cancelled.
-            is_alone = turn.has_written_up_to(seq) and not turn.is_resumed
             run = turn.run if is_alone else await self.get(turn.run.id)
             if isinstance(outcome, Parked) and run.is_cancel_requested:
                 outcome = Cancelled(reason=run.reason, stopped_by=run.stopped_by)
@@ -543,6 +504,8 @@ class TurnQueue:
             try:
                 events = await turn.append(*facts_of_end, *moved, after=seq, release=True)
             except StaleWriter:
+                # Unless its own facts came between, which were still being stored.
+                is_alone = turn.is_alone and turn.last != seq
                 continue
             except UsageError as error:
                 outcome = failed(f"the outcome cannot be stored: {error}")
@@ -551,6 +514,8 @@ class TurnQueue:
             self._keeper.let_go(turn.lease)
             if is_alone:
                 turn.ended = after(run, events)
+                if turn.ended.has_ended and turn.session is not None:
+                    self.beginnings.leave(turn.session_id, turn.last)
             return [fact.run_id for fact in moved if isinstance(fact, facts.RunQueued)]
 
     async def _end_idle(self, run_id: str) -> None:

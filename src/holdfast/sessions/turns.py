@@ -20,6 +20,7 @@ from holdfast.sessions.deferred import DeferredFacts
 from holdfast.sessions.leases import Lease
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import stored
+from holdfast.sessions.model import Session
 from holdfast.sessions.projections import SIGNALS, Run
 
 
@@ -89,10 +90,17 @@ class Turn:
     """A run that holds the session: what a handler works with."""
 
     def __init__(
-        self, manager: SessionManager, run: Run, lease: Lease, request: facts.RunQueued
+        self,
+        manager: SessionManager,
+        run: Run,
+        lease: Lease,
+        request: facts.RunQueued,
+        session: Session | None = None,
     ) -> None:
         """Made by the queue."""
         self.run = run
+        self.session = session
+        """The session as it was when the turn began, if nothing came between."""
         self.request = request
         self.is_resumed = run.has_started
         self.cancelled = CancelRequest()
@@ -111,7 +119,7 @@ class Turn:
         self._deferred = DeferredFacts(self._store)
         # Up to where all events since the turn began are its own, and up to where it has
         # looked for steering; a run that has not begun before cannot have been steered.
-        self._own = self._last = lease.session_seq
+        self._own = self.last = lease.session_seq
         self._looked = 0 if self.is_resumed else lease.session_seq
         self._origin = Origin(run_id=run.id)
 
@@ -158,7 +166,7 @@ class Turn:
             LeaseLost: another process has taken over; stop at once.
             StaleWriter: the session does not end at event `after`, where that is given.
         """
-        waiting, last = await self._deferred.take(), self._last
+        waiting, last = await self._deferred.take(), self.last
         try:
             events = await self._store(
                 (*waiting, *payloads),
@@ -205,7 +213,7 @@ class Turn:
             release=release,
         )
         before, last = events[0].session_seq - 1, events[-1].session_seq
-        self._last = last
+        self.last = last
         if self._own == before:
             self._own = last
         if self._looked == before:
@@ -233,9 +241,15 @@ class Turn:
             self._origin = Origin(run_id=self.run.id, agent_path=agent_path)
         return self._origin
 
-    def has_written_up_to(self, number: int) -> bool:
-        """Say whether every event since the turn began, up to this one, is its own."""
-        return self._own == number
+    @property
+    def is_alone(self) -> bool:
+        """Whether every event since the run began is its own, as far as its appends have shown."""
+        return self._own == self.last and not self.is_resumed
+
+    @property
+    def may_be_steered(self) -> bool:
+        """Whether its appends have met somebody else's facts that it has not looked at yet."""
+        return self._looked != self.last
 
     async def add_message(self, message: Message, *, agent_path: str = "") -> None:
         """Add a message of this run to the conversation."""

@@ -163,14 +163,25 @@ class SqliteStore:
         """Return the ends of all chains, or of one."""
         if session_id is None:
             return await self._opened().read(lambda c: [read_head(row) for row in c.execute(HEADS)])
-        return await self._opened().read(lambda c: self._heads_of(c, session_id), 1)
+        known = self._known_head(session_id)
+        if known is not None:
+            return [known]
+        return await self._opened().read(
+            lambda c: [read_head(row) for row in c.execute(ONE_HEAD, (session_id,))], 1
+        )
 
-    def _heads_of(self, connection: sqlite3.Connection, session_id: str) -> list[Head]:
-        if self._writer is not None and connection is self._writer.idle:
-            known = self._chains.head(connection, session_id)
-            if known is not None:
-                return [known]
-        return [read_head(row) for row in connection.execute(ONE_HEAD, (session_id,))]
+    def _known_head(self, session_id: str) -> Head | None:
+        """Return the end of a chain that is remembered and has not moved, asked for all the time.
+
+        Through the writer's connection, whenever it is idle.
+        """
+        connection = self._writer.idle if self._writer is not None else None
+        if connection is None:
+            return None
+        try:
+            return self._chains.head(connection, session_id)
+        except sqlite3.Error as error:
+            raise translate(error, str(self.path)) from error
 
     async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
         """Return the rows of a projection that a query describes."""

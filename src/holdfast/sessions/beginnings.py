@@ -1,0 +1,156 @@
+"""How a turn begins where nothing waits: one transaction, on what was read before it.
+
+A process remembers where it left the sessions that had nothing more to do. A session that is
+read after that, and has not grown until its next turn begins, is what that turn would read.
+None of this is trusted by itself: the turn says at which number the session must still end,
+and the store refuses if it does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.errors import AlreadyExists, SessionBusy, StaleWriter
+from holdfast.journal.envelope import Event, Origin
+from holdfast.journal.journal import Journal
+from holdfast.journal.payloads import Payload
+from holdfast.journal.projection import Condition, RowQuery
+from holdfast.sessions import events as facts
+from holdfast.sessions.leases import Lease, LeaseKeeper
+from holdfast.sessions.manager import SessionManager
+from holdfast.sessions.model import Session, check_open
+from holdfast.sessions.opening import NewSession
+from holdfast.sessions.projections import RUNS, Run, session_of
+from holdfast.sessions.turn_endings import finish
+from holdfast.sessions.turns import Turn
+
+V = TypeVar("V")
+_MOST = 1_000
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A session in which nothing waits, and the number at which its log ends."""
+
+    session: Session
+    number: int
+
+
+class Beginnings:
+    """Begins turns; remembers a bounded number of sessions for that."""
+
+    def __init__(self, manager: SessionManager, keeper: LeaseKeeper) -> None:
+        """Know nothing yet of the manager's sessions."""
+        self._manager = manager
+        self._keeper = keeper
+        self._left_at: OrderedDict[str, int] = OrderedDict()
+        self._looked_up: OrderedDict[str, Standing] = OrderedDict()
+
+    def leave(self, session_id: str, number: int) -> None:
+        """Note that a session ends at this number, and that nothing waits in it."""
+        _put(self._left_at, session_id, number)
+
+    async def look_up(self, session_id: str) -> Session:
+        """Return a session in which a turn is about to begin, and keep it for that turn.
+
+        Raises:
+            NotFound: there is none.
+        """
+        number = self._left_at.get(session_id)
+        session = await self._manager.get_session(session_id)
+        if number is not None:
+            _put(self._looked_up, session_id, Standing(session, number))
+        return session
+
+    async def begin(
+        self, session_id: str, queued: facts.RunQueued, opening: NewSession | None
+    ) -> Turn | None:
+        """Queue and start a run in one transaction; `None` when something else comes first.
+
+        Raises:
+            InvalidTransition: the session is not active.
+        """
+        if opening is not None:
+            return await self._begin(Standing(opening.as_of(0.0), 0), queued, opening.created)
+        known = self._looked_up.pop(session_id, None)
+        turn = await self._begin(known, queued) if known is not None else None
+        if turn is None:
+            session_id = (await self._manager.get_session(session_id)).id
+            number = await self._manager.last_number(session_id)
+            # Read after the number, so that it is not older.
+            session = await self._manager.get_session(session_id)
+            check_open(session, self._manager.journal.clock.now())
+            if not await unfinished(self._manager.journal, session_id):
+                turn = await self._begin(Standing(session, number), queued)
+        return turn
+
+    async def _begin(
+        self,
+        standing: Standing,
+        queued: facts.RunQueued,
+        created: facts.SessionCreated | None = None,
+    ) -> Turn | None:
+        """Begin a turn in a session that stands like this; `None` if it does not any more."""
+        session_id, journal = standing.session.id, self._manager.journal
+        check_open(standing.session, journal.clock.now())
+        first: list[Payload] = [queued, facts.RunStarted(run_id=queued.run_id)]
+        if created is not None:
+            first.insert(0, created)
+        origin = Origin(run_id=queued.run_id)
+        drafts = [journal.draft(fact, origin) for fact in first]
+        self._keeper.show_presence()
+        try:
+            lease, events = await self._keeper.begin(
+                session_id, drafts, after=standing.number, must_be_new=created is not None
+            )
+        except (StaleWriter, SessionBusy, AlreadyExists):
+            return None
+        except asyncio.CancelledError:
+            await finish(self._keeper.forgo(session_id))
+            raise
+        # As it was stored: without secrets.
+        stored_facts = [(event, draft.value) for event, draft in zip(events, drafts, strict=True)]
+        return _begun(self._manager, standing.session, lease, stored_facts)
+
+
+async def unfinished(journal: Journal, session_id: str) -> list[Run]:
+    """Return what waits or is under way in a session, in the order in which it is executed."""
+    query = RowQuery(
+        projection=RUNS,
+        session_id=session_id,
+        where=(Condition("status", "in", ("running", "parked", "queued")),),
+        order="place",
+        limit=200,
+    )
+    waiting = [keyed.row for keyed in await journal.rows(query)]
+    return sorted(waiting, key=lambda run: not run.has_started)
+
+
+def _begun(
+    manager: SessionManager,
+    session: Session,
+    lease: Lease,
+    stored_facts: Sequence[tuple[Event, Payload]],
+) -> Turn:
+    """Return the turn that began with these facts; the first may be of the session itself."""
+    event, fact = stored_facts[0]
+    if isinstance(fact, facts.SessionCreated):
+        session = session_of(session.id, fact, event.time)
+    (event, fact), (next_event, started) = stored_facts[-2:]
+    assert isinstance(fact, facts.RunQueued)
+    run = RUNS.apply(None, event, fact)
+    assert run is not None
+    turn = Turn(manager, run, lease, fact, session)
+    turn.run = RUNS.apply(run, next_event, started) or run
+    return turn
+
+
+def _put(kept: OrderedDict[str, V], key: str, value: V) -> None:
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > _MOST:
+        kept.popitem(last=False)
