@@ -61,6 +61,8 @@ def stricter(one: Budget, other: Budget) -> Budget:
 
     A price that is not known refuses if either of them limits dollars and refuses then.
     """
+    if one == other == NO_BUDGET:
+        return NO_BUDGET
     refuses = any(
         budget.max_cost_usd is not None and budget.on_unknown_price == "refuse"
         for budget in (one, other)

@@ -154,7 +154,9 @@ class ToolPermissionFilter:
 
     def filter_tools(self, tools: ToolRegistry | Iterable[Tool]) -> tuple[Tool, ...]:
         """Return the tools that the model may see, in their order."""
-        gate, given = self._gate, tuple(tools)
+        gate = self._gate
+        # A registry that is asked for its length besides would look at its layers twice.
+        given = tuple(tools.tools.values() if isinstance(tools, ToolRegistry) else tools)
         named = tuple([(tool.name, tool.target_kind) for tool in given])
         names = _visible_names(named, gate.ceiling, gate.rights)
         return tuple([tool for tool in given if tool.name in names])

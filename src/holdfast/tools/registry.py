@@ -63,7 +63,7 @@ class ToolRegistry:
         key = _key(tool.name)
         versions = self._own.get(key, {})
         if not replace:
-            below = self._parent.find(tool.name) if self._parent else None
+            below = self._parent.find(tool.name) if self._parent is not None else None
             if below is not None or tool.version in versions:
                 raise AlreadyExists(kind="tool", value=f"{tool.name}@{tool.version}")
             if any(other.name != tool.name for other in versions.values()):
@@ -158,7 +158,7 @@ class ToolRegistry:
         versions = self._own.get(_key(name))
         if versions:
             return tuple(sorted(versions, key=_version_order))
-        return self._parent.versions(name) if self._parent else ()
+        return self._parent.versions(name) if self._parent is not None else ()
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -211,16 +211,15 @@ class ToolRegistry:
         self._changes += 1
 
     def _state(self) -> tuple[int, ...]:
-        below = self._parent._state() if self._parent else ()
+        below = self._parent._state() if self._parent is not None else ()
         return (*below, self._changes)
 
     def _refresh(self) -> None:
         state = self._state()
         if state == self._cached_at:
             return
-        merged = (
-            {_key(name): tool for name, tool in self._parent.tools.items()} if self._parent else {}
-        )
+        below = self._parent.tools if self._parent is not None else {}
+        merged = {_key(name): tool for name, tool in below.items()}
         merged.update(self._newest)
         ordered = sorted(merged.values(), key=lambda tool: tool.name)
         self._tools = MappingProxyType({tool.name: tool for tool in ordered})
