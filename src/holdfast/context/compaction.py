@@ -30,7 +30,7 @@ from holdfast.context.summary import Summary, extract, summarise
 from holdfast.errors import HookRefused, LLMContextTooLong
 from holdfast.ids import new_id
 from holdfast.journal import Event, Payload
-from holdfast.messages import CompactionPart, Message, TextPart
+from holdfast.messages import CompactionPart, Message, TextPart, ToolPart
 from holdfast.providers.model import Model, ModelRequest
 from holdfast.sessions import Session
 from holdfast.sessions.events import MessageCreated, SessionChanges, SessionUpdated
@@ -85,7 +85,7 @@ class Compactor:
         """Say whether room should be made before this request is sent; cheap."""
         if wants_compaction(messages):
             return True
-        return may_be_full(self._model, request, room_of(self._model.info))
+        return may_be_full(self._model, request)
 
     async def make_room(
         self, conversation: Conversation, build: Build, recorder: Recorder
@@ -341,13 +341,15 @@ class Compactor:
 def wants_compaction(messages: Sequence[Message]) -> bool:
     """Say whether the model asked for a compaction that has not happened yet."""
     for message in reversed(messages):
+        if message.role == "assistant":
+            return any([_is_wish(part) for part in message.parts if isinstance(part, ToolPart)])
         if compaction_of(message) is not None:
             return False
-        if message.role == "assistant":
-            return any(
-                part.tool == "compact" and part.state == "completed" for part in message.tool_calls
-            )
     return False
+
+
+def _is_wish(part: ToolPart) -> bool:
+    return part.tool == "compact" and part.state == "completed"
 
 
 def _framed(text: str, older: Sequence[Message], newer: Sequence[Message]) -> str:

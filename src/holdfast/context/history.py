@@ -25,7 +25,7 @@ from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, Su
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
 _LARGEST = 40_000
-_WORTH_KEEPING = 8
+_WORTH_KEEPING = 2
 _MOST_BUILT = 64
 PROTECTED_TOOLS = frozenset({"skill"})
 """Tools whose output is instructions, not findings: never pruned."""
@@ -112,9 +112,9 @@ class HistoryView:
         # Comparing the same objects costs next to nothing.
         if messages[: len(built.source)] != built.source:
             return None
-        new = messages[len(built.source) :]
-        if any([compaction_of(message) or message.id == pruned_to for message in new]):
-            return None
+        for message in messages[len(built.source) :]:
+            if message.id == pruned_to or compaction_of(message) is not None:
+                return None
         return built
 
     def _keep(self, built: _Built) -> None:
@@ -126,6 +126,8 @@ class HistoryView:
 
     def _make(self, message: Message, is_pruned: bool) -> _Shown:
         calls = message.tool_calls if message.role == "assistant" else ()
+        if not calls:
+            return _Shown(message, _without_unseen(message), ())
         entry = _Shown(message, _pairs(message, calls, is_pruned), _skills_of(calls))
         if len(self._known) >= _LARGEST:
             self._known.clear()
@@ -180,16 +182,23 @@ def _place_after(messages: Sequence[Message], message_id: str) -> int:
     return 0
 
 
-def _pairs(message: Message, calls: tuple[ToolPart, ...], is_pruned: bool) -> tuple[Message, ...]:
+def _without_unseen(message: Message) -> tuple[Message, ...]:
+    """Return what a model reads of a message without calls: most often the message itself."""
     visible = tuple([part for part in message.parts if not isinstance(part, _UNSEEN)])
     if not visible:
         return ()
-    if not calls:
-        if len(visible) == len(message.parts):
-            return (message,)
-        return (msgspec.structs.replace(message, parts=visible),)
+    if len(visible) == len(message.parts):
+        return (message,)
+    return (msgspec.structs.replace(message, parts=visible),)
+
+
+def _pairs(message: Message, calls: tuple[ToolPart, ...], is_pruned: bool) -> tuple[Message, ...]:
     requests = tuple(
-        [_as_request(part) if isinstance(part, ToolPart) else part for part in visible]
+        [
+            _as_request(part) if isinstance(part, ToolPart) else part
+            for part in message.parts
+            if not isinstance(part, _UNSEEN)
+        ]
     )
     results: tuple[Part, ...] = tuple([_as_result(part, is_pruned) for part in calls])
     asking = msgspec.structs.replace(message, parts=requests)

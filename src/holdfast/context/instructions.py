@@ -30,9 +30,13 @@ def inside(tag: str, text: str) -> str:
     return re.sub(rf"<(?=/\s*{re.escape(tag)})", "&lt;", text, flags=re.IGNORECASE)
 
 
+_NOT_READ = ((0, 0, 0), ("", ""))
+
+
 class Found(NamedTuple):
     """The file that holds for a directory, and what tells whether it has changed."""
 
+    name: str
     path: Path
     stamp: tuple[int, int, int]
 
@@ -44,7 +48,7 @@ class ProjectInstructions:
         """Read at most so many bytes of a file."""
         self._max_bytes = max_bytes
         self._levels: dict[str, tuple[tuple[str, Path], ...]] = {}
-        self._read: dict[Found, tuple[str, str]] = {}
+        self._read: dict[str, tuple[tuple[int, int, int], tuple[str, str]]] = {}
 
     def find(self, directory: str) -> Found | None:
         """Return the file that holds for a directory; one look per directory above it."""
@@ -60,12 +64,13 @@ class ProjectInstructions:
             except OSError:
                 continue
             if stat.S_ISREG(seen.st_mode):
-                return Found(path, (seen.st_mtime_ns, seen.st_size, seen.st_ino))
+                return Found(name, path, (seen.st_mtime_ns, seen.st_size, seen.st_ino))
         return None
 
     def fresh(self, found: Found) -> tuple[str, str] | None:
         """Return what was read of a file, if that is what is there now; see `read`."""
-        return self._read.get(found)
+        stamp, read = self._read.get(found.name, _NOT_READ)
+        return read if stamp == found.stamp else None
 
     def read(self, directory: str, found: Found) -> tuple[str, str]:
         """Return the text and a note about what is missing from it.
@@ -76,7 +81,7 @@ class ProjectInstructions:
         read = self._load(levels(directory)[-1], found.path)
         if len(self._read) >= _KEPT:
             self._read.clear()
-        self._read[found] = read
+        self._read[found.name] = (found.stamp, read)
         return read
 
     def _load(self, root: Path, path: Path) -> tuple[str, str]:

@@ -53,14 +53,16 @@ def _room(context_window: int, max_output_tokens: int, usable: int | None) -> Ro
     )
 
 
-def may_be_full(model: Model, request: ModelRequest, room: Room) -> bool:
+def may_be_full(model: Model, request: ModelRequest) -> bool:
     """Say whether a request could be too large; cheap, and wrong only on the safe side.
 
     What the provider counted with its last answer is not counted again, only what came
     after it. What is certainly small is not counted at all.
     """
-    reported, behind = _reported(model, request)
-    left = room.full - reported
+    info = model.info
+    full = room_of(info).full
+    reported, behind = _reported(info.provider, request.messages)
+    left = full - reported
     if reported:
         if _are_small(behind, left):
             return False
@@ -71,7 +73,7 @@ def may_be_full(model: Model, request: ModelRequest, room: Room) -> bool:
     )
     if _are_small(request.messages, left - fixed):
         return False
-    return model.count_tokens(request) > room.full
+    return model.count_tokens(request) > full
 
 
 def _are_small(messages: tuple[Message, ...], limit: int) -> bool:
@@ -80,13 +82,15 @@ def _are_small(messages: tuple[Message, ...], limit: int) -> bool:
     for message in messages:
         size += 32
         for part in message.parts:
-            if isinstance(part, ToolPart):
-                size += _size(part.output) + _size(part.error) + _size(part.raw_input)
-                size += len(msgspec.json.encode(part.input))
-            if isinstance(part, FilePart) or (isinstance(part, ToolPart) and part.attachments):
-                return False
             if isinstance(part, TextPart | ReasoningPart):
                 size += _size(part.text)
+            elif isinstance(part, ToolPart):
+                if part.attachments:
+                    return False
+                size += _size(part.output + part.error + part.raw_input)
+                size += len(msgspec.json.encode(part.input))
+            elif isinstance(part, FilePart):
+                return False
             elif isinstance(part, CompactionPart):
                 size += _size(part.summary)
         if size > limit:
@@ -94,17 +98,17 @@ def _are_small(messages: tuple[Message, ...], limit: int) -> bool:
     return size <= limit
 
 
-def _reported(model: Model, request: ModelRequest) -> tuple[int, tuple[Message, ...]]:
+def _reported(provider: str, messages: tuple[Message, ...]) -> tuple[int, tuple[Message, ...]]:
     """What the provider counted for the newest answer, and the messages behind it."""
-    for at in range(len(request.messages) - 1, -1, -1):
-        message = request.messages[at]
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
         if message.role == "assistant":
             used = message.usage
-            if used is None or message.provider != model.info.provider:
+            if used is None or message.provider != provider:
                 break
             if used.input + used.cache_read + used.cache_write <= 0:
                 break
-            return used.total, request.messages[at + 1 :]
+            return used.total, messages[at + 1 :]
     return 0, ()
 
 

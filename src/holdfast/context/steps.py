@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 
 from holdfast.context.account import Section
 from holdfast.context.history import HistoryView, compaction_of
-from holdfast.context.instructions import ProjectInstructions, harmless, inside
+from holdfast.context.instructions import FILE, ProjectInstructions, harmless, inside
 from holdfast.messages import Message, TextPart
 from holdfast.sessions import Session
 from holdfast.skills import Skill, catalog_text
@@ -131,7 +131,7 @@ class InstructionsStep:
         if known is None:
             known = await asyncio.to_thread(self._instructions.read, directory, found)
         text, note = known
-        draft.add(self.name, _tagged(found.path.name, text) if text else "", note=note)
+        draft.add(self.name, _tagged(text) if text else "", note=note)
 
 
 class SkillsStep:
@@ -163,7 +163,10 @@ class ToolsStep:
 
     async def apply(self, draft: ContextDraft) -> None:
         """Sort by name."""
-        draft.tools = {name: draft.tools[name] for name in sorted(draft.tools)}
+        names = list(draft.tools)
+        ordered = sorted(names)
+        if names != ordered:
+            draft.tools = {name: draft.tools[name] for name in ordered}
 
 
 class HistoryStep:
@@ -263,9 +266,9 @@ def _section(name: str, text: str, note: str) -> Section:
 
 
 @functools.lru_cache(maxsize=16)
-def _tagged(name: str, text: str) -> str:
+def _tagged(text: str) -> str:
     tag = "project-instructions"
-    return f'<{tag} file="{name}">\n{inside(tag, text)}\n</{tag}>'
+    return f'<{tag} file="{FILE}">\n{inside(tag, text)}\n</{tag}>'
 
 
 @functools.lru_cache(maxsize=256)
@@ -290,6 +293,7 @@ def _last_request(messages: Sequence[Message]) -> int:
 
 def as_mapping(tools: Mapping[str, Tool] | Sequence[Tool]) -> dict[str, Tool]:
     """Return tools by name, whichever way they were given."""
-    if isinstance(tools, Mapping):
+    # Asked for `dict` first, which nearly all are; the abstract class takes its time.
+    if isinstance(tools, dict | Mapping):
         return dict(tools)
     return {tool.name: tool for tool in tools}
