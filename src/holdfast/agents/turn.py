@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
@@ -223,7 +223,8 @@ class AgentTurn:
         self._session = session
         # Messages are written only by whoever holds the session, so the count is true.
         if session.message_count:
-            self._messages = list(await sessions.messages.all(session))
+            number = self._turn.last if self._turn.is_alone else 0
+            self._messages = list(await sessions.messages.all(session, up_to=number))
         self._began_at = 0 if self._turn.is_resumed else len(self._messages)
         # Only the last message can have calls that nobody has answered yet.
         self._left_open = frozenset(
@@ -246,9 +247,13 @@ class AgentTurn:
     async def _open_spending(self, session: Session) -> Spending | None:
         """Take up what may be spent; nothing is counted where nothing is limited."""
         services, confinement, name = self._services, self._services.confinement, self._agent.name
-        budgets = replace(services.budgets, operator=lambda: confinement.limits(name))
-        if self._scope.budget.has_limits:
-            budgets = replace(budgets, run=self._scope.budget)
+        given, of_run = services.budgets, self._scope.budget
+        budgets = Budgets(
+            ledger=given.ledger,
+            run=of_run if of_run.has_limits else given.run,
+            tenant=given.tenant,
+            operator=lambda: confinement.limits(name),
+        )
         above = lineage_of(session)
         spending = Spending(
             budgets,
@@ -295,10 +300,12 @@ class AgentTurn:
             heritage=self._heritage(spending, terms),
             artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
             state=JournalState(turn, services.sessions.journal, session.id),
+            execution=services.surroundings.execution,
+            progress=services.surroundings.progress_sink(),
+            attendant=services.surroundings.attendant,
         )
         if turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS:
             await restore_grants(workspace, context.state)
-        context = services.surroundings.equip(context)
         manager = ToolExecutionManager(
             registry,
             recorder=turn,

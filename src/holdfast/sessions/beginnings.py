@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.errors import AlreadyExists, SessionBusy, StaleWriter
-from holdfast.journal.envelope import Event, Origin
+from holdfast.journal.envelope import Draft, Event, Origin
 from holdfast.journal.journal import Journal
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
@@ -112,9 +112,8 @@ class Beginnings:
         except asyncio.CancelledError:
             await finish(self._keeper.forgo(session_id))
             raise
-        # As it was stored: without secrets.
-        stored_facts = [(event, draft.value) for event, draft in zip(events, drafts, strict=True)]
-        return _begun(self._manager, standing.session, lease, stored_facts)
+        self._manager.messages.follow(events, drafts)
+        return _begun(self._manager, standing.session, lease, events, drafts)
 
 
 async def unfinished(journal: Journal, session_id: str) -> list[Run]:
@@ -134,18 +133,19 @@ def _begun(
     manager: SessionManager,
     session: Session,
     lease: Lease,
-    stored_facts: Sequence[tuple[Event, Payload]],
+    events: Sequence[Event],
+    drafts: Sequence[Draft],
 ) -> Turn:
     """Return the turn that began with these facts; the first may be of the session itself."""
-    event, fact = stored_facts[0]
-    if isinstance(fact, facts.SessionCreated):
-        session = session_of(session.id, fact, event.time)
-    (event, fact), (next_event, started) = stored_facts[-2:]
-    assert isinstance(fact, facts.RunQueued)
-    run = RUNS.apply(None, event, fact)
+    # As they were stored: without secrets.
+    first, queued, started = drafts[0].value, drafts[-2].value, drafts[-1].value
+    if isinstance(first, facts.SessionCreated):
+        session = session_of(session.id, first, events[0].time)
+    assert isinstance(queued, facts.RunQueued)
+    run = RUNS.apply(None, events[-2], queued)
     assert run is not None
-    turn = Turn(manager, run, lease, fact, session)
-    turn.run = RUNS.apply(run, next_event, started) or run
+    turn = Turn(manager, run, lease, queued, session)
+    turn.run = RUNS.apply(run, events[-1], started) or run
     return turn
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.errors import NotFound, UsageError
 from holdfast.ids import check_id, new_id
-from holdfast.journal.envelope import Event
+from holdfast.journal.envelope import Draft, Event
 from holdfast.journal.journal import Journal
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message, Part, TextPart
@@ -77,9 +77,16 @@ class MessageReader:
         found = await self.page(session, limit=count, cursor="", newest_first=True)
         return tuple(reversed(found.items))
 
-    async def all(self, session: Session) -> tuple[Message, ...]:
-        """Return every visible message in order; a long conversation is kept at hand."""
-        return await self._transcripts.messages(session)
+    async def all(self, session: Session, *, up_to: int = 0) -> tuple[Message, ...]:
+        """Return every visible message in order; a long conversation is kept at hand.
+
+        `up_to` is the number of the last event, if the caller knows it for certain.
+        """
+        return await self._transcripts.messages(session, up_to=up_to)
+
+    def follow(self, events: Sequence[Event], drafts: Sequence[Draft]) -> None:
+        """Take into account what this process has just appended to a session."""
+        self._transcripts.follow(events, drafts)
 
     async def one(self, session: Session, message_id: str) -> Message:
         """Return one message of the conversation.

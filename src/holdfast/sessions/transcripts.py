@@ -1,18 +1,22 @@
 """Long conversations kept at hand, so that a turn reads only what is new.
 
-A transcript is folded from the log and remembered with the place it reaches. The next
-reader continues from there: the same message objects, and one short read. What changes the
-past (a redaction, an import over a deleted session) is noticed, and everything is read anew.
+A transcript is folded from the log and remembered with the place it reaches. What this
+process appends behind that place is folded as it is stored, so that its next turn reads
+nothing. Any other reader continues from there: the same message objects, and one short read.
+What changes the past (a redaction, an import over a deleted session) is noticed, and
+everything is read anew.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.journal.envelope import Event
+from holdfast.journal.envelope import Draft, Event, chain_hash, header_of
 from holdfast.journal.journal import Journal
+from holdfast.journal.payloads import Payload
 from holdfast.messages import Message, Part
 from holdfast.sessions import events as facts
 from holdfast.sessions.model import Ranges, Session, is_hidden
@@ -46,15 +50,22 @@ class Transcript:
             self._order = tuple(self.messages.values())
         return self._order
 
-    def fold(self, event: Event) -> None:
-        """Take the next event into account."""
+    def is_followed_by(self, event: Event) -> bool:
+        """Say whether an event is the next one of the same chain."""
+        last = self.last
+        if last is None or event.session_seq != last.session_seq + 1:
+            return False
+        return chain_hash(last.hash, header_of(event)) == event.hash
+
+    def fold(self, event: Event, fact: Payload | None = None) -> None:
+        """Take the next event into account; `fact` is what it says, if that is at hand."""
         self.last = event
         self.count += 1
         if event.kind not in _KINDS or is_hidden(self.hidden, event.session_seq):
             return
         self._order = None
         self.size += len(event.payload)
-        fact = event.decode()
+        fact = fact if fact is not None else event.decode()
         if isinstance(fact, facts.MessageCreated):
             named = msgspec.structs.replace(fact.message, session_id=event.session_id)
             self.messages[named.id] = named
@@ -97,9 +108,24 @@ class Transcripts:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, Transcript] = OrderedDict()
 
-    async def messages(self, session: Session) -> tuple[Message, ...]:
-        """Return every visible message of a session in order."""
+    def follow(self, events: Sequence[Event], drafts: Sequence[Draft]) -> None:
+        """Take into account what this process has just appended to a session."""
+        known = self._kept.get(events[0].session_id)
+        if known is not None and known.is_followed_by(events[0]):
+            for event, draft in zip(events, drafts, strict=True):
+                known.fold(event, draft.value)
+
+    async def messages(self, session: Session, *, up_to: int = 0) -> tuple[Message, ...]:
+        """Return every visible message of a session in order.
+
+        Nothing is read if the caller knows that the log ends at `up_to`, and all until there
+        is at hand.
+        """
         session_id = session.id
+        kept = self._kept.get(session_id)
+        if kept is not None and kept.reached == up_to and kept.hidden == session.hidden:
+            self._kept.move_to_end(session_id)
+            return kept.all()
         known = self._kept.pop(session_id, None)
         transcript = None
         # A revert brings back what was changed or deleted after it, so all is read again.

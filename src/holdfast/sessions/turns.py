@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
 from typing import TypeAlias
 
 import msgspec
@@ -55,35 +55,56 @@ Outcome: TypeAlias = Completed | Parked | Cancelled | Failed
 class CancelRequest(asyncio.Event):
     """Set when somebody asked for a run to end, by one or by several."""
 
-    _end: Callable[[], None] | None = None
+    end: Callable[[], None] | None = None
+    """Ends what is under way, if something is."""
 
-    @contextlib.asynccontextmanager
-    async def ending(self, within_s: float | None = None) -> AsyncGenerator[asyncio.Timeout, None]:
+    def ending(self, within_s: float | None = None) -> Ending:
         """End what is done inside as soon as this is set, or after so many seconds.
 
         It ends with TimeoutError; the deadline that is given may be moved. One block at a time.
         """
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(within_s) as deadline:
-
-            def end() -> None:
-                # Whoever asks again while the work is ending, asks for nothing new.
-                if not deadline.expired():
-                    deadline.reschedule(loop.time())
-
-            self._end = end
-            if self.is_set():
-                end()
-            try:
-                yield deadline
-            finally:
-                self._end = None
+        return Ending(self, within_s)
 
     def set(self) -> None:
         """Wake whoever waits, and end what is under way."""
         super().set()
-        if self._end is not None:
+        if self.end is not None:
+            self.end()
+
+
+class Ending:
+    """A block that a request ends; a class, because every run enters one."""
+
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, request: CancelRequest, within_s: float | None) -> None:
+        """Made by `CancelRequest.ending`."""
+        self._request = request
+        self._deadline = asyncio.timeout(within_s)
+
+    async def __aenter__(self) -> asyncio.Timeout:
+        """Begin, and end at once if somebody has asked already."""
+        await self._deadline.__aenter__()
+        self._loop = asyncio.get_running_loop()
+        self._request.end = self._end
+        if self._request.is_set():
             self._end()
+        return self._deadline
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Say by TimeoutError that it was ended."""
+        self._request.end = None
+        await self._deadline.__aexit__(kind, error, trace)
+
+    def _end(self) -> None:
+        # Whoever asks again while the work is ending, asks for nothing new.
+        if not self._deadline.expired():
+            self._deadline.reschedule(self._loop.time())
 
 
 class Turn:
@@ -204,14 +225,16 @@ class Turn:
         is_synced: bool = False,
         release: bool = False,
     ) -> tuple[Event, ...]:
+        drafts = self._drafts(payloads, self._origin_of(agent_path))
         events = await self._manager.journal.append(
             self.session_id,
-            self._drafts(payloads, self._origin_of(agent_path)),
+            drafts,
             epoch=self.epoch,
             after=after,
             is_synced=is_synced,
             release=release,
         )
+        self._manager.messages.follow(events, drafts)
         before, last = events[0].session_seq - 1, events[-1].session_seq
         self.last = last
         if self._own == before:
