@@ -35,7 +35,9 @@ class Agent(agents.Agent):
         client: AsyncClient | None = None,
     ) -> AgentResult:
         """Run on a message and return the result."""
-        async with _borrowed(client) as opened:
+        if client is not None:
+            return await client.execute_agent(self, session, message, run_id=run_id)
+        async with AsyncClient() as opened:
             return await opened.execute_agent(self, session, message, run_id=run_id)
 
     def run_sync(

@@ -26,6 +26,8 @@ from holdfast.tools.services import (
 )
 
 _EMPTY = PolicyBundle()
+_ALWAYS_READ_ONLY = PathRules().read_only
+_MOST_LIMITS = 256
 
 
 def _no_policies() -> PolicyBundle:
@@ -95,6 +97,9 @@ class Confinement:
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     http: HttpClient = field(default_factory=lambda: SafeHttpClient(_EMPTY.network_rules))
+    _limits: dict[str, tuple[PolicyBundle, tuple[Budget, Budget]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def gate(
         self, path: Sequence[str], rights: Rights, approver: Approver, terms: ApprovalTerms
@@ -108,7 +113,13 @@ class Confinement:
     def limits(self, agent: str) -> tuple[Budget, Budget]:
         """Return what the operator lets a run, and the agent in it, spend right now."""
         bundle = self.policies()
-        return bundle.run_budget(), bundle.agent_budget(agent)
+        known = self._limits.get(agent)
+        if known is None or known[0] is not bundle:
+            if len(self._limits) >= _MOST_LIMITS:
+                self._limits.clear()
+            limits = bundle.run_budget(), bundle.agent_budget(agent)
+            known = self._limits[agent] = (bundle, limits)
+        return known[1]
 
     @property
     def has_policies(self) -> bool:
@@ -121,7 +132,7 @@ class Confinement:
         rules = PathRules(
             allowed=tuple(paths.allowed_globs),
             blocked=tuple(paths.blocked_globs),
-            read_only=(*PathRules().read_only, *self.read_only),
+            read_only=(*_ALWAYS_READ_ONLY, *self.read_only),
         )
         return Workspace(directory, rules=rules)
 

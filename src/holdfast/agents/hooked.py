@@ -57,9 +57,8 @@ class HookedModel(ModelWrapper):
 
     def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask, with the hooks around it; without hooks and subscribers, the model itself."""
-        if self._hooks.has(ModelBeforeRequest, ModelAfterResponse, ModelError) or any(
-            [self._bus.wants(name) for name in _EVENTS]
-        ):
+        is_hooked = self._hooks.has(ModelBeforeRequest, ModelAfterResponse, ModelError)
+        if is_hooked or self._bus.wants(*_EVENTS):
             return self._asked(request, deltas)
         return self.inner.stream(request, deltas=deltas)
 
@@ -163,7 +162,7 @@ class HookedModel(ModelWrapper):
         )
 
     def _has_readers(self) -> bool:
-        return self._bus.wants("model.text_delta") or self._bus.wants("model.reasoning_delta")
+        return self._bus.wants("model.text_delta", "model.reasoning_delta")
 
     def _tell(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta):

@@ -71,6 +71,7 @@ class AgentRuntime:
         budgets: Budgets | None = None,
         charge: Charge = without_cost,
         confinement: Confinement | None = None,
+        surroundings: Surroundings | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         """Run agents of these sessions with this model; nobody approves unless given.
@@ -84,7 +85,11 @@ class AgentRuntime:
 
         `confinement` holds policies, network rules and sandbox; without it the network is
         closed and commands run in the sandbox.
+
+        `surroundings` are hooks, subscribers and context of the runs to come.
         """
+        self.surroundings = surroundings if surroundings is not None else Surroundings()
+        """Hooks, subscribers and context of the runs to come."""
         self._services = Services(
             sessions=sessions,
             turns=turns,
@@ -96,9 +101,8 @@ class AgentRuntime:
             terms=terms or ApprovalTerms(),
             budgets=budgets or Budgets(),
             confinement=confinement or Confinement(),
+            surroundings=self.surroundings,
         )
-        self.surroundings = Surroundings()
-        """Hooks, subscribers and context of the runs to come."""
         self.on_busy: OnBusy = "queue"
         """What a turn does while another one is under way in its session."""
         self.opening: NewSession | None = None

@@ -55,6 +55,7 @@ def _no_operator() -> tuple[Budget, Budget]:
     return NO_BUDGET, NO_BUDGET
 
 
+_UNLIMITED = (NO_BUDGET, NO_BUDGET, NO_BUDGET, NO_BUDGET)
 _LEAST_OUTPUT = 16
 """An answer that may not have this many tokens is not worth asking for."""
 _PAGE = 500
@@ -106,7 +107,7 @@ class Spending:
     @property
     def is_limited(self) -> bool:
         """Say whether anything is limited at any level."""
-        return bool(self._above) or any(budget.has_limits for budget in self.limits)
+        return bool(self._above) or self.limits != _UNLIMITED
 
     @property
     def shares(self) -> tuple[Share, ...]:

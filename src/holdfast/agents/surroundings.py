@@ -16,7 +16,7 @@ from holdfast.providers.model import Model
 from holdfast.sessions import SessionManager
 from holdfast.tools import Tool, ToolContext, ToolRegistry
 from holdfast.tools.hooked import ToolHooks
-from holdfast.tools.services import Attendant, NobodyAttends, ProgressUpdate
+from holdfast.tools.services import Attendant, NobodyAttends, ProgressSink, ProgressUpdate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,14 @@ class Surroundings:
     def of_run(self, session_id: str, run_id: str, agent_path: str) -> Surroundings:
         """Return the surroundings of one run; its context sees the application's."""
         conversation = self.execution.conversation_id or session_id
-        return replace(
-            self,
+        return Surroundings(
+            hooks=self.hooks,
+            bus=self.bus,
             where=Where(session_id=session_id, run_id=run_id, agent_path=agent_path),
             execution=self.execution.inherit(
                 session_id=session_id, run_id=run_id, conversation_id=conversation
             ),
+            attendant=self.attendant,
         )
 
     def around_model(self, model: Model) -> Model:
@@ -51,6 +53,15 @@ class Surroundings:
 
     def equip(self, context: ToolContext) -> ToolContext:
         """Return a tool context with the run's execution context, whose progress is heard."""
+        return replace(
+            context,
+            execution=self.execution,
+            progress=self.progress_sink(),
+            attendant=self.attendant,
+        )
+
+    def progress_sink(self) -> ProgressSink:
+        """Return what tells subscribers how far a tool is."""
         loop = asyncio.get_running_loop()
 
         def tell(update: ProgressUpdate) -> None:
@@ -64,7 +75,7 @@ class Surroundings:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._emit, "tool.progress", data)
 
-        return replace(context, execution=self.execution, progress=tell, attendant=self.attendant)
+        return tell
 
     def around_tools(self, registry: ToolRegistry) -> ToolHooks | None:
         """Return what asks the hooks about calls, or nothing where there are no hooks."""

@@ -208,8 +208,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             terms=self.approval_terms(launch.on_ask),
             budgets=self._budgets(),
             confinement=confinement,
+            surroundings=self._surroundings(),
         )
-        runtime.surroundings = self._surroundings()
         runtime.on_busy = launch.on_busy or self.settings.sessions.on_busy
         runtime.opening = opening
         runtime.find_agent = self.get_agent

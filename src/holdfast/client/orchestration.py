@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeAlias
 
 from holdfast.agents import Agent, AgentResult, Surroundings
 from holdfast.agents.children import ChildRun, children_of, runs_below
@@ -42,6 +44,8 @@ _AGENTS_KNOWN_S = 5.0
 _MOST_WAKINGS = 100
 _MOST_LAYERS = 64
 
+_Hearer: TypeAlias = Callable[[ChildPiece], None]
+
 
 class OrchestrationMethods(QuestionMethods):
     """What the client can do with agents that work for each other."""
@@ -49,7 +53,7 @@ class OrchestrationMethods(QuestionMethods):
     _delegation: CallDelegation | None = None
     _sendable: tuple[float, tuple[Agent, ...]] | None = None
     _layers: dict[tuple[tuple[str, str], ...], ToolRegistry] | None = None
-    _hearers: dict[str, Callable[[ChildPiece], None]] | None = None
+    _hearers: dict[str, _Hearer] | None = None
 
     # --- starting ---------------------------------------------------------------------
 
@@ -182,25 +186,12 @@ class OrchestrationMethods(QuestionMethods):
 
     # --- inside -----------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _hearing(self, launch: Launch) -> Iterator[Launch]:
+    def _hearing(self, launch: Launch) -> AbstractContextManager[Launch]:
         """Let whoever hears a run's children hear theirs, as long as the run is executed here."""
         hearers = self._hearers = {} if self._hearers is None else self._hearers
         starter = launch.starter.run_id if launch.starter is not None else ""
         hear = launch.hear_children or hearers.get(starter)
-        if hear is None:
-            yield launch
-            return
-        # Children name the run that started them, so it has to have a name before it begins.
-        run_id = launch.run_id or new_id("run")
-        before = hearers.get(run_id)
-        hearers[run_id] = hear
-        try:
-            yield dataclasses.replace(launch, run_id=run_id, hear_children=hear)
-        finally:
-            hearers.pop(run_id, None)
-            if before is not None:
-                hearers[run_id] = before
+        return contextlib.nullcontext(launch) if hear is None else _heard(launch, hear, hearers)
 
     def _limits(self) -> DelegationLimits:
         return DelegationLimits(**self.settings.orchestration.model_dump())
@@ -292,6 +283,20 @@ class OrchestrationMethods(QuestionMethods):
             return lineage_of(await self._sessions.get_session(session_id))
         except NotFound:
             return None
+
+
+@contextlib.contextmanager
+def _heard(launch: Launch, hear: _Hearer, hearers: dict[str, _Hearer]) -> Iterator[Launch]:
+    # Children name the run that started them, so it has to have a name before it begins.
+    run_id = launch.run_id or new_id("run")
+    before = hearers.get(run_id)
+    hearers[run_id] = hear
+    try:
+        yield dataclasses.replace(launch, run_id=run_id, hear_children=hear)
+    finally:
+        hearers.pop(run_id, None)
+        if before is not None:
+            hearers[run_id] = before
 
 
 def _to_both(launch: Launch, listener: Listener) -> Listener:

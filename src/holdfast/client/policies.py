@@ -6,7 +6,7 @@ import os
 
 from holdfast.agents.confinement import Confinement
 from holdfast.client.base import ClientBase
-from holdfast.policy import PolicyStore, Reload
+from holdfast.policy import PolicyBundle, PolicyStore, Reload
 from holdfast.tools.safe_http import SafeHttpClient
 
 
@@ -14,6 +14,7 @@ class PolicyMethods(ClientBase):
     """How the client comes to its policies."""
 
     _policies: PolicyStore | None = None
+    _confined: tuple[PolicyBundle, Confinement] | None = None
 
     async def policies(self) -> PolicyStore:
         """Return the policies in force, read with the first call.
@@ -46,14 +47,18 @@ class PolicyMethods(ClientBase):
         await super().close()
 
     async def _confinement(self) -> Confinement:
-        store = await self.policies()
-        return Confinement(
-            policies=lambda: store.bundle,
-            watch=store.watch,
-            http=SafeHttpClient(lambda: store.bundle.network_rules),
-            hidden=(str(self.base_dir),),
-            read_only=_below(str(self.settings.policies.dir), str(self.settings.workspace)),
-        )
+        """What confines every run; made again when the policies were."""
+        store = self._policies or await self.policies()
+        if self._confined is None or self._confined[0] is not store.bundle:
+            confinement = Confinement(
+                policies=lambda: store.bundle,
+                watch=store.watch,
+                http=SafeHttpClient(lambda: store.bundle.network_rules),
+                hidden=(str(self.base_dir),),
+                read_only=_below(str(self.settings.policies.dir), str(self.settings.workspace)),
+            )
+            self._confined = (store.bundle, confinement)
+        return self._confined[1]
 
 
 def _below(path: str, root: str) -> tuple[str, ...]:

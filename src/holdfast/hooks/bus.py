@@ -52,8 +52,8 @@ NOWHERE = Where()
 class Emitter(Protocol):
     """Who hears the runtime's ephemeral events; `EventBus` is one, `Silence` the other."""
 
-    def wants(self, name: str) -> bool:
-        """Say whether anybody listens to a name."""
+    def wants(self, *names: str) -> bool:
+        """Say whether anybody listens to one of these names."""
         ...
 
     def emit(self, name: str, data: JsonObject, *, where: Where) -> None:
@@ -64,7 +64,7 @@ class Emitter(Protocol):
 class Silence:
     """Nobody listens."""
 
-    def wants(self, name: str) -> bool:
+    def wants(self, *names: str) -> bool:
         """Say no."""
         return False
 
@@ -209,11 +209,13 @@ class EventBus:
             patterns, sink.write, after=after, options=batched, name=type(sink).__name__
         )
 
-    def wants(self, name: str) -> bool:
-        """Say whether anybody listens to a name, so that nobody builds what nobody hears."""
+    def wants(self, *names: str) -> bool:
+        """Say whether anybody listens to a name, so that nobody makes what nobody hears."""
         if not self._subscriptions:
             return False
-        return any(matches(name, each.wanted.patterns) for each in self._subscriptions)
+        return any(
+            matches(name, each.wanted.patterns) for each in self._subscriptions for name in names
+        )
 
     # --- publishing -------------------------------------------------------------------
 
