@@ -21,7 +21,7 @@ from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.context import ContextBuilder
-from holdfast.errors import RunInTheWay, UsageError
+from holdfast.errors import NotFound, RunInTheWay, UsageError
 from holdfast.ids import new_id
 from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.model import Model
@@ -117,14 +117,18 @@ class AgentRuntime:
 
         Raises:
             RunInTheWay: nobody here knows it; the run is left to whoever does.
+            NotFound: nobody here knows it, and it was this process that gave it up, whose
+                caller knows. Nobody else would go on with it: it fails.
         """
         wanted = turn.request.agent
         if wanted in ("", agent.name):
             return agent
         found = await self.find_agent(wanted)
-        if found is None:
-            raise turn.in_the_way()
-        return found
+        if found is not None:
+            return found
+        if turn.run.owner == self._services.turns.owner:
+            raise NotFound(kind="agent", value=wanted)
+        raise turn.in_the_way()
 
     async def execute_agent(  # noqa: PLR0913 - one argument per thing a run needs
         self,

@@ -73,6 +73,11 @@ class TurnQueue:
         self._left_over: set[asyncio.Task[Run]] = set()
         self.beginnings = Beginnings(manager, keeper)
 
+    @property
+    def owner(self) -> str:
+        """This process, as the runs that it submits name it."""
+        return self._keeper.owner
+
     # --- from outside -----------------------------------------------------------------
 
     async def submit(

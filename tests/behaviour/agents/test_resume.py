@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.errors import RunInTheWay
+from holdfast.errors import NotFound, RunInTheWay
 from holdfast.orchestration.workflows import Order, Workflow
 from holdfast.providers.model import TextDelta
-from holdfast.sessions import Run, Session, compose
+from holdfast.sessions import Outcome, Run, Session, Turn, compose
 from holdfast.testing import Reply, ScriptedModel, tool_call
 from holdfast.testing.vanishing import Vanished, leave, vanish
 from holdfast.tools import Intent, Reconciliation, Tool, ToolContext, ToolResult
@@ -173,6 +173,27 @@ async def test_run_of_an_unknown_agent_is_left_to_whoever_knows_it(tmp_path: Pat
         assert result.response == "boo"
         again = await mine.run("hello", session=session.id, client=elsewhere)
     assert again.response == "from me"
+
+
+async def test_run_that_this_very_process_gave_up_fails_and_the_session_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Its caller has been told, for example that the disk is full; nobody waits for it."""
+
+    async def give_up(turn: Turn) -> Outcome:
+        raise turn.in_the_way()
+
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("shared")
+        turns = await client.turns()
+        given_up = await turns.submit(session.id, agent="nowhere registered")
+        with pytest.raises(RunInTheWay):
+            await turns.run(given_up.id, give_up)
+        mine = Agent("me", model=ScriptedModel("from me"))
+        result = await mine.run("hello", session=session.id, client=client)
+        assert result.response == "from me"
+        ended = await client.get_run(given_up.id)
+    assert (ended.status, ended.error["code"]) == ("failed", NotFound.code)
 
 
 async def test_call_by_hand_that_was_left_behind_is_made_and_not_told_to_the_agent(
