@@ -21,6 +21,9 @@ from holdfast.settings import load_settings
 
 WAIT_S = 60
 TTL_S = 1.0
+"""How soon a session is taken over from a process that is gone."""
+LONG_S = 600.0
+"""Where nobody is gone, nothing may be taken over, however long a slow disk holds somebody up."""
 
 PRELUDE = """
 import asyncio, sys
@@ -64,7 +67,9 @@ class Child:
 
 
 @contextlib.asynccontextmanager
-async def child(state: Path, session: Session, work: str) -> AsyncIterator[Child]:
+async def child(
+    state: Path, session: Session, work: str, ttl_s: float = LONG_S
+) -> AsyncIterator[Child]:
     code = PRELUDE + textwrap.dedent(work) + "\nasyncio.run(main())\n"
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -72,7 +77,7 @@ async def child(state: Path, session: Session, work: str) -> AsyncIterator[Child
         code,
         str(state),
         session.id,
-        str(TTL_S),
+        str(ttl_s),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -196,7 +201,7 @@ async def test_a_killed_process_is_replaced_by_another(
     client: AsyncClient, queue: TurnQueue, state: Path, session: Session
 ) -> None:
     """[1.5] Recovery after a crash: the run is found, and goes on from what is stored."""
-    async with child(state, session, HOLD) as other:
+    async with child(state, session, HOLD, TTL_S) as other:
         _, run_id = (await other.hear()).split()
         waiting = await queue.submit(session.id)
         other.process.kill()
@@ -212,7 +217,7 @@ async def test_a_stopped_process_that_wakes_up_cannot_write(
     client: AsyncClient, queue: TurnQueue, state: Path, session: Session
 ) -> None:
     """[1.6] The store refuses a writer whose lease has moved on."""
-    async with child(state, session, HOLD) as other:
+    async with child(state, session, HOLD, TTL_S) as other:
         _, run_id = (await other.hear()).split()
         other.process.send_signal(signal.SIGSTOP)
         other.tell("from the grave")

@@ -117,7 +117,6 @@ async def test_every_result_comes_back_in_the_order_of_the_tasks(tmp_path: Path)
         await client.register_agent(worker("clumsy").wrapped(before=lambda _: 1 // 0))
         await client.register_agent(worker("endless", model=ScriptedModel(Reply(hold=never))))
         session = await client.create_session("Above")
-        orchestrator = await client.orchestrator(limits=DelegationLimits(time_s=0.3))
         tasks = [
             AgentTask(agent_name="worker", description="first"),
             AgentTask(agent_name="broken", description="second"),
@@ -126,8 +125,13 @@ async def test_every_result_comes_back_in_the_order_of_the_tasks(tmp_path: Path)
             AgentTask(agent_name="worker", description="fifth"),
             AgentTask(agent_name="clumsy", description="sixth"),
         ]
-        async with asyncio.timeout(WAIT_S):
-            results = await orchestrator.run_parallel_agents(tasks, session.id)
+        # A slow machine may not be done with the others within a short limit.
+        for limit_s in (0.3, 2.0, 8.0):
+            orchestrator = await client.orchestrator(limits=DelegationLimits(time_s=limit_s))
+            async with asyncio.timeout(WAIT_S):
+                results = await orchestrator.run_parallel_agents(tasks, session.id)
+            if [one.status for one in results].count("cancelled") == 1:
+                break
         assert [one.agent_name for one in results] == [one.agent_name for one in tasks]
         states = [one.status for one in results]
         assert states == ["completed", "failed", "failed", "cancelled", "completed", "failed"]

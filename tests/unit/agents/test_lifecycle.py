@@ -116,7 +116,7 @@ async def test_agent_is_running_while_any_run_is() -> None:
 
     runs = [asyncio.create_task(manager.run(AGENT, NOWHERE, "hi", waiting(n))) for n in (0, 1)]
     for event in entered:
-        await asyncio.wait_for(event.wait(), 5)
+        await asyncio.wait_for(event.wait(), 30)
     gates[0].set()
     await runs[0]
     assert manager.state_of("a") == "running"
@@ -157,7 +157,7 @@ async def test_run_that_raises_or_is_cancelled_leaves_the_agent_usable() -> None
         await manager.run(AGENT, NOWHERE, "hi", fail)
     assert (manager.state_of("a"), told) == ("error", [LLMOverloaded.code])
     hanging = asyncio.create_task(manager.run(AGENT, NOWHERE, "hi", hang))
-    await asyncio.wait_for(began.wait(), 5)
+    await asyncio.wait_for(began.wait(), 30)
     hanging.cancel()
     await asyncio.gather(hanging, return_exceptions=True)
     assert manager.state_of("a") == "ready"

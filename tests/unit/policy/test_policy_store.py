@@ -88,7 +88,7 @@ async def test_hangup_reloads(folder):
     stop = store.reload_on_hangup()
     try:
         os.kill(os.getpid(), signal.SIGHUP)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await changed.wait()
     finally:
         stop()
@@ -103,7 +103,7 @@ async def test_request_in_the_journal_reloads(folder, journal):
     store.on_change(lambda _bundle: changed.set())
     following = asyncio.create_task(store.follow_requests())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             for directory in ("/elsewhere", str(folder)):
                 await journal.append(SYSTEM_SESSION, [PolicyReloadRequested(directory=directory)])
             await changed.wait()

@@ -114,7 +114,7 @@ async def test_only_one_probe_runs_at_a_time_and_a_cancelled_one_gives_its_place
             begun.set()
 
     task = asyncio.ensure_future(probe())
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 30)
     assert await ask(BreakerModel(ScriptedModel("fine"), breaker)) == "llm.circuit_open"
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

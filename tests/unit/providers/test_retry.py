@@ -185,7 +185,7 @@ async def test_cancellation_passes_untouched_and_closes_the_stream():
             begun.set()
 
     task = asyncio.ensure_future(watch())
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -235,7 +235,7 @@ async def test_without_a_sleep_of_ones_own_stamina_waits_and_knows_how_long():
     try:
         policy = RetryPolicy(wait_initial_s=0.001, wait_jitter_s=0.0)
         model = RetryingModel(ScriptedModel(BUSY, "fine"), policy=policy)
-        await asyncio.wait_for(collect(model), 5)
+        await asyncio.wait_for(collect(model), 30)
     finally:
         stamina.instrumentation.set_on_retry_hooks(None)
     assert [detail.wait_for for detail in details] == [0.001]

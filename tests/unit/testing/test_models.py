@@ -117,13 +117,13 @@ async def test_a_held_answer_waits_for_the_test_and_can_be_cancelled():
         return text
 
     task = asyncio.ensure_future(watch())
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 30)
     assert model.open_streams == 1
     hold.set()
-    assert await asyncio.wait_for(task, 5) == "late"
+    assert await asyncio.wait_for(task, 30) == "late"
     begun.clear()
     task = asyncio.ensure_future(watch())
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -290,11 +290,11 @@ async def test_leaving_closes_the_connection(
     gate = Gate()
     server.answers.append(Reply(text="Hello there.", gate=gate, gate_at="first"))
     task = asyncio.create_task(collect(model, ask(), deltas=deltas))
-    await asyncio.wait_for(gate.reached.wait(), 5)
+    await asyncio.wait_for(gate.reached.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(server.disconnected.wait(), 5)
+    await asyncio.wait_for(server.disconnected.wait(), 30)
 
 
 async def test_a_server_that_ignores_the_wish_to_stream_is_understood(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import termios
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -42,6 +44,14 @@ class Line:
     async def say(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
+
+    async def arrived(self) -> None:
+        """Wait until all that was said lies with the other side, ready to be read."""
+        socket = self.writer.get_extra_info("socket")
+        under_way = bytearray(b"\xff" * 4)
+        while any(under_way):
+            await asyncio.sleep(0)
+            fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, under_way)
 
 
 @asynccontextmanager
@@ -146,6 +156,7 @@ async def test_what_a_server_says_unasked_is_not_taken_for_an_answer(
         await line.say(http(BODY))
         await speak.wait()
         await line.say(http(OTHER))
+        await line.arrived()
         spoken.set()
         await line.reader.read()
 
@@ -153,8 +164,8 @@ async def test_what_a_server_says_unasked_is_not_taken_for_an_answer(
         model = model_at(base_url, transport)
         assert await ask_quietly(model) == "Hello."
         speak.set()
-        await asyncio.wait_for(spoken.wait(), 5)
-        # It is on its way through this very loop; a few turns and it is here.
+        await asyncio.wait_for(spoken.wait(), 30)
+        # This very loop reads it with its next turn, and passes it on with those that follow.
         for _ in range(20):
             await asyncio.sleep(0)
         assert await ask_quietly(model) == "Hello."
@@ -221,11 +232,11 @@ async def test_a_cancelled_call_lets_go_of_its_connection(transport: HttpTranspo
 
     async with serving(silent) as (base_url, _):
         task = asyncio.create_task(ask_quietly(model_at(base_url, transport)))
-        await asyncio.wait_for(asked.wait(), 5)
+        await asyncio.wait_for(asked.wait(), 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(gone.wait(), 5)
+        await asyncio.wait_for(gone.wait(), 30)
 
 
 async def test_a_transport_that_was_closed_opens_again(transport: HttpTransport) -> None:
