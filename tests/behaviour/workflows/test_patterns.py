@@ -55,16 +55,15 @@ async def test_steps_run_in_order_and_take_earlier_outputs(tmp_path: Path) -> No
 
 
 async def test_parallel_steps_run_at_the_same_time_and_bounded(tmp_path: Path) -> None:
-    now, most = 0, 0
+    now, most, together = 0, 0, asyncio.Barrier(3)
 
     @tool(effect="read")
     async def busy(n: int) -> str:
-        """Be busy."""
+        """Be busy until two others are."""
         nonlocal now, most
         now += 1
         most = max(most, now)
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await asyncio.wait_for(together.wait(), 30)
         now -= 1
         return str(n)
 

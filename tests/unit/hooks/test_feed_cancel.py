@@ -18,5 +18,5 @@ async def test_cancellation_that_meets_a_fact_is_not_lost(bus: EventBus, note) -
     assert bus._pump is not None
     await note(1)
     bus._pump.cancel()
-    done, _ = await asyncio.wait([bus._pump], timeout=5)
+    done, _ = await asyncio.wait([bus._pump], timeout=30)
     assert done
