@@ -138,11 +138,14 @@ async def test_a_run_that_a_handler_cannot_execute_stays_for_one_who_can(
 
     async def only_mine(turn: Turn) -> Outcome:
         if turn.run.id != second.id:
-            raise RunInTheWay(run_id=turn.run.id, agent="somebody", session_id=session.id)
+            raise turn.in_the_way()
         return Completed()
 
-    with pytest.raises(RunInTheWay):
+    with pytest.raises(RunInTheWay) as caught:
         await queue.run(second.id, only_mine)
+    told = {"run_id": first.id, "agent": "somebody", "session_id": session.id}
+    assert caught.value.context == told
+    assert (first.owner, second.owner) == ("", queue.owner)
     assert [(await queue.get(run.id)).has_ended for run in (first, second)] == [False, False]
     assert (await queue.run(first.id, complete)).status == "completed"
     assert (await queue.run(second.id, only_mine)).status == "completed"
