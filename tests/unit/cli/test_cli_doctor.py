@@ -135,6 +135,8 @@ def test_a_port_where_nobody_listens_is_no_model() -> None:
 def test_local_servers_are_listed(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     with _server(200, b'{"data": [{"id": "qwen"}]}') as port:
         monkeypatch.setattr(doctor_models, "LOCAL_SERVERS", {"Ollama": port})
+        # However long this machine takes to answer itself.
+        monkeypatch.setitem(doctor_models.probe.__kwdefaults__, "timeout_s", 30)
         found = doctor_models.check_local_servers(patient).found
     assert found == f"Ollama on port {port} (qwen)"
 

@@ -108,7 +108,11 @@ async def test_without_anything_the_offline_model_answers_and_says_so() -> None:
     assert "OPENAI_API_KEY" in found.notice
 
 
-async def test_a_local_server_comes_before_the_offline_model() -> None:
+async def test_a_local_server_comes_before_the_offline_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # However long this machine takes to answer itself.
+    monkeypatch.setitem(find_local_servers.__kwdefaults__, "timeout_s", 30)
     async with serving(v1_models=listed("a", "b", owner="llamacpp")) as url:
         places = (Candidate("llamacpp", url),)
         found = await resolve_model(registry(), candidates=places)
