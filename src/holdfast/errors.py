@@ -232,7 +232,7 @@ class InvalidImport(UsageError):
 
     code = "session.invalid_import"
     message = "The file cannot be imported: {detail}"
-    next_step = "Nothing was changed. Export the session again with `holdfast sessions export`."
+    next_step = "Nothing was changed. Export again from where the file came from."
 
 
 class WouldDeadlock(UsageError):
@@ -262,12 +262,26 @@ class MissingWeights(MissingExtra):
     )
 
 
+_LISTED = frozenset(
+    "agent approval provider run session skill template tool trigger workflow".split()
+)
+"""Kinds of things that a command of that name lists."""
+
+
 class NotFound(UsageError):
     """The named thing does not exist."""
 
     code = "usage.not_found"
     message = "There is no {kind} {value!r}."
     next_step = "Look up what exists with `holdfast {kind}s list`."
+
+    @property
+    def hint(self) -> str:
+        """Name the command that lists such things; empty where there is none."""
+        kind = self.context.get("kind")
+        if kind in ("memory", "memory of session"):
+            return "Look up what exists with `holdfast memory list`."
+        return super().hint if kind in _LISTED else ""
 
 
 class AlreadyExists(UsageError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import pickle
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import errors
+from holdfast.cli.commands import COMMANDS
 from holdfast.errors import HoldfastError, TellModel, all_errors, error_from_dict
 
 CLASSES = [
@@ -135,3 +137,13 @@ def test_any_plain_context_round_trips(context: dict[str, object]) -> None:
     again = error_from_dict(json.loads(json.dumps(error.to_dict())))
     assert again.context == context
     assert str(again) == str(error)
+
+
+@pytest.mark.parametrize("kind", [*sorted(errors._LISTED), "memory", "child session", "message"])
+def test_what_is_missing_is_looked_up_with_a_command_that_exists(kind: str) -> None:
+    hint = errors.NotFound(kind=kind, value="x").hint
+    named = re.findall(r"`holdfast (.+) list`", hint)
+    for group in named:
+        module, _ = COMMANDS[group]
+        assert "list" in importlib.import_module(module).command.commands
+    assert bool(named) == (kind not in ("child session", "message"))
