@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from holdfast.ids import new_id
 from holdfast.memory.embedder import MemoryEmbedder, packed
 from holdfast.memory.entry import MemoryOptions
 from holdfast.memory.identity import Identity, own_place
-from holdfast.memory.requests import check_content, check_metadata, check_options
+from holdfast.memory.requests import check_content, check_metadata, check_name, check_options
 from holdfast.memory.space import space_of
 from holdfast.memory.storage import Draft
 from holdfast.redaction import Redactor
@@ -35,6 +34,8 @@ def draft_of(new: NewMemory, identity: Identity, *, now: float, redactor: Redact
     Raises:
         UsageError: something about it cannot be meant.
     """
+    check_name(new.session_id, "A session id")
+    check_name(new.memory_id, "A memory id")
     text = check_content(new.content)
     about = check_metadata(new.metadata)
     if redactor is not None:
@@ -66,7 +67,7 @@ def with_vector(draft: Draft, embedder: MemoryEmbedder, vector: Sequence[float])
         raise UsageError(detail="A vector needs an embedder that made it; there is none.")
     try:
         data = packed(vector, dimension, model)
-    except (EmbeddingFailed, struct.error) as error:
+    except EmbeddingFailed as error:
         detail = f"The vector does not fit the embedder {model}: {error}"
         raise UsageError(detail=detail) from error
     return msgspec.structs.replace(

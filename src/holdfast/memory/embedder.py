@@ -56,10 +56,10 @@ def packed(vector: Sequence[float], dimension: int, model: str) -> bytes:
     Raises:
         EmbeddingFailed: wrong length, not finite, or no direction at all.
     """
-    if len(vector) != dimension:
-        detail = f"a vector of {len(vector)} numbers instead of {dimension}"
-        raise EmbeddingFailed(model=model, detail=detail)
     try:
+        if len(vector) != dimension:
+            detail = f"a vector of {len(vector)} numbers instead of {dimension}"
+            raise EmbeddingFailed(model=model, detail=detail)
         numbers = [float(number) for number in vector]
         length = math.sqrt(math.fsum(number * number for number in numbers))
     except (TypeError, ValueError, OverflowError) as error:

@@ -36,7 +36,7 @@ class MemoryOptions(msgspec.Struct, frozen=True, kw_only=True):
     importance: float = 0.5
     """0 to 1; more is ranked higher and kept longer."""
     is_pinned: bool = False
-    """Never removed by retention."""
+    """Never removed by retention, and found beyond its time to live."""
     ttl_s: float | None = None
     """Gone after this many seconds."""
     created: float | None = None
@@ -101,6 +101,10 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     forgotten: float | None = None
     """When it was forgotten: nothing but this tombstone is left."""
     parts: ScoreParts | None = None
+
+    def is_over(self, now: float) -> bool:
+        """Whether its time to live has passed; never for what is pinned."""
+        return self.expires is not None and self.expires <= now and not self.is_pinned
 
 
 class MemorySummary(msgspec.Struct, frozen=True, kw_only=True):

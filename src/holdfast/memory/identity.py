@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.memory.entry import MemoryEntry, Scope
+from holdfast.memory.requests import check_name
 from holdfast.memory.storage import Place
 
 
@@ -38,7 +39,7 @@ def places_of(
 ) -> tuple[Place, ...]:
     """Return where a search looks; always inside the tenant."""
     has_owner: dict[Scope, bool] = {
-        "session": bool(session_id) or across_sessions,
+        "session": bool(check_name(session_id, "A session id")) or across_sessions,
         "user": bool(identity.user),
         "project": bool(identity.project),
         "global": True,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import AlreadyExists, NotFound, UsageError
+from holdfast.errors import AlreadyExists, HoldfastError, NotFound, UsageError
 from holdfast.journal import Payload
 from holdfast.memory.choice import made_again
 from holdfast.memory.drafting import NewMemory, draft_of, with_vector
@@ -35,7 +35,10 @@ from holdfast.memory.pipeline import EmbeddingPipeline
 from holdfast.memory.recollection import Recollection, recollect
 from holdfast.memory.requests import (
     check_limit,
+    check_name,
     check_query,
+    check_time,
+    narrowed,
     parse_filters,
 )
 from holdfast.memory.search import Searcher
@@ -44,10 +47,11 @@ from holdfast.memory.storage import Draft, MemoryFilter, MemoryStats, MemoryStor
 from holdfast.memory.summarizer import ExtractiveSummarizer, MemorySummarizer
 from holdfast.memory.turns import TURN, new_turns, turn_id
 from holdfast.messages import Message
+from holdfast.observability import Logger
+from holdfast.redaction import Redactor
 
 if TYPE_CHECKING:
     from holdfast.memory.ranking import Weights
-from holdfast.redaction import Redactor
 
 Note: TypeAlias = Callable[[str, Payload], Awaitable[None]]
 """Takes a fact about a session, to be journalled; the id may be empty."""
@@ -55,6 +59,7 @@ Note: TypeAlias = Callable[[str, Payload], Awaitable[None]]
 _SUMMARY = "summary"
 _SUMMARY_WORDS = 150
 _CLOSING_PATIENCE_S = 5.0
+_log = Logger("holdfast.memory")
 
 
 class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,8 +220,10 @@ class MemoryManager:
             AlreadyExists: it was already superseded; update the newest one.
         """
         old = await self.get_memory(memory_id)
+        left_s = None if old.expires is None else old.expires - self._clock.now()
         chosen = options or MemoryOptions(
             scope=old.scope,
+            ttl_s=left_s if left_s is None or left_s > 0 else None,
             kind=old.kind,
             speaker=old.speaker,
             importance=old.importance,
@@ -306,6 +313,7 @@ class MemoryManager:
         Raises:
             UsageError: the query is empty, or a filter cannot be meant.
         """
+        filters, scopes = narrowed(filters, scopes)
         where = parse_filters(filters)
         return await self._searcher.search(
             places_of(self.identity, session_id, across_sessions=across_sessions, scopes=scopes),
@@ -346,10 +354,10 @@ class MemoryManager:
         return made
 
     async def get_memory(self, memory_id: str, *, with_embedding: bool = False) -> MemoryEntry:
-        """Return a memory by id; raises NotFound, also for one that was forgotten."""
+        """Return a memory by id; raises NotFound, also for one that was forgotten or expired."""
         model = self.embedder.model_id if with_embedding else ""
         found = await self._storage.get(self.identity.tenant, [memory_id], model=model)
-        if not found or found[0].forgotten is not None:
+        if not found or found[0].forgotten is not None or found[0].is_over(self._clock.now()):
             raise NotFound(kind="memory", value=memory_id)
         return found[0]
 
@@ -364,6 +372,7 @@ class MemoryManager:
         scopes: Sequence[Scope] = (),
     ) -> list[MemoryEntry]:
         """Return memories, newest first; `after` is the last id of the page before."""
+        filters, scopes = narrowed(filters, scopes)
         return await self._storage.find(
             places_of(self.identity, session_id, across_sessions=across_sessions, scopes=scopes),
             parse_filters(filters),
@@ -399,9 +408,9 @@ class MemoryManager:
         Raises:
             NotFound: there are no memories since then.
         """
-        place = [own_place(self.identity, "session", session_id)]
+        place = [own_place(self.identity, "session", check_name(session_id, "A session id"))]
         now = self._clock.now()
-        where = MemoryFilter(since=since)
+        where = MemoryFilter(since=check_time(since, "since"))
         found = await self._storage.find(place, where, now=now, limit=1_000, after="")
         sources = [entry for entry in reversed(found) if entry.kind != _SUMMARY]
         if not sources:
@@ -444,6 +453,8 @@ class MemoryManager:
         the bytes are overwritten in the file before this returns; it takes as long as the
         index of words is large.
         """
+        if isinstance(memory_ids, str) or not isinstance(memory_ids, Sequence):
+            raise UsageError(detail="What to forget is a list of ids.")
         tenant = self.identity.tenant
         before = {entry.id: entry for entry in await self._storage.get(tenant, memory_ids)}
         gone = await self._storage.forget(tenant, memory_ids, now=self._clock.now(), reason=reason)
@@ -514,7 +525,11 @@ class MemoryManager:
 
     async def _keep_house(self) -> None:
         while True:
-            await self.purge()
+            try:
+                await self.purge()
+            except HoldfastError as error:
+                # A disk that is full or locked now may not be so the next time.
+                _log.warning("memory.not_purged", error=error.code)
             await asyncio.sleep(self.rules.purge_every_s)
 
     def _draft(

@@ -70,19 +70,37 @@ class EmbeddingPipeline:
             self._task = None
 
     async def _work(self) -> None:
-        delay = 1.0
         while self._is_wanted:
             self._is_wanted = False
-            while batch := await self._storage.unembedded(self._embedder.model_id, self._batch):
-                try:
-                    await self._embed(batch)
-                    self.last_error, delay = "", 1.0
-                except Exception as error:  # noqa: BLE001 - a foreign embedder may raise anything
-                    # Nothing is lost: the memories stay findable by their words.
-                    self.last_error = f"{type(error).__name__}: {error}"
-                    _log.warning("memory.embedder_failed", model=self._embedder.model_id)
-                    await self._sleep(delay)
-                    delay = min(2 * delay, self._max_delay_s)
+            await self._embed_all()
+
+    async def _embed_all(self) -> None:
+        """Embed until every memory has its vector or was refused.
+
+        Memories that make the embedder fail must not keep the others from being embedded: a
+        batch that failed is tried in smaller ones, and what fails alone is passed over until
+        the rest is done.
+        """
+        delay, size, after = 1.0, self._batch, 0
+        while True:
+            batch = await self._storage.unembedded(self._embedder.model_id, size, after=after)
+            if not batch and not after:
+                return
+            if not batch:
+                after = 0  # once more from the beginning, for those that were passed over
+                continue
+            try:
+                await self._embed(batch)
+                self.last_error, delay, size = "", 1.0, min(2 * size, self._batch)
+            except Exception as error:  # noqa: BLE001 - a foreign embedder may raise anything
+                # Nothing is lost: the memories stay findable by their words.
+                self.last_error = f"{type(error).__name__}: {error}"
+                _log.warning("memory.embedder_failed", model=self._embedder.model_id)
+                if len(batch) == 1:
+                    after = batch[0].row
+                size = max(1, len(batch) // 2)
+                await self._sleep(delay)
+                delay = min(2 * delay, self._max_delay_s)
 
     async def _embed(self, batch: list[Unembedded]) -> None:
         model = self._embedder.model_id

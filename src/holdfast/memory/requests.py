@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
-from holdfast.memory.entry import SCOPES, MemoryOptions
+from holdfast.memory.entry import SCOPES, MemoryOptions, Scope
 from holdfast.memory.storage import MemoryFilter
+
+T = TypeVar("T")
 
 MAX_CONTENT_BYTES = 4 * 1024 * 1024
 MAX_METADATA_BYTES = 64 * 1024
 MAX_QUERY_CHARACTERS = 20_000
 MAX_LIMIT = 1_000
+MAX_NAME_CHARACTERS = 1_000
+MAX_FILTERS = 100
+EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_799.0
+"""The years 1 to 9999: what a calendar can show."""
 MAX_TURN_CHARACTERS = 1_000_000
 """More than this of a single turn is not remembered."""
 _OWN_FILTERS = {
@@ -70,21 +75,36 @@ def check_limit(limit: object) -> int:
     return limit
 
 
+def check_name(name: object, what: str) -> str:
+    """Return an id or a name if it can be one; it may be empty."""
+    if not isinstance(name, str) or len(name) > MAX_NAME_CHARACTERS:
+        raise UsageError(detail=f"{what} is a text of at most {MAX_NAME_CHARACTERS} characters.")
+    return name
+
+
+def check_time(time: object, what: str) -> float:
+    """Return a time as seconds since 1970, if it is one of the years 1 to 9999."""
+    is_number = isinstance(time, int | float) and not isinstance(time, bool)
+    if not is_number or not EARLIEST <= time <= LATEST:  # type: ignore[operator]
+        raise UsageError(detail=f"{what} is a number of seconds since 1970, not {time!r:.80}.")
+    return float(time)  # type: ignore[arg-type]
+
+
 def check_options(options: MemoryOptions, metadata: JsonObject) -> MemoryOptions:
     """Fill in what the metadata says, and refuse what cannot be meant."""
-    if options.scope not in SCOPES:
-        raise UsageError(detail=f"There is no scope {options.scope!r}; use {', '.join(SCOPES)}.")
-    numbers = [
-        options.importance,
-        *(n for n in (options.created, options.valid_from, options.valid_to) if n is not None),
-        options.ttl_s if options.ttl_s is not None else 1.0,
-    ]
-    if not all(math.isfinite(number) for number in numbers):
-        raise UsageError(detail="Importance and times are finite numbers.")
+    scope = getattr(options, "scope", None)
+    if isinstance(scope, str) and scope not in SCOPES:
+        raise UsageError(detail=f"There is no scope {scope!r}; use {', '.join(SCOPES)}.")
+    options = _typed(options, MemoryOptions, "options")
+    for what in ("created", "valid_from", "valid_to"):
+        if getattr(options, what) is not None:
+            check_time(getattr(options, what), what)
     if not 0.0 <= options.importance <= 1.0:
         raise UsageError(detail="Importance goes from 0 to 1.")
-    if options.ttl_s is not None and options.ttl_s <= 0:
-        raise UsageError(detail="A time to live is more than 0 seconds.")
+    if options.ttl_s is not None and not 0 < options.ttl_s <= LATEST:
+        raise UsageError(detail="A time to live is more than 0 seconds, and has an end.")
+    for what in ("kind", "speaker"):
+        check_name(getattr(options, what), what)
     return msgspec.structs.replace(
         options,
         kind=options.kind or _text(metadata.get("type")) or "fact",
@@ -96,16 +116,21 @@ def parse_filters(filters: Mapping[str, Any] | MemoryFilter | None) -> MemoryFil
     """Turn the filters of a search into their checked form.
 
     Known names: type, speaker (one or several), since, until, pinned, as_of,
-    include_superseded. Every other name is a key of the metadata and its value.
+    include_superseded; `narrowed` sees to scope. Every other name is a key of the metadata.
 
     Raises:
         UsageError: a value cannot be meant.
     """
     if isinstance(filters, MemoryFilter):
-        return filters
+        return _typed(filters, MemoryFilter, "filters")
+    if filters is not None and not isinstance(filters, Mapping):
+        raise UsageError(detail="Filters are names and values.")
+    if len(filters or ()) > MAX_FILTERS:
+        raise UsageError(detail=f"At most {MAX_FILTERS} filters can be looked at.")
     known: dict[str, object] = {}
     metadata: dict[str, object] = {}
     for name, value in (filters or {}).items():
+        check_name(name, "The name of a filter")
         field = _OWN_FILTERS.get(name)
         if field is None:
             metadata[name.removeprefix("metadata.")] = value
@@ -113,10 +138,30 @@ def parse_filters(filters: Mapping[str, Any] | MemoryFilter | None) -> MemoryFil
             known[field] = (value,) if isinstance(value, str) else _several(value, name)
         else:
             known[field] = value
+    return _typed({**known, "metadata": metadata}, MemoryFilter, "filters")
+
+
+def _typed(given: object, kind: type[T], what: str) -> T:
+    """Return what was given, every value of it of the type that it has to have."""
     try:
-        return msgspec.convert({**known, "metadata": metadata}, MemoryFilter, strict=True)
-    except msgspec.ValidationError as error:
-        raise UsageError(detail=f"The filters do not fit: {error}") from error
+        return msgspec.convert(msgspec.to_builtins(given), kind, strict=True)
+    except (msgspec.ValidationError, TypeError, OverflowError, RecursionError) as error:
+        raise UsageError(detail=f"The {what} do not fit: {error}") from error
+
+
+def narrowed(filters: object, scopes: Sequence[Scope]) -> tuple[Any, Sequence[Scope]]:
+    """Return the filters without the one on scopes, and the scopes that it leaves."""
+    if not isinstance(filters, Mapping) or "scope" not in filters:
+        return filters, scopes
+    value = filters["scope"]
+    wanted = (value,) if isinstance(value, str) else _several(value, "scope")
+    unknown = [scope for scope in wanted if scope not in SCOPES]
+    if unknown or not wanted:
+        raise UsageError(detail=f"The filter 'scope' takes some of: {', '.join(SCOPES)}.")
+    left: list[Any] = [scope for scope in wanted if scope in (scopes or SCOPES)]
+    if not left:
+        raise UsageError(detail="The filter 'scope' leaves none of the scopes to look at.")
+    return {name: value for name, value in filters.items() if name != "scope"}, left
 
 
 def _several(value: object, name: str) -> tuple[object, ...]:
@@ -134,7 +179,10 @@ __all__ = [
     "check_content",
     "check_limit",
     "check_metadata",
+    "check_name",
     "check_options",
     "check_query",
+    "check_time",
+    "narrowed",
     "parse_filters",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
 from memory_setting import STATIC, BrokenEmbedder, LetterEmbedder, Notebook, opened
 
-from holdfast.errors import AlreadyExists, NotFound, UsageError
+from holdfast.errors import AlreadyExists, NotFound, StorageFull, UsageError
 from holdfast.memory import (
     Identity,
     InMemoryStorage,
@@ -17,6 +18,7 @@ from holdfast.memory import (
     NoEmbedder,
 )
 from holdfast.memory.events import MemoryRecalled
+from holdfast.memory.storage import Purge
 from holdfast.messages import Message, TextPart
 from holdfast.testing import FakeClock
 
@@ -140,6 +142,74 @@ async def test_expired_memories_are_not_found_and_then_purged() -> None:
         clock.advance(11)
         assert await contents(manager, "short lived") == []
         assert len(await manager.purge()) == 1
+
+
+async def test_what_is_pinned_is_found_beyond_its_time_to_live() -> None:
+    clock = FakeClock()
+    async with opened(NoEmbedder(), clock=clock) as manager:
+        options = MemoryOptions(ttl_s=10)
+        memory_id = await manager.store_memory("s1", "short lived", {}, options=options)
+        await manager.pin_memory(memory_id)
+        clock.advance(11)
+        await manager.purge()
+        assert await contents(manager, "short lived") == ["short lived"]
+        assert (await manager.list_memories("s1"))[0].id == memory_id
+        await manager.pin_memory(memory_id, is_pinned=False)
+        assert await contents(manager, "short lived") == []
+        with pytest.raises(NotFound) as caught:
+            await manager.get_memory(memory_id)
+        assert caught.value.code == "usage.not_found"
+
+
+async def test_retention_leaves_a_pinned_summary_of_what_it_takes() -> None:
+    clock = FakeClock()
+    async with opened(NoEmbedder(), clock=clock) as manager:
+        options = MemoryOptions(ttl_s=10)
+        source = await manager.store_memory("s1", "short lived", {}, options=options)
+        loose = await manager.summarize_memories("s1", 0)
+        pinned = await manager.summarize_memories("s1", 0)
+        await manager.pin_memory(pinned.id)
+        clock.advance(11)
+        assert set(await manager.purge()) == {source, loose.id}
+        assert (await manager.get_memory(pinned.id)).derived_from == ()
+
+
+async def test_a_newer_version_has_no_longer_to_live_than_the_older_had() -> None:
+    clock = FakeClock()
+    async with opened(NoEmbedder(), clock=clock) as manager:
+        options = MemoryOptions(ttl_s=10)
+        memory_id = await manager.store_memory("s1", "the code is 1", {}, options=options)
+        clock.advance(4)
+        newer = await manager.get_memory(await manager.update_memory(memory_id, "the code is 2"))
+        assert newer.expires == pytest.approx(clock.now() + 6)
+
+
+async def test_retention_goes_on_after_it_failed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = InMemoryStorage()
+    tried: asyncio.Queue[None] = asyncio.Queue()
+
+    async def purge(tenant: str, rule: Purge) -> list[str]:
+        tried.put_nowait(None)
+        raise StorageFull(path="memory.db")
+
+    monkeypatch.setattr(storage, "purge", purge)
+    rules = MemoryRules(purge_every_s=0)
+    async with opened(NoEmbedder(), storage=storage, rules=rules), asyncio.timeout(30):
+        await tried.get()
+        await tried.get()
+
+
+async def test_a_word_counts_however_often_others_hold_it() -> None:
+    storage = InMemoryStorage()
+    async with opened(NoEmbedder(), storage=storage) as manager:
+        crowd = manager.acting_for(Identity(tenant="crowd"))
+        await storage.add([crowd._draft("c", "coffee", None, None, "") for _ in range(1_001)])
+        await manager.store_memory("s1", "coffee in the morning", {})
+        await manager.store_memory("s1", "tea at five", {})
+        assert sorted(await contents(manager, "coffee or tea?")) == [
+            "coffee in the morning",
+            "tea at five",
+        ]
 
 
 async def test_caps_keep_what_is_pinned_or_important() -> None:

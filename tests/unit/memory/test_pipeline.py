@@ -31,11 +31,11 @@ class Flaky(LetterEmbedder):
         return await super().embed(texts)
 
 
-@pytest.mark.parametrize("answer", [NAN, [1.0], [0.0] * 26, [math.inf] * 26, None])
+@pytest.mark.parametrize(
+    "answer", [NAN, [1.0], [0.0] * 26, [math.inf] * 26, ["x"] * 26, None, 7, "a" * 26]
+)
 async def test_unusable_vectors_are_noted_and_the_memory_is_kept(answer: object) -> None:
     embedder = BrokenEmbedder(answer)
-    if answer is None:
-        embedder.answer = ["x"] * 26
     async with opened(embedder) as manager:
         await manager.store_memory("s1", "walnut", {})
         await manager.pipeline.settle()
@@ -57,6 +57,35 @@ async def test_a_failing_embedder_is_asked_again_later() -> None:
     assert clock.now() - started == 1 + 2 + 4
     assert pipeline.last_error == ""
     assert (await manager.stats()).vectors == {"letters/1": 1}
+    await storage.close()
+
+
+async def test_a_memory_that_the_embedder_fails_on_holds_up_no_other() -> None:
+    class Picky(LetterEmbedder):
+        async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+            if any("cursed" in text for text in texts):
+                raise ValueError("not this one")
+            return await super().embed(texts)
+
+    storage, clock, embedder = InMemoryStorage(), FakeClock(), Picky()
+    manager = MemoryManager(storage, embedder, clock=clock)
+    await storage.open()
+    words = ["walnut 0", "cursed", *(f"walnut {n}" for n in range(1, 20))]
+    await storage.add([manager._draft("s1", word, None, None, "") for word in words])
+    all_tried = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if len(await storage.unembedded("letters/1", 100)) == 1:
+            all_tried.set()
+        await clock.sleep(seconds)
+
+    pipeline = EmbeddingPipeline(storage, embedder, batch=8, sleep=sleep)
+    pipeline.wake()
+    async with asyncio.timeout(30):
+        await all_tried.wait()
+    await pipeline.stop()
+    assert (await manager.stats()).vectors == {"letters/1": 20}
+    assert "not this one" in pipeline.last_error
     await storage.close()
 
 

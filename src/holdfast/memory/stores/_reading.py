@@ -58,7 +58,7 @@ def in_places(places: Sequence[Place]) -> tuple[str, list[object]]:
 
 def passing(where: MemoryFilter, now: float) -> tuple[str, list[object]]:
     """Return the SQL condition of a filter; values are bound, never written into it."""
-    parts = ["m.forgotten IS NULL", "(m.expires IS NULL OR m.expires > ?)"]
+    parts = ["m.forgotten IS NULL", "(m.expires IS NULL OR m.expires > ? OR m.is_pinned)"]
     values: list[object] = [now]
     if not where.include_superseded:
         at = now if where.as_of is None else where.as_of
@@ -166,13 +166,14 @@ def lexical(
     """Return how well rows fit the words, alone and together with the turn before."""
     if not words or not places:
         return []
-    words = _telling(db, words)
     marks = [search_word(place) for place in places]
     # Rows of other places are refused by their own columns in any case. Where a place is
-    # small, its mark in the index also keeps them from being weighed; a large one's mark
-    # would cost more than it saves.
+    # small, its mark in the index also keeps them from being weighed, so that a word counts
+    # however often other places hold it; a large one's mark would cost more than it saves.
     is_small = sum(_count(db, match_place(mark)) for mark in marks) < _MANY
-    query = match_expression(marks if is_small else [], words)
+    query = (
+        match_expression(marks, words) if is_small else match_expression([], _telling(db, words))
+    )
     condition, values = in_places(places)
     # SQLite's scores are better the lower they are.
     found = db.execute(
@@ -215,8 +216,9 @@ def changes(db: sqlite3.Connection, place: Place, model: str, after: int) -> lis
     """Return what changed in a place after a revision."""
     condition, values = in_places([place])
     found = db.execute(
-        "SELECT m.row, m.session_id, m.speaker, m.created, m.valid_from, m.valid_to, m.expires,"
-        " m.importance, m.previous, m.forgotten, m.revision, v.vector, length(m.content),"
+        "SELECT m.row, m.session_id, m.speaker, m.created, m.valid_from, m.valid_to,"
+        " iif(m.is_pinned, NULL, m.expires), m.importance, m.previous, m.forgotten, m.revision,"
+        " v.vector, length(m.content),"
         " substr(rtrim(m.content), -1) IN ('?', '\uff1f', '\u061f')"
         " FROM memories m LEFT JOIN vectors v"
         " ON v.tenant = m.tenant AND v.row = m.row AND v.model = ?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -196,9 +197,18 @@ def _tenant_of_living(db: sqlite3.Connection, row: int) -> str | None:
 
 
 def forget(
-    db: sqlite3.Connection, tenant: str, ids: Iterable[str], *, now: float, reason: str
+    db: sqlite3.Connection,
+    tenant: str,
+    ids: Iterable[str],
+    *,
+    now: float,
+    reason: str,
+    keeps_pinned: bool = False,
 ) -> list[str]:
-    """Remove memories and what was derived from them; returns the ids, in the order found."""
+    """Remove memories and what was derived from them; returns the ids, in the order found.
+
+    With `keeps_pinned` what was derived stays if somebody pinned it.
+    """
     waiting = list(ids)
     done: list[str] = []
     while waiting:
@@ -213,8 +223,9 @@ def forget(
             other
             for (other,) in db.execute(
                 "SELECT m.id FROM links l JOIN memories m ON m.row = l.row"
-                " WHERE l.tenant = ? AND l.other = ? AND l.relation = 'derived_from'",
-                (tenant, found[0]),
+                " WHERE l.tenant = ? AND l.other = ? AND l.relation = 'derived_from'"
+                " AND NOT (? AND m.is_pinned)",
+                (tenant, found[0], keeps_pinned),
             )
         ]
         _forget_row(db, tenant, found[0], now, reason)
@@ -247,7 +258,8 @@ def purge(db: sqlite3.Connection, tenant: str, rule: Purge) -> list[str]:
         " AND expires <= ?",
         (tenant, rule.now),
     ).fetchall()
-    gone = forget(db, tenant, [row[0] for row in expired], now=rule.now, reason="expired")
+    forgetting = functools.partial(forget, db, tenant, now=rule.now, keeps_pinned=True)
+    gone = forgetting([row[0] for row in expired], reason="expired")
     if rule.max_entries is None and rule.max_bytes is None:
         return gone
     places = db.execute(
@@ -257,7 +269,7 @@ def purge(db: sqlite3.Connection, tenant: str, rule: Purge) -> list[str]:
     ).fetchall()
     for scope, owner, count, size in places:
         beyond = _beyond_caps(db, (tenant, scope, owner), (count, size), rule)
-        gone += forget(db, tenant, beyond, now=rule.now, reason="over the cap")
+        gone += forgetting(beyond, reason="over the cap")
     return gone
 
 

@@ -243,6 +243,9 @@ class SqliteMemoryStorage:
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        except (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError) as error:
+            # Looked at before anything is written: a value that no column could hold.
+            raise UsageError(detail=f"This cannot be looked up or kept: {error}") from error
         except sqlite3.Error as error:
             raise self._explain(error) from error
 
