@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import AsyncIterator, Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import AlreadyExists, InvalidImport
+from holdfast.errors import AlreadyExists, InvalidImport, UsageError
+from holdfast.memory.drafting import NewMemory, draft_of
 from holdfast.memory.entry import MemoryEntry, MemoryOptions, Provenance, Scope
 from holdfast.memory.manager import Identity, MemoryManager
 from holdfast.memory.storage import MemoryFilter
@@ -69,23 +72,26 @@ async def import_memories(
     Raises:
         InvalidImport: a line is no memory of ours; nothing was stored.
     """
-    parsed = [_parse(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    # Oldest first, and what others refer to before them.
-    parsed.sort(key=lambda one: (one.created, one.id))
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    parsed = [_parse(number, line) for number, line in numbered]
+    for (number, _), one in zip(numbered, parsed, strict=True):
+        _check(number, one, manager.identity, now)
+    parsed = _in_order(parsed)
     stored = skipped = 0
     kept: set[str] = set()
     for one in parsed:
-        if one.expires is not None and one.expires <= now:
+        if one.expires is not None and one.expires <= now and not one.is_pinned:
             skipped += 1
             continue
         try:
             owning = manager.acting_for(_owning(manager.identity, one))
+            new = _new(one, kept, now)
             await owning.store_memory(
-                one.session_id,
-                one.content,
-                one.metadata,
-                options=_options(one, kept, now),
-                memory_id=one.id,
+                new.session_id,
+                new.content,
+                new.metadata,
+                options=new.options,
+                memory_id=new.memory_id,
             )
             stored += 1
         except AlreadyExists:
@@ -96,6 +102,36 @@ async def import_memories(
             if one.id < other and {one.id, other} <= kept:
                 await manager.link_contradiction(one.id, other)
     return stored, skipped
+
+
+def _in_order(lines: Sequence[_Line]) -> list[_Line]:
+    """Return lines oldest first, but what others refer to always before them.
+
+    Raises:
+        InvalidImport: they refer to each other in a circle.
+    """
+    known: dict[str, _Line] = {}
+    again = [one for one in lines if known.setdefault(one.id, one) is not one]
+    sorter = TopologicalSorter(
+        {one.id: {other for other in _referred(one) if other in known} for one in known.values()}
+    )
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise InvalidImport(detail="its memories refer to each other in a circle") from error
+    ordered: list[_Line] = []
+    waiting: list[tuple[float, str]] = []
+    while sorter.is_active():
+        for memory_id in sorter.get_ready():
+            heapq.heappush(waiting, (known[memory_id].created, memory_id))
+        _, oldest = heapq.heappop(waiting)
+        ordered.append(known[oldest])
+        sorter.done(oldest)
+    return [*ordered, *again]
+
+
+def _referred(one: _Line) -> tuple[str, ...]:
+    return (one.previous_id, one.supersedes, *one.derived_from)
 
 
 def _line(entry: MemoryEntry) -> _Line:
@@ -114,20 +150,28 @@ def _parse(number: int, line: bytes) -> _Line:
     return found
 
 
+def _check(number: int, one: _Line, identity: Identity, now: float) -> None:
+    """Refuse a line that reads like a memory but can be none."""
+    try:
+        draft_of(_new(one, set(), now), _owning(identity, one), now=now, redactor=None)
+    except UsageError as error:
+        raise InvalidImport(detail=f"line {number} is no memory: {error}") from error
+
+
 def _owning(identity: Identity, one: _Line) -> Identity:
     if one.scope == "project":
         return msgspec.structs.replace(identity, project=one.owner)
     return identity
 
 
-def _options(one: _Line, kept: set[str], now: float) -> MemoryOptions:
-    return MemoryOptions(
+def _new(one: _Line, kept: set[str], now: float) -> NewMemory:
+    options = MemoryOptions(
         scope=one.scope,
         kind=one.kind,
         speaker=one.speaker,
         importance=one.importance,
         is_pinned=one.is_pinned,
-        ttl_s=None if one.expires is None else one.expires - now,
+        ttl_s=None if one.expires is None or one.expires <= now else one.expires - now,
         created=one.created,
         valid_from=one.valid_from,
         valid_to=one.valid_to,
@@ -135,6 +179,13 @@ def _options(one: _Line, kept: set[str], now: float) -> MemoryOptions:
         previous_id=one.previous_id if one.previous_id in kept else "",
         provenance=one.provenance,
         derived_from=tuple(other for other in one.derived_from if other in kept),
+    )
+    return NewMemory(
+        session_id=one.session_id,
+        content=one.content,
+        metadata=one.metadata,
+        options=options,
+        memory_id=one.id,
     )
 
 
