@@ -43,8 +43,8 @@ class ClientBase:
     ) -> None:
         """Read and check the settings; files are opened with the first call.
 
-        `tenant` is on whose account runs of this client spend; by default the setting of
-        that name.
+        `tenant` is on whose account runs of this client spend, and whose memories it keeps
+        and finds; by default the setting of that name.
 
         What the redactor finds never reaches the state directory; by default it knows the
         keys of settings, environment and secrets file, and the formats of common keys.

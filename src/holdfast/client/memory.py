@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.client.context import ContextMethods
 from holdfast.client.sessions import SessionMethods
-from holdfast.context import ContextBuilder, RecallStep
+from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
 from holdfast.context.history import compaction_of
 from holdfast.errors import HoldfastError, LLMAuthError
 from holdfast.journal import SYSTEM_SESSION, Payload
@@ -20,6 +20,7 @@ from holdfast.memory import (
     MemoryEntry,
     MemoryManager,
     MemoryOptions,
+    MemoryRules,
     MemoryStats,
     MemorySummary,
     ModelSummarizer,
@@ -68,16 +69,20 @@ class MemoryMethods(ContextMethods, SessionMethods):
                     is_synced=self.settings.storage.durability == "power",
                 )
                 embedder = await self._make_embedder()
+                wanted = self.settings.memory
                 manager = MemoryManager(
                     storage,
                     embedder,
+                    identity=Identity(tenant=self.tenant, user=_USER),
+                    rules=MemoryRules(max_entries=wanted.max_entries, max_bytes=wanted.max_bytes),
                     former_embedders=self._make_former,
                     note=self._note_memory,
                     redactor=self.redactor,
                 )
                 self._memory = await manager.open()
         project = (await sessions.get_session(session_id)).project_id if session_id else ""
-        return self._memory.acting_for(Identity(user=_USER, project=project))
+        identity = Identity(tenant=self.tenant, user=_USER, project=project)
+        return self._memory.acting_for(identity)
 
     async def store_memory(
         self,
@@ -268,7 +273,10 @@ class MemoryMethods(ContextMethods, SessionMethods):
         builder = super()._make_builder()
         if not self.settings.memory.recall_tokens:
             return builder
-        return builder.adding(RecallStep(self._recall), after="history")
+        # Whatever fits the budget is shown, as the journal says; a token has four characters.
+        room = max(MemoriesStep.MAX_CHARS, 4 * self.settings.memory.recall_tokens)
+        shown = builder.replacing(MemoriesStep(max_chars=room))
+        return shown.adding(RecallStep(self._recall), after="history")
 
     def _memory_tools(self) -> tuple[Tool, ...]:
         return memory_tools(self.memory_manager) if self.settings.memory.has_tools else ()

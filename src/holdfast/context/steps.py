@@ -14,7 +14,7 @@ import platform
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from holdfast.context.account import Section
 from holdfast.context.history import HistoryView, compaction_of
@@ -24,7 +24,6 @@ from holdfast.sessions import Session
 from holdfast.skills import Skill, catalog_text
 from holdfast.tools import Tool
 
-_MEMORY_CHARS = 8_000
 _CATALOG_CHARS = 8_000
 _KEPT_RECALLS = 64
 _DAY_S = 86_400
@@ -214,8 +213,9 @@ class MemoriesStep:
     """What is remembered, before the newest request, within a budget."""
 
     name = "memories"
+    MAX_CHARS: ClassVar[int] = 8_000
 
-    def __init__(self, *, max_chars: int = _MEMORY_CHARS) -> None:
+    def __init__(self, *, max_chars: int = MAX_CHARS) -> None:
         """Take at most so many characters."""
         self._max_chars = max_chars
 

@@ -245,6 +245,15 @@ class MemorySettings(_Section):
         default=True,
         description="Whether agents are offered the tools `remember` and `recall`.",
     )
+    max_entries: OptionalCount = Field(
+        default=None,
+        description="Keep at most this many memories of each session, user and project; the least "
+        "important and oldest go first, pinned ones never.",
+    )
+    max_bytes: OptionalCount = Field(
+        default=None,
+        description="Keep at most this many bytes of memories of each session, user and project.",
+    )
 
 
 class LogSettings(_Section):
@@ -302,7 +311,8 @@ class Settings(_Section):
     )
     tenant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = Field(
         default="default",
-        description="On whose account runs spend: what `budget` limits is counted per tenant.",
+        description="On whose account runs spend (what `budget` limits is counted per tenant), and "
+        "whose memories are found.",
     )
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings

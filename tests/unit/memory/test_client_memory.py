@@ -54,6 +54,35 @@ async def test_projects_share_only_within_themselves(tmp_path: Path) -> None:
         assert [e.id for e in await client.search_memory(two.id, "deploy")] == [newer]
 
 
+async def test_tenants_share_nothing(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path, tenant="acme") as client:
+        session = await client.create_session("talk")
+        found = [
+            await client.store_memory(session.id, "walnut", options=MemoryOptions(scope=scope))
+            for scope in ("session", "user", "global")
+        ]
+    async with AsyncClient(tmp_path, tenant="rival") as client:
+        assert await client.search_memory(session.id, "walnut", across_sessions=True) == []
+        assert await client.list_memories(across_sessions=True) == []
+        assert [line async for line in client.memory_lines()] == []
+        assert (await client.memory_stats()).memories == 0
+        with pytest.raises(NotFound):
+            await client.get_memory(found[0])
+        assert await client.forget_memories(found) == []
+    async with AsyncClient(tmp_path, tenant="acme") as client:
+        assert len(await client.search_memory(session.id, "walnut")) == 3
+
+
+async def test_caps_are_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_MEMORY__MAX_ENTRIES", "2")
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("talk")
+        for number in range(4):
+            await client.store_memory(session.id, f"walnut {number}")
+        assert len(await (await client.memory_manager()).purge()) == 2
+        assert (await client.memory_stats()).memories == 2
+
+
 async def test_deleting_a_session_forgets_its_memories(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client:
         session = await client.create_session("talk")
