@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 import msgspec
@@ -264,6 +265,8 @@ def _date(text: str) -> float | None:
     if not text:
         return None
     try:
-        return parsedate_to_datetime(text).timestamp()
+        found = parsedate_to_datetime(text)
+        # The oldest of the three forms that HTTP allows names no zone, and means GMT.
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None

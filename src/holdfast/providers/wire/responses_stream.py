@@ -135,6 +135,9 @@ class ResponsesDecoder:
             detail = "the answer ended without its closing event"
             raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
         items = closing.output or [self._items[index] for index in sorted(self._items)]
+        if self.begun and not items and closing.status != "incomplete":
+            detail = "the closing event holds nothing of what came before it"
+            raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
         parts: list[Part] = []
         phases: list[str] = []
         refused = False

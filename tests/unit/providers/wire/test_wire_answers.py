@@ -90,6 +90,22 @@ async def test_arguments_that_are_no_json_are_kept_as_text(
     assert call.raw_input == '{"a": 15, "b' and call.input == {}
 
 
+@pytest.mark.parametrize("reason", ["length", "filtered"])
+async def test_a_call_that_was_cut_before_its_arguments_has_none_to_run_with(
+    model: WireModel, server: FakeServer, deltas: bool, wire: str, reason: str
+) -> None:
+    # A body of Anthropic's holds the input as an object, so it is there, but empty.
+    nothing = "{}" if wire == "anthropic" and not deltas else ""
+    calls = (CALLS[0], ScriptedCall(name="look_up", arguments=nothing))
+    server.answers.append(Reply(calls=calls, stop_reason=reason))
+    whole, cut = (await answer(model, deltas=deltas)).tool_calls
+    assert whole.input["a"] == 15 and not whole.raw_input
+    assert cut.raw_input and cut.input == {}
+    server.answers.append(Reply(calls=calls, stop_reason="tool_calls"))
+    _, ended = (await answer(model, deltas=deltas)).tool_calls
+    assert not ended.raw_input and ended.input == {}
+
+
 async def test_reasoning_goes_back_to_its_provider_unchanged(
     model: WireModel, server: FakeServer, deltas: bool, wire: str
 ) -> None:

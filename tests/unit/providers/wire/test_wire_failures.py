@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 from wire_kit import KEY, answer
@@ -187,6 +189,16 @@ def test_the_time_to_wait_is_read_in_all_its_forms(
     headers: dict[str, str], expected: float | None
 ) -> None:
     assert retry_after_s(headers, CLOCK) == expected
+
+
+def test_a_date_without_zone_means_gmt_wherever_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "XYZ-9")
+    time.tzset()
+    try:
+        assert retry_after_s({"retry-after": "Tue Nov 14 22:14:20 2023"}, CLOCK) == 60.0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_request_id_is_found_and_tamed() -> None:

@@ -23,7 +23,8 @@ from holdfast.errors import (
     LLMTimeout,
 )
 from holdfast.providers.model import Finished
-from holdfast.providers.wire import Timeouts, WireModel
+from holdfast.providers.wire import Endpoint, Timeouts, WireModel
+from holdfast.providers.wire.responses_stream import ResponsesDecoder
 from holdfast.testing.fake_server import Failure, FakeServer, Gate, RawAnswer, Reply, ScriptedCall
 from holdfast.testing.fake_wires import stream_events
 
@@ -363,3 +364,15 @@ async def test_a_refusal_whose_body_never_ends_is_still_that_refusal(
     chunks = (b'{"error": {"message": "', *(b"x" * 10_000,) * 30, b"")
     server.answers.append(RawAnswer(chunks=chunks, status=503, gate=Gate()))
     await fails(make_model(max_response_bytes=20_000), LLMOverloaded)
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_closing_event_that_holds_nothing_of_what_was_said_is_refused(is_heard: bool) -> None:
+    endpoint = Endpoint(provider="fake", base_url="http://127.0.0.1/v1", api="responses")
+    decoder = ResponsesDecoder(endpoint, "m")
+    said = b'{"type":"response.output_text.delta","delta":"half"}'
+    closing = b'{"type":"response.completed","response":{"status":"completed","output":[]}}'
+    decoder.feed([said, closing], [] if is_heard else None)
+    with pytest.raises(LLMProtocolError) as caught:
+        decoder.finish()
+    assert caught.value.code == "llm.protocol"
