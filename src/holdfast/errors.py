@@ -277,7 +277,12 @@ class NotFound(UsageError):
 
     @property
     def hint(self) -> str:
-        """Name the command that lists such things; empty where there is none."""
+        """Name what may be meant, and the command that lists such things, if there is one."""
+        nearest = self.context.get("nearest")
+        meant = f"Did you mean {nearest!r}? " if nearest else ""
+        return f"{meant}{self._command()}".strip()
+
+    def _command(self) -> str:
         kind = self.context.get("kind")
         if kind in ("memory", "memory of session"):
             return "Look up what exists with `holdfast memory list`."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import UsageError
+from holdfast.errors import NotFound, UsageError
 from holdfast.providers.config import ProviderConfig
 from holdfast.providers.model import Model
 from holdfast.providers.offline import HOW_TO_CONFIGURE
@@ -112,6 +112,7 @@ async def resolve_model(
     if servers:
         return await _local(registry, servers, name)
     if name:
+        await _refuse_misspelt(registry, name)
         raise UsageError(
             detail=f"No provider is configured that could serve {name!r}. Name one, as in "
             f"openai:{name}, or set OPENAI_API_KEY, ANTHROPIC_API_KEY or OPENAI_BASE_URL, or "
@@ -138,6 +139,18 @@ async def _named(registry: ProviderRegistry, reference: str) -> tuple[ProviderCo
         if not default.is_local and default.is_key_required:
             await registry.get_provider(prefix)
     return None, reference
+
+
+async def _refuse_misspelt(registry: ProviderRegistry, name: str) -> None:
+    """Raise NotFound if what stands before the colon is nearly the name of a provider."""
+    prefix, colon, _ = name.partition(":")
+    if not colon:
+        return
+    try:
+        await registry.get_provider(prefix)
+    except NotFound as error:
+        if error.context["nearest"]:
+            raise
 
 
 async def _chosen(

@@ -203,3 +203,13 @@ async def test_a_model_is_made_from_one_line(tmp_path: Path) -> None:
     assert isinstance(model.inner, GgufModel)  # type: ignore[attr-defined]
     with pytest.raises(UsageError):
         await create_model(f"gguf:{tmp_path}/none.gguf", registry=registry())
+
+
+async def test_a_misspelt_provider_is_named_as_it_is_spelt() -> None:
+    with pytest.raises(NotFound) as raised:
+        await resolve_model(registry(), "opnai:gpt-5", candidates=NOWHERE)
+    assert raised.value.context["nearest"] == "openai"
+    assert "openai" in raised.value.hint
+    with pytest.raises(UsageError) as unserved:
+        await resolve_model(registry(), "qwen3:8b", candidates=NOWHERE)
+    assert unserved.value.code == "usage.invalid"
