@@ -274,6 +274,28 @@ class NotFound(UsageError):
     code = "usage.not_found"
     message = "There is no {kind} {value!r}."
     next_step = "Look up what exists with `holdfast {kind}s list`."
+    _LISTS: ClassVar[dict[str, str]] = {
+        "agent": "agents",
+        "registered agent": "agents",
+        "approval": "approvals",
+        "open question": "approvals",
+        "memory": "memory",
+        "provider": "providers",
+        "run": "runs",
+        "session": "sessions",
+        "child session": "sessions",
+        "skill": "skills",
+        "template": "templates",
+        "tool": "tools",
+        "trigger": "triggers",
+        "workflow": "workflows",
+    }
+
+    @property
+    def hint(self) -> str:
+        """Name the command that lists things of this kind, if there is one."""
+        listed = self._LISTS.get(str(self.context.get("kind")))
+        return f"Look up what exists with `holdfast {listed} list`." if listed else ""
 
     @property
     def hint(self) -> str:

@@ -86,6 +86,12 @@ def test_a_final_error_says_what_to_do_next(cls: type[HoldfastError]) -> None:
         assert cls.next_step[0].isupper() or cls.next_step[0] in "`{"
 
 
+def test_only_commands_that_exist_are_named_where_something_was_not_found() -> None:
+    assert "`holdfast memory list`" in errors.NotFound(kind="memory", value="x").hint
+    assert "`holdfast approvals list`" in errors.NotFound(kind="open question", value="x").hint
+    assert errors.NotFound(kind="agent file", value="x").hint == ""
+
+
 def test_foreign_values_in_the_context_become_plain() -> None:
     error = errors.StorageError(path={"a": (1, {2})}, detail=ValueError("x"), more=None)
     context = error.to_dict()["context"]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,8 +100,23 @@ def going_on(run: Run) -> str:
     """Return the command that goes on with a run of whichever kind."""
     if run.agent == LOOP_AGENT:
         return f"holdfast runs resume {run.id}"
-    way = "workflows run" if run.agent.startswith(AGENT_PREFIX) else "run"
+    way = "run"
+    if not run.agent:  # nobody's but that of whoever called a tool by hand
+        way = "tools run"
+    elif run.agent.startswith(AGENT_PREFIX):
+        way = "workflows run"
     return f"holdfast {way} --run-id {run.id}"
+
+
+async def say_how_to_answer(client: AsyncClient, run_ids: Collection[str]) -> None:
+    """Name the calls that answer what these runs wait for."""
+    for item in await client.open_questions():
+        if item.run_id in run_ids:
+            words = {
+                "approval": f"approve {item.id}",
+                "unknown_outcome": f"decide {item.id} happened|not-happened|abort",
+            }.get(item.reason, f"answer {item.id} TEXT")
+            say(f"{item.tool} waits. Answer: holdfast approvals {words}", err=True)
 
 
 async def say_what_is_left(client: AsyncClient, run_id: str) -> None:
@@ -193,10 +209,6 @@ class _LoopJob:
             client.approver = NobodyApproves()
 
     async def _say_how_to_answer(self, client: AsyncClient, report: LoopReport) -> None:
-        for item in await client.open_questions():
-            words = {
-                "approval": f"approve {item.id}",
-                "unknown_outcome": f"decide {item.id} happened|not-happened|abort",
-            }.get(item.reason, f"answer {item.id} TEXT")
-            say(f"{item.tool} waits. Answer: holdfast approvals {words}", err=True)
+        below = await client.child_runs(report.run_id)
+        await say_how_to_answer(client, {report.run_id, *[child.id for child in below]})
         say(f"Then go on: holdfast --resume {report.run_id}", err=True)

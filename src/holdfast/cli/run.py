@@ -17,7 +17,14 @@ from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Command, Invocation, pass_invocation
-from holdfast.cli.loop import LoopWishes, find_run, run_loop, say_what_is_left
+from holdfast.cli.loop import (
+    LoopWishes,
+    find_run,
+    going_on,
+    run_loop,
+    say_how_to_answer,
+    say_what_is_left,
+)
 from holdfast.cli.output import emit, say
 from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
@@ -157,19 +164,14 @@ class _Job:
         known = await turns.find(self._run_id) if self._run_id else None
         if known is None and not goal:
             raise UsageError(detail="Say what to do: holdfast run GOAL.")
+        if known is not None and not known.agent:
+            # Whoever consented to this call did not consent to what an agent would do next.
+            raise UsageError(detail=f"The run {known.id} is a call by hand: {going_on(known)}.")
         return self._agent or (known.agent if known is not None else "")
 
     async def _say_how_to_answer(self, client: AsyncClient, result: AgentResult) -> None:
         below = await client.child_runs(result.run_id)
-        waiting = {result.run_id, *[child.id for child in below]}
-        for item in await client.open_questions():
-            if item.run_id not in waiting:
-                continue
-            words = {
-                "approval": f"approve {item.id}",
-                "unknown_outcome": f"decide {item.id} happened|not-happened|abort",
-            }.get(item.reason, f"answer {item.id} TEXT")
-            say(f"{item.tool} waits. Answer: holdfast approvals {words}", err=True)
+        await say_how_to_answer(client, {result.run_id, *[child.id for child in below]})
         say(f"Then go on: holdfast run --run-id {result.run_id}", err=True)
 
     def _attendant(self) -> Attendant | None:

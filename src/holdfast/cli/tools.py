@@ -15,6 +15,7 @@ from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
+from holdfast.cli.loop import going_on, say_how_to_answer
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.pairs import read_pairs
 from holdfast.client import AsyncClient
@@ -24,6 +25,7 @@ from holdfast.sync import Client
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.bundles import LocalToolManager, read_manifest
+from holdfast.tools.events import PermissionRefused
 from holdfast.tools.export import describe
 from holdfast.tools.gate import AutoConfirm
 from holdfast.tools.tracker import ToolExecution
@@ -96,7 +98,7 @@ def schema(invocation: Invocation, name: str | None, form: str, plugins: bool) -
 
 
 @command.command("run")
-@click.argument("name")
+@click.argument("name", default="")
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--args", "arguments", default="{}", metavar="JSON", help="Arguments as an object.")
 @click.option("--session", default="", metavar="ID", help="Call it in this session.")
@@ -119,26 +121,26 @@ def run(
     is JSON. A list can also be given item by item: ignore=a ignore=b. Or give all of them as
     one JSON object with --args; holdfast tools show NAME says what there is.
 
-    On a terminal, a call that needs consent asks for it; elsewhere it is refused.
+    On a terminal, a call that needs consent asks for it; elsewhere it is refused. One that was
+    interrupted or had to wait goes on with --run-id alone.
     """
     values = _object(arguments)
+    if not name and not run_id:
+        raise UsageError(detail="Say which tool: holdfast tools run NAME.")
     if pairs:
         values = _with_pairs(values, pairs, _registry(invocation, plugins=False).get(name))
-    called = run_async(_run(invocation, name, values, session, run_id, auto_confirm))
+    called, was_refused = run_async(_run(invocation, name, values, session, run_id, auto_confirm))
     part = called.part
-    if invocation.is_text:
-        click.echo(printable(part.output or part.error))
-    else:
+    if not invocation.is_text:
         emit({"session_id": called.run.session_id, "run_id": called.run.id, **_plain(part)})
+    elif part.state != "pending":
+        click.echo(printable(part.output or part.error))
     if called.run.status == "failed":
         raise error_from_dict(called.run.error)
     if part.state == "pending":
-        say(
-            f"Waiting for a person: {called.run.reason}. Session {called.run.session_id}.", err=True
-        )
         sys.exit(ExitCode.WAITING)
     if part.state == "error":
-        sys.exit(ExitCode.FAILED)
+        sys.exit(ExitCode.DENIED if was_refused else ExitCode.FAILED)
 
 
 async def _run(
@@ -148,13 +150,25 @@ async def _run(
     session: str,
     run_id: str,
     auto_confirm: bool,
-) -> ToolCallResult:
+) -> tuple[ToolCallResult, bool]:
+    """Return what came of the call, and whether rules or a person refused it."""
     async with AsyncClient(settings=invocation.settings) as client:
         if auto_confirm:
             client.approver = AutoConfirm()
         elif sys.stdin.isatty() and invocation.is_text:
             client.approver = client.attendant = AskInTerminal()
-        return await client.call_tool(name, arguments, session_id=session, run_id=run_id)
+        called = await client.call_tool(name, arguments, session_id=session, run_id=run_id)
+        if called.part.state == "pending" and not called.run.has_ended:
+            await say_how_to_answer(client, {called.run.id})
+            say(f"Then go on: {going_on(called.run)}", err=True)
+        journal = await client.journal()
+        after, kinds = called.run.queued_at, frozenset({PermissionRefused.kind})
+        facts = await journal.read(called.run.session_id, after=after, kinds=kinds)
+        refused = [fact.decode() for fact in facts]
+        return called, any(
+            isinstance(fact, PermissionRefused) and fact.call_id == called.part.call_id
+            for fact in refused
+        )
 
 
 @command.command("history")

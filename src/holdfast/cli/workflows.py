@@ -16,6 +16,7 @@ from holdfast.canonical import JsonObject
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
+from holdfast.cli.loop import say_how_to_answer
 from holdfast.cli.output import emit, paint, printable, say
 from holdfast.cli.steps import StepLines
 from holdfast.client import AsyncClient
@@ -156,13 +157,7 @@ class _Run:
 
     async def _say_how_to_answer(self, client: AsyncClient, result: WorkflowResult) -> None:
         mine = {result.run_id, *(state.child_run for state in result.steps)}
-        for item in await client.open_questions():
-            if item.run_id in mine:
-                words = {
-                    "approval": f"approve {item.id}",
-                    "unknown_outcome": f"decide {item.id} happened|not-happened|abort",
-                }.get(item.reason, f"answer {item.id} TEXT")
-                say(f"{item.tool} waits. Answer: holdfast approvals {words}", err=True)
+        await say_how_to_answer(client, mine)
         if self.stay:
             say("It goes on as soon as somebody has answered.", err=True)
             return

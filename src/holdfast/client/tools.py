@@ -12,7 +12,7 @@ from holdfast.agents.scope import RunScope
 from holdfast.agents.spending import Spending, session_budget
 from holdfast.canonical import JsonObject
 from holdfast.client.agents import AgentMethods
-from holdfast.errors import HoldfastError, RunInTheWay
+from holdfast.errors import HoldfastError, RunInTheWay, UsageError
 from holdfast.ids import new_id
 from holdfast.messages import Message, ToolPart, ToolState
 from holdfast.policy import Rights, RuleSet
@@ -29,6 +29,7 @@ from holdfast.sessions import (
     Turn,
     compose,
 )
+from holdfast.sessions.events import RunQueued
 from holdfast.sessions.turn_endings import finish
 from holdfast.tools import ToolContext
 from holdfast.tools.artifacts import JournalArtifacts, load_artifact
@@ -73,7 +74,8 @@ class ToolMethods(AgentMethods):
 
         An empty `session_id` means that of `run_id` if there is such a run, or else a new
         session. The same `run_id` again returns the finished call, or goes on with one that
-        was interrupted or has waited. `on_ask` is as for `execute_agent`.
+        was interrupted or has waited; `name` may then be empty. `on_ask` is as for
+        `execute_agent`.
 
         Raises:
             NotFound: there is no such tool or session.
@@ -82,6 +84,7 @@ class ToolMethods(AgentMethods):
                 its agent is not known here; nothing was called.
         """
         sessions = await self._ready()
+        name = name or await self._called_by(run_id)
         await self._tools_of_calls(name)
         await self._confinement()  # wrong policies are told before anything is kept
         session = await sessions.get_session(
@@ -170,6 +173,15 @@ class ToolMethods(AgentMethods):
         if registry.find(name) is None:
             await self._prepare_mcp()
         registry.get(name)
+
+    async def _called_by(self, run_id: str) -> str:
+        """Return the name of the tool that a run calls; raises if it is none of a call."""
+        run = await self._turns.get(run_id)
+        [queued] = await self._journal.store.read(run.session_id, seqs=[run.queued_at])
+        wanted = queued.expect(RunQueued).options.get("call")
+        if not isinstance(wanted, dict):
+            raise UsageError(detail=f"{run_id} is no run of a call by hand.")
+        return str(wanted["tool"])
 
     async def _see_call_through(self, run: Run) -> Run:
         """Execute the run of a call; an agent's run that stands before it is resumed first."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_a_tool_is_called_through_the_gate_and_remembered(home: Path) -> None:
     called = call("run", "calculator", "--args", arguments)
     assert (called.exit_code, called.stdout) == (0, "3\n")
     refused = call("run", "write", "--args", '{"file_path": "a.txt", "content": "x"}')
-    assert refused.exit_code == 1
+    assert refused.exit_code == 6
     assert not (home / "a.txt").exists()
     allowed = call(
         "run", "write", "--args", '{"file_path": "a.txt", "content": "x"}', "--auto-confirm"
@@ -136,6 +137,21 @@ def test_a_question_waits_with_an_exit_code_of_its_own(home: Path) -> None:
     asked = json.dumps({"questions": [{"question": "Which?", "header": "h", "options": []}]})
     waiting = call("run", "question", "--args", asked, "--auto-confirm", "--run-id", "job")
     assert waiting.exit_code == 5, waiting.output
+
+
+def test_a_call_that_waited_goes_on_by_the_commands_that_are_printed(home: Path) -> None:
+    question = '{"questions": [{"question": "Which?"}]}'
+    waits = call("run", "question", "--args", question, "--auto-confirm")
+    assert waits.exit_code == 5
+    answer, resume = re.findall(r"holdfast (.*)$", waits.stderr, re.MULTILINE)
+    run_id = resume.split()[-1]
+    as_an_agent = CliRunner().invoke(root, ["run", "--run-id", run_id])
+    assert as_an_agent.exit_code == 2
+    assert resume in as_an_agent.stderr
+    answered = CliRunner().invoke(root, answer.replace("TEXT", "blue").split())
+    assert f"holdfast {resume}" in answered.stdout
+    assert CliRunner().invoke(root, resume.split()).stdout == "blue\n"
+    assert call("run").exit_code == 2
 
 
 def test_bundles_are_installed_verified_called_and_removed(home: Path) -> None:
