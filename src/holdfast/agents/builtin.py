@@ -36,6 +36,8 @@ def builtin_agents() -> dict[str, Agent]:
         Agent(
             "plan",
             description="Thinks before anything is changed.",
+            # Its commands could edit as well as its tools could.
+            sandbox="read-only",
             permission=(
                 *_DEFAULTS,
                 *(

@@ -41,6 +41,17 @@ async def test_session_changes_its_agent_for_the_next_turn(
     assert "plan_exit" in names[2] and "plan_enter" not in names[2]
 
 
+async def test_commands_of_the_planning_agent_change_nothing(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    session = await client.create_session("work", directory=tmp_path)
+    model = ScriptedModel(tool_call("bash", command="touch code.py"), "tried")
+    await client.execute_agent("plan", session.id, "plan it", model=model)
+    [part] = model.requests[1].messages[-1].tool_calls
+    assert part.state == "error"
+    assert not (tmp_path / "code.py").exists()
+
+
 async def test_caller_who_names_an_agent_gets_it(client: AsyncClient) -> None:
     session = await client.create_session("work")
     model = ScriptedModel(tool_call("plan_enter"), "ok", "ok")
