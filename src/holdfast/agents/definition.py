@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
@@ -10,6 +11,7 @@ import msgspec
 import pydantic
 
 from holdfast.agents.as_tool import ToTask, tool_of
+from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.policy.budgets import NO_BUDGET, Budget
@@ -21,6 +23,7 @@ from holdfast.tools.gate import Approver
 if TYPE_CHECKING:
     from holdfast.agents.result import AgentResult
 
+_NAME = re.compile(r"(?=.*\S)[^/]{1,64}", re.DOTALL)
 Mode: TypeAlias = Literal["primary", "subagent", "all"]
 Sandbox: TypeAlias = Literal["read-only", "workspace-write", "network"]
 """What an agent's commands may do: look at the workspace, or change it too."""
@@ -59,8 +62,8 @@ class Agent:
     one that matches wins. `tools` are handed over in code: each is thereby allowed, unless it
     asks by itself or a rule says otherwise. `allowed_tools` and `denied_tools` are short for
     rules. `budget` limits what each of its runs may spend. `output` is the type of the answer:
-    a pydantic model, a dataclass, or any type that pydantic can describe. `approve` answers
-    when one of its calls asks.
+    a pydantic model, a dataclass, any type that pydantic can describe, or a JSON schema.
+    `approve` answers when one of its calls asks.
     """
 
     def __init__(  # noqa: PLR0913 - the fields of an agent
@@ -103,8 +106,8 @@ class Agent:
         self.top_p = top_p
         self.steps = steps
         self.options = dict(options or {})
-        self.allowed_tools = tuple(allowed_tools)
-        self.denied_tools = tuple(denied_tools)
+        self.allowed_tools = _names(allowed_tools, name)
+        self.denied_tools = _names(denied_tools, name)
         self.sandbox = sandbox
         self.tools = tuple(tools)
         self.budget = budget or NO_BUDGET
@@ -203,12 +206,26 @@ class Agent:
 
     def _faults(self) -> list[str]:
         faults = []
-        if not self.name.strip() or len(self.name) > 64:
-            faults.append("needs a name of at most 64 characters")
+        if not _NAME.fullmatch(self.name) or not self.name.isprintable():
+            # A path of agents is told by its slashes: a name with one could pose as a path.
+            faults.append("needs a name of at most 64 characters, none of them a slash")
         if self.mode not in get_args(Mode):
             faults.append(f"has the mode {self.mode!r}; it is one of {', '.join(get_args(Mode))}")
         if self.sandbox not in get_args(Sandbox):
             faults.append(f"has the sandbox {self.sandbox!r}; it is one of {get_args(Sandbox)}")
+        for option in ("temperature", "top_p"):
+            value = getattr(self, option)
+            if not (value is None or type(value) in (int, float)):
+                faults.append(f"has {option}={value!r}; it is a number")
+        for option in ("description", "prompt"):
+            if not isinstance(value := getattr(self, option), str):
+                faults.append(f"has {option}={value!r}; it is a text")
+        if not isinstance(self.model, str) and not hasattr(self.model, "stream"):
+            faults.append(f"has model={self.model!r}; it is a name or a Model")
+        if self.approve is not None and not hasattr(self.approve, "approve"):
+            faults.append(f"has approve={self.approve!r}, which has no method `approve`")
+        if self.output is not None:
+            OutputType(self.output)
         if self.steps < 1:
             faults.append("needs at least one step")
         given: tuple[object, ...] = self.tools
@@ -218,6 +235,12 @@ class Agent:
             if not isinstance(tool, Tool)
         ]
         return faults
+
+
+def _names(given: Sequence[str], agent: str) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise UsageError(detail=f"Agent {agent!r} has {given!r} where a list of tools belongs.")
+    return tuple(given)
 
 
 async def _awaited(value: Any) -> Any:  # noqa: ANN401 - whatever a wrapper returns

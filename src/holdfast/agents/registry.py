@@ -161,11 +161,11 @@ class AgentRegistry:
         """Forget a registered agent; returns whether there was one.
 
         Raises:
-            AlreadyExists: it is a built-in agent, which stays.
+            UsageError: it is a built-in agent, which stays.
         """
         key = name.casefold()
         if key in self._builtin:
-            raise AlreadyExists(kind="built-in agent", value=name)
+            raise UsageError(detail=f"The agent {name!r} is built in and stays.")
         record = await self._journal.row(AGENTS, SYSTEM_SESSION, key)
         if record is None and key not in self._living:
             return False

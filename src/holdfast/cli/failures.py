@@ -94,7 +94,9 @@ def _print_text(
 ) -> None:
     lines = [(paint("error:", "red", invocation, stream=sys.stderr), str(facts["message"]))]
     cause = error.__cause__
-    if cause is not None and isinstance(error, HoldfastError):
+    # Where values did not fit, the error itself names them, in words for people.
+    is_said = isinstance(cause, ValueError) and type(cause).__name__ == "ValidationError"
+    if cause is not None and isinstance(error, HoldfastError) and not is_said:
         why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
         why = redactor.text(why)[:500]
         lines.append((paint("why:  ", "yellow", invocation, stream=sys.stderr), why))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -206,6 +207,36 @@ async def test_structured_output_is_asked_for_again_until_it_fits(client: AsyncC
     assert model.requests[0].output_schema == Weather.model_json_schema()
 
 
+async def test_output_can_be_described_by_a_json_schema(client: AsyncClient) -> None:
+    degrees = {"degrees": {"type": "integer"}}
+    schema = {"type": "object", "required": ["degrees"], "properties": degrees}
+    model = ScriptedModel('{"degrees": "20"}', '{"degrees": 20}')
+    result = await Agent("a", model=model, output=schema).run("weather?", client=client)
+    assert (result.status, result.output) == ("completed", {"degrees": 20})
+    assert model.requests[0].output_schema == schema
+    assert "degrees" in model.requests[1].messages[-1].text
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "a/b"},
+        {"name": " "},
+        {"name": "a\nb"},
+        {"output": 5},
+        {"output": {"type": {1, 2}}},
+        {"temperature": "hot"},
+        {"prompt": 5},
+        {"model": 5},
+        {"approve": 5},
+        {"allowed_tools": "bash"},
+    ],
+)
+def test_an_agent_that_cannot_be_meant_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Agent(**{"name": "a", **fields})
+
+
 async def test_output_that_never_fits_fails_after_two_corrections(client: AsyncClient) -> None:
     model = ScriptedModel("a", "b", "c", "d")
     result = await Agent("a", model=model, output=Weather).run("weather?", client=client)
@@ -334,3 +365,6 @@ async def test_registered_agents_survive_a_restart_and_built_ins_are_protected(
         assert await client.remove_agent("HELPER")
         assert not await client.remove_agent("HELPER")
         assert await client.get_agent("helper") is None
+        with pytest.raises(UsageError) as refused:
+            await client.remove_agent("Build")
+        assert refused.value.code == "usage.invalid"
