@@ -22,6 +22,7 @@ from holdfast.cli.exits import ExitCode, exit_code_for
 from holdfast.client import AsyncClient
 from holdfast.errors import HoldfastError
 from holdfast.settings.keys import CONFIG_VARIABLE, Key, all_keys, all_sections
+from holdfast.settings.mcp import McpEndpoint
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _NOTE = "<!-- Written by scripts/reference.py; change the source, then run it. -->\n"
@@ -51,7 +52,20 @@ def configuration() -> str:
         lines += ["| key | variable | value | default | meaning |", "|---|---|---|---|---|"]
         lines += [_key_row(key) for key in keys]
         lines.append("")
-    return "\n".join(lines)
+    lines += ["## [mcp_endpoints.NAME]", "", str(inspect.getdoc(McpEndpoint)), ""]
+    lines += ["| key | default | meaning |", "|---|---|---|"]
+    for name, info in McpEndpoint.model_fields.items():
+        default = info.default
+        if default is PydanticUndefined:
+            shown = "needed"
+        elif isinstance(default, bool):
+            shown = f"`{str(default).lower()}`"
+        elif isinstance(default, tuple):
+            shown = f"`{list(default)}`".replace("'", '"')
+        else:
+            shown = f"`{default}`" if default else "not set"
+        lines.append(f"| `{name}` | {shown} | {info.description} |")
+    return "\n".join([*lines, ""])
 
 
 _CONFIGURATION_INTRO = f"""
@@ -118,6 +132,8 @@ def _kind(key: Key) -> str:
         return "key"
     if key.is_path:
         return "path"
+    if key.name == "mcp_endpoints":
+        return "tables by name, see below"
     annotation: object = key.info.annotation
     choices = list(_choices(annotation))
     if choices:

@@ -332,6 +332,7 @@ class Client:
     mcp_manager = _forward(AsyncClient.mcp_manager)
     list_mcp_endpoints = _forward(AsyncClient.list_mcp_endpoints)
     trust_mcp_endpoint = _forward(AsyncClient.trust_mcp_endpoint)
+    forget_mcp_endpoint = _forward(AsyncClient.forget_mcp_endpoint)
     list_mcp_tools = _forward(AsyncClient.list_mcp_tools)
     accept_mcp_tools = _forward(AsyncClient.accept_mcp_tools)
     mcp_health = _forward(AsyncClient.mcp_health)

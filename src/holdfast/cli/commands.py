@@ -36,6 +36,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",
     ),
+    "mcp": ("holdfast.cli.mcp", "List, check, add, call or trust MCP servers."),
     "memory": ("holdfast.cli.memory", "Store, search, show or forget memories."),
     "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),
     "sessions": ("holdfast.cli.sessions", "List, show, export, fork or remove sessions."),

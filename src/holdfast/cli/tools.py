@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -124,12 +125,29 @@ def run(
     On a terminal, a call that needs consent asks for it; elsewhere it is refused. One that was
     interrupted or had to wait goes on with --run-id alone.
     """
-    values = _object(arguments)
+    values = read_object(arguments)
     if not name and not run_id:
         raise UsageError(detail="Say which tool: holdfast tools run NAME.")
     if pairs:
         values = _with_pairs(values, pairs, _registry(invocation, plugins=False).get(name))
-    called, was_refused = run_async(_run(invocation, name, values, session, run_id, auto_confirm))
+
+    async def call(client: AsyncClient) -> ToolCallResult:
+        return await client.call_tool(name, values, session_id=session, run_id=run_id)
+
+    call_by_hand(invocation, call, auto_confirm=auto_confirm)
+
+
+def call_by_hand(
+    invocation: Invocation,
+    call: Callable[[AsyncClient], Awaitable[ToolCallResult]],
+    *,
+    auto_confirm: bool,
+) -> None:
+    """Make a call, print what became of it, and end with the exit code that says it.
+
+    Whoever sits at the terminal answers what it asks, or nobody, or always yes.
+    """
+    called, was_refused = run_async(_called(invocation, call, auto_confirm))
     part = called.part
     if not invocation.is_text:
         emit({"session_id": called.run.session_id, "run_id": called.run.id, **_plain(part)})
@@ -143,12 +161,9 @@ def run(
         sys.exit(ExitCode.DENIED if was_refused else ExitCode.FAILED)
 
 
-async def _run(
+async def _called(
     invocation: Invocation,
-    name: str,
-    arguments: JsonObject,
-    session: str,
-    run_id: str,
+    call: Callable[[AsyncClient], Awaitable[ToolCallResult]],
     auto_confirm: bool,
 ) -> tuple[ToolCallResult, bool]:
     """Return what came of the call, and whether rules or a person refused it."""
@@ -157,7 +172,7 @@ async def _run(
             client.approver = AutoConfirm()
         elif sys.stdin.isatty() and invocation.is_text:
             client.approver = client.attendant = AskInTerminal()
-        called = await client.call_tool(name, arguments, session_id=session, run_id=run_id)
+        called = await call(client)
         if called.part.state == "pending" and not called.run.has_ended:
             await say_how_to_answer(client, {called.run.id})
             say(f"Then go on: {going_on(called.run)}", err=True)
@@ -266,13 +281,14 @@ def _bundles(invocation: Invocation) -> LocalToolManager:
     return LocalToolManager(invocation.settings.tools.dir)
 
 
-def _object(text: str) -> JsonObject:
+def read_object(text: str, option: str = "--args") -> JsonObject:
+    """Return the JSON object that an option holds; raises UsageError."""
     try:
         value: object = json.loads(text)
     except ValueError as error:
-        raise UsageError(detail=f"--args is no JSON: {error}") from error
+        raise UsageError(detail=f"{option} is no JSON: {error}") from error
     if not isinstance(value, dict):
-        raise UsageError(detail='--args is a JSON object, as in {"path": "a.txt"}.')
+        raise UsageError(detail=f'{option} is a JSON object, as in {{"path": "a.txt"}}.')
     return value
 
 

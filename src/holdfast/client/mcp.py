@@ -77,6 +77,11 @@ class McpMethods(PolicyMethods):
         manager = await self.mcp_manager()
         return await asyncio.to_thread(manager.trust, name, revoke=revoke)
 
+    async def forget_mcp_endpoint(self, name: str) -> None:
+        """Forget what was accepted of an MCP server, and that anybody vouched for it."""
+        manager = await self.mcp_manager()
+        await asyncio.to_thread(manager.forget, name)
+
     async def list_mcp_tools(self, endpoint: str) -> tuple[list[OfferedTool], tuple[LeftOut, ...]]:
         """Return what an MCP server offers now, and what of it cannot be taken.
 

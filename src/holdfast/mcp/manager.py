@@ -109,6 +109,14 @@ class McpManager:
             self._trust.trust(self._project, _trust_name(name), _digest_of(server.endpoint))
         return self._info(server)
 
+    def forget(self, name: str) -> None:
+        """Forget what was accepted of a server, and that anybody vouched for it.
+
+        It need not be configured any more.
+        """
+        self._keeping.pins.forget(name)
+        self._trust.revoke(self._project, _trust_name(name))
+
     # --- tools ------------------------------------------------------------------------
 
     async def prepare(self, registry: ToolRegistry) -> None:

@@ -58,21 +58,51 @@ class McpEndpoint(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    transport: Transport
-    url: Url | None = None
-    command: Annotated[Word, Field(min_length=1)] | None = None
-    args: tuple[Word, ...] = Field(default=(), max_length=256)
-    auth_token_env: str = Field(default="", pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,127})?$")
-    rate_limit_per_minute: OptionalCount = None
-    enabled: Switch = True
-    tools: tuple[Word, ...] = Field(default=("*",), max_length=256)
-    trust_annotations: Switch = False
-    allow_plain_http: Switch = False
-    sandbox: McpSandbox = "read-only"
-    readable: tuple[Folder, ...] = Field(default=(), max_length=64)
-    writable: tuple[Folder, ...] = Field(default=(), max_length=64)
-    connect_timeout_s: Duration = 30.0
-    timeout_s: Duration = 60.0
+    transport: Transport = Field(
+        description="`stdio`: a program that is started; `http`: an address, streamable HTTP."
+    )
+    url: Url | None = Field(
+        default=None, description="Address of an `http` server: https, or on this machine."
+    )
+    command: Annotated[Word, Field(min_length=1)] | None = Field(
+        default=None, description="Program of a `stdio` server, by its path or a plain name."
+    )
+    args: tuple[Word, ...] = Field(default=(), max_length=256, description="Its arguments.")
+    auth_token_env: str = Field(
+        default="",
+        pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,127})?$",
+        description="Variable that holds the token, in the environment or the secrets file. It "
+        "is sent as a bearer token, or put into the program's environment under this name.",
+    )
+    rate_limit_per_minute: OptionalCount = Field(
+        default=None, description="Calls in any 60 seconds; more wait, at most 30 s."
+    )
+    enabled: Switch = Field(default=True, description="Whether it is used at all.")
+    tools: tuple[Word, ...] = Field(
+        default=("*",), max_length=256, description="Which of its tools are wanted, as globs."
+    )
+    trust_annotations: Switch = Field(
+        default=False,
+        description="Believe the server when it says that a tool only reads or can be repeated.",
+    )
+    allow_plain_http: Switch = Field(
+        default=False, description="Let everything, and the token, be sent in the clear."
+    )
+    sandbox: McpSandbox = Field(
+        default="read-only",
+        description="What the program may do with the workspace and the network; `full` is no "
+        "sandbox, and cannot be said by a project.",
+    )
+    readable: tuple[Folder, ...] = Field(
+        default=(), max_length=64, description="Further directories that the program may read."
+    )
+    writable: tuple[Folder, ...] = Field(
+        default=(), max_length=64, description="Further directories that the program may write."
+    )
+    connect_timeout_s: Duration = Field(
+        default=30.0, description="How long it may take until it answers for the first time."
+    )
+    timeout_s: Duration = Field(default=60.0, description="How long one call may take.")
 
     # Not fields: no file can say of itself who wrote it.
     _is_of_project: bool = PrivateAttr(default=False)
