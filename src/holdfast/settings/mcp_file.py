@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -16,7 +17,6 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.errors import AlreadyExists, NotFound, StorageError, UsageError
-from holdfast.ids import random_token
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.files import UnreadableFile, read_text
 from holdfast.settings.keys import CONFIG_VARIABLE
@@ -138,9 +138,9 @@ def _write(path: Path, text: str, wanted: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-        fresh = path.with_name(f".{path.name}.{random_token(6)}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(fresh, flags, mode), "w", encoding="utf-8") as file:
+        handle, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(handle, mode)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
