@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast import AsyncClient
 from holdfast.messages import Message, TextPart
-from holdfast.sessions import SessionManager
+from holdfast.sessions import Completed, Outcome, SessionManager, Turn, compose
 from holdfast.sessions.events import MessageCreated
 from holdfast.sessions.messages import MessageReader
-from holdfast.sessions.transcripts import Transcripts
+from holdfast.sessions.transcripts import Transcript, Transcripts
 
 
 @pytest.fixture
@@ -132,3 +133,66 @@ async def test_redacted_change_of_a_part_leaves_the_message_as_it_was(
     await sessions.journal.redact(session_id, row.updates, reason="gdpr")
     page = await sessions.messages.page(session, limit=10, cursor="", newest_first=False)
     assert [found.text for found in page.items] == ["first"]
+
+
+async def test_what_a_turn_appends_is_at_hand_for_the_next_one(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client:
+        sessions, turns = await client.session_manager(), await client.turns()
+        session_id = await _long_session(sessions)
+        before = await sessions.messages.all(await sessions.get_session(session_id))
+        heard: list[tuple[Message, ...]] = []
+        reads: list[int] = []
+        inner = sessions.journal.store.read
+
+        async def read(*args: object, **kwargs: object) -> object:
+            reads.append(1)
+            return await inner(*args, **kwargs)  # type: ignore[arg-type]
+
+        async def answer(turn: Turn) -> Outcome:
+            assert turn.session is not None
+            heard.append(await sessions.messages.all(turn.session, up_to=turn.last))
+            await turn.add_message(compose(session_id, "user", f"word {len(heard)}", 0.0))
+            return Completed()
+
+        sessions.journal.store.read = read  # type: ignore[method-assign, assignment]
+        for number in range(3):
+            message = compose(session_id, "user", "go", 0.0)
+            run_id = f"job-{number}"
+            await turns.execute(session_id, message, answer, run_id=run_id, is_new=True)
+        # The first turn of this process reads what it needs to begin, and nothing of the past.
+        assert reads == []
+        assert [message.text for message in heard[-1][80:]] == ["word 1", "word 2"]
+        assert heard[-1][:80] == before
+        session = await sessions.get_session(session_id)
+        anew = Transcripts(sessions.journal)
+        assert await sessions.messages.all(session) == await anew.messages(session)
+
+
+async def test_what_somebody_else_wrote_between_is_read(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client, AsyncClient(tmp_path) as other:
+        sessions, turns = await client.session_manager(), await client.turns()
+        session_id = await _long_session(sessions)
+        await sessions.messages.all(await sessions.get_session(session_id))
+        await other.add_message(session_id, "user", "from elsewhere")
+        heard: list[tuple[Message, ...]] = []
+
+        async def answer(turn: Turn) -> Outcome:
+            session = await sessions.get_session(session_id)
+            heard.append(await sessions.messages.all(session, up_to=turn.last))
+            return Completed()
+
+        message = compose(session_id, "user", "go", 0.0)
+        await turns.execute(session_id, message, answer, run_id="job", is_new=True)
+        assert [message.text for message in heard[0][79:]] == ["message 79", "from elsewhere"]
+
+
+async def test_an_event_of_another_chain_does_not_follow(sessions: SessionManager) -> None:
+    session_id = await _long_session(sessions)
+    transcript = Transcript(())
+    events = await sessions.journal.read_all(session_id)
+    assert not transcript.is_followed_by(events[0])
+    for event in events[:-1]:
+        transcript.fold(event)
+    assert transcript.is_followed_by(events[-1])
+    assert not transcript.is_followed_by(events[-2])
+    assert not transcript.is_followed_by(msgspec.structs.replace(events[-1], epoch=9))
