@@ -5,6 +5,7 @@ See `docs/decisions/0011-posts-on-the-connection-pool.md`.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,8 @@ import aiohttp
 import pytest
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
-from aiohttp.http import HttpProcessingError, RawResponseMessage
+from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
+from aiohttp.http_parser import HttpResponseParserPy
 from yarl import URL
 
 
@@ -21,16 +23,9 @@ from yarl import URL
     ("method", "arguments"),
     [
         (aiohttp.BaseConnector.connect, ("req", "traces", "timeout")),
-        (ResponseHandler.set_response_params, ("read_until_eof",)),
-        (ResponseHandler.set_exception, ("exc",)),
-        (ResponseHandler.read, ()),
+        (ResponseHandler.connection_lost, ("exc",)),
         (Connection.release, ()),
         (Connection.close, ()),
-        (aiohttp.StreamReader.readany, ()),
-        (aiohttp.StreamReader.at_eof, ()),
-        (aiohttp.StreamReader.is_eof, ()),
-        (aiohttp.StreamReader.exception, ()),
-        (aiohttp.StreamReader.set_exception, ("exc",)),
     ],
 )
 def test_methods_take_what_we_give(method: Callable[..., Any], arguments: tuple[str, ...]) -> None:
@@ -44,9 +39,27 @@ def test_methods_take_what_we_give(method: Callable[..., Any], arguments: tuple[
     assert needed <= set(arguments)
 
 
-@pytest.mark.parametrize("method", [aiohttp.BaseConnector.connect, ResponseHandler.read])
-def test_waiting_methods_are_coroutines(method: Callable[..., Any]) -> None:
-    assert inspect.iscoroutinefunction(method)
+def test_waiting_methods_are_coroutines() -> None:
+    assert inspect.iscoroutinefunction(aiohttp.BaseConnector.connect)
+
+
+@pytest.mark.parametrize("parser", [HttpResponseParser, HttpResponseParserPy])
+async def test_a_head_is_parsed_without_its_body(parser: Callable[..., Any]) -> None:
+    loop = asyncio.get_running_loop()
+    made = parser(ResponseHandler(loop), loop, 2**16, response_with_body=False)
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    ((message, _),), is_upgraded, tail = made.feed_data(head)
+    assert (message.code, message.chunked, message.should_close) == (200, True, True)
+    assert message.headers["transfer-encoding"] == "chunked" and message.compression is None
+    assert not is_upgraded and not tail
+
+
+async def test_a_pool_keeps_a_connection_whose_protocol_was_away() -> None:
+    """While an answer is read the transport has another protocol, and the pool must not mind."""
+    handler = ResponseHandler(asyncio.get_running_loop())
+    assert handler.transport is None and not handler.should_close
+    handler.data_received(b"unasked")
+    assert handler.should_close
 
 
 async def test_a_request_says_where_to_go_without_being_sent() -> None:

@@ -154,7 +154,7 @@ class Call:
         if await self._is_stream(exchange):
             return True
         chunks = [await self._read()]
-        while not exchange.content.at_eof():
+        while not exchange.is_read:
             chunks.append(await self._read())
         self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         return False
@@ -166,16 +166,16 @@ class Call:
         if self._held:
             chunk, self._held = self._held, b""
             return self._counted(chunk)
-        content = exchange.content
+        chunk = exchange.take()
+        if chunk or exchange.is_received:
+            return self._counted(chunk)
+        if self._decoder is not None and self._decoder.begun:
+            watchdog.wait("the next piece", self._endpoint.timeouts.idle_s)
+        else:
+            phase, limit_s, due = self._first
+            watchdog.wait(phase, limit_s, due=due)
         try:
-            if content.is_eof():
-                return self._counted(content.read_nowait())
-            if self._decoder is not None and self._decoder.begun:
-                watchdog.wait("the next piece", self._endpoint.timeouts.idle_s)
-            else:
-                phase, limit_s, due = self._first
-                watchdog.wait(phase, limit_s, due=due)
-            chunk = await content.readany()
+            chunk = await exchange.read()
         except _TRANSPORT_ERRORS as error:
             raise self._lost(error) from None
         watchdog.rest()
@@ -192,11 +192,11 @@ class Call:
         """Read the rest, so that the connection can be used again; give up soon."""
         exchange, watchdog = self._exchange, self._watchdog
         assert exchange is not None and watchdog is not None
-        if exchange.content.at_eof():
+        if exchange.is_received:
             return
         watchdog.wait("the end", _GRACE_S)
         try:
-            while await exchange.content.readany():
+            while await exchange.read():
                 if watchdog.expired is not None:
                     break
         except _TRANSPORT_ERRORS:

@@ -9,6 +9,7 @@ bytes. See `docs/decisions/0011-posts-on-the-connection-pool.md`.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -19,12 +20,15 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.framing import Body, HeadReader
 from holdfast.providers.wire.http import OUR_HEADERS, HttpTransport
 
 _USED: Final = "holdfast_used"
 _LINE_BREAK = re.compile(r"[\r\n\x00]")
 _FRAMING = ("content-length", "transfer-encoding")
-_SWITCHING_PROTOCOLS = 101
+_OK = 200
+_MOST_HELD = 256 * 1024
+"""When so much of an answer waits to be read, no more is taken from the connection."""
 
 
 class Prepared:
@@ -49,34 +53,53 @@ class Prepared:
         return self._head
 
 
-class Exchange:
+class Exchange(asyncio.Protocol):
     """A connection with one request and its answer: sent, read, given back.
+
+    The pool's own protocol is set aside for that time and hears only when the connection is
+    lost. What arrives waits here until it is read; a reader that is slow slows the sender.
 
     `close` gives the connection back to the pool if the answer was received to its end,
     and cuts it otherwise; whoever waits for more is woken then.
     """
 
     __slots__ = (
+        "_body",
         "_connection",
+        "_error",
+        "_head",
+        "_is_last",
+        "_is_lost",
+        "_keeper",
+        "_loop",
+        "_pieces",
         "_prepared",
-        "_protocol",
-        "content",
+        "_size",
+        "_transport",
+        "_waiter",
         "headers",
         "is_reused",
         "status",
     )
 
-    content: aiohttp.StreamReader
     headers: Mapping[str, str]
 
-    def __init__(
-        self, connection: Connection, protocol: ResponseHandler, prepared: Prepared
-    ) -> None:
+    def __init__(self, connection: Connection, keeper: ResponseHandler, prepared: Prepared) -> None:
         """Begin on a connection that nobody else uses."""
         self._connection: Connection | None = connection
-        self._protocol = protocol
+        self._keeper = keeper
         self._prepared = prepared
-        self.is_reused = hasattr(protocol, _USED)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._head = HeadReader(keeper, self._loop)
+        self._body: Body | None = None
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+        self._is_lost = False
+        self._is_last = False
+        self.is_reused = hasattr(keeper, _USED)
         """It has served before, so it may be dead without our knowing."""
         self.status = 0
 
@@ -86,41 +109,158 @@ class Exchange:
         Raises:
             aiohttp.ClientError: the connection broke, or the answer is no HTTP.
         """
-        protocol = self._protocol
-        transport = protocol.transport
+        transport = self._keeper.transport
         if transport is None:
             raise aiohttp.ServerDisconnectedError
-        setattr(protocol, _USED, True)
-        protocol.set_response_params(read_until_eof=True)
-        transport.write(b"%b%d\r\n\r\n%b" % (self._prepared.head, len(body), body))
-        try:
-            message, content = await protocol.read()
-            while 100 <= message.code < 200 and message.code != _SWITCHING_PROTOCOLS:
-                message, content = await protocol.read()
-        except aiohttp.http.HttpProcessingError:
-            raise aiohttp.ClientPayloadError("the answer is no HTTP") from None
-        self.headers, self.content = message.headers, content
-        self.status = message.code
+        head = self._prepared.head
+        setattr(self._keeper, _USED, True)
+        self._transport = transport
+        transport.set_protocol(self)
+        transport.write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        while self._body is None:
+            if self._error is not None:
+                raise self._error
+            await self._arrival()
+
+    @property
+    def is_received(self) -> bool:
+        """The answer has arrived to its end, though perhaps it is not all taken."""
+        return self._body is not None and self._body.ended
+
+    @property
+    def is_read(self) -> bool:
+        """The answer has arrived to its end, and all of it is taken."""
+        return self.is_received and not self._pieces
+
+    def take(self) -> bytes:
+        """Return what is here of the body; empty if there is nothing now."""
+        pieces = self._pieces
+        if not pieces:
+            return b""
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        if self._size > _MOST_HELD:
+            self._resume()
+        self._size = 0
+        return data
+
+    async def read(self) -> bytes:
+        """Return what comes next of the body, as soon as it is here; empty at the end.
+
+        Raises:
+            aiohttp.ClientError: the connection broke, or was cut.
+        """
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self.is_received:
+                break
+            await self._arrival()
+        return self.take()
 
     def close(self) -> None:
         """Give the connection back, or cut it; a second time does nothing."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        closed = aiohttp.ClientConnectionError("Connection closed")
-        if not self.status:
-            self._protocol.set_exception(closed)
-        elif self.content.is_eof() and self._is_sent():
+        is_reusable = self._is_reusable()
+        if self._transport is not None and not self._is_lost:
+            self._transport.set_protocol(self._keeper)
+        if is_reusable:
+            if self._size > _MOST_HELD:
+                self._resume()
             connection.release()
             return
-        elif self.content.exception() is None:
-            self.content.set_exception(closed)
+        if self._error is None:
+            self._error = aiohttp.ClientConnectionError("Connection closed")
+        self._wake()
         connection.close()
 
-    def _is_sent(self) -> bool:
-        """An answer may come before its request was read; the rest of that may not go on."""
-        transport = self._protocol.transport
-        return transport is not None and transport.get_write_buffer_size() == 0
+    def _is_reusable(self) -> bool:
+        body, transport = self._body, self._transport
+        if body is None or transport is None or self._error is not None:
+            return False
+        if self._is_lost or self._is_last:
+            return False
+        # An answer may come before its request was read; the rest of that may not go on.
+        return body.ended and not body.surplus and transport.get_write_buffer_size() == 0
+
+    # --- what the transport calls ------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the connection says."""
+        if self._error is not None:
+            return
+        try:
+            piece = self._taken(data if type(data) is bytes else bytes(data))
+        except aiohttp.ClientPayloadError as error:
+            self._fail(error)
+            return
+        if piece:
+            self._pieces.append(piece)
+            self._size += len(piece)
+            if self._size > _MOST_HELD and self._transport is not None:
+                self._transport.pause_reading()
+        if self._waiter is not None and (piece or self._body is not None):
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take the end of the connection, and tell the pool."""
+        self._is_lost = True
+        if self._error is None:
+            try:
+                self._end(exc)
+            except aiohttp.ClientError as error:
+                self._fail(error)
+        self._wake()
+        self._keeper.connection_lost(exc)
+
+    def _taken(self, data: bytes) -> bytes:
+        """Return what some bytes add to the body."""
+        body = self._body
+        if body is None:
+            found = self._head.feed(data)
+            if found is None:
+                return b""
+            message, body, data = found
+            self._body = body
+            self._is_last = message.should_close or message.code < _OK
+            self.headers, self.status = message.headers, message.code
+        if body.ended:
+            body.surplus = body.surplus or bool(data)
+            return b""
+        return body.feed(data) if data else b""
+
+    def _end(self, exc: Exception | None) -> None:
+        if self._body is None:
+            if isinstance(exc, OSError):
+                raise aiohttp.ClientOSError(*exc.args)
+            raise aiohttp.ServerDisconnectedError
+        if not self._body.ended:
+            if exc is not None:
+                raise aiohttp.ClientPayloadError("the connection broke")
+            self._body.feed_end()
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _resume(self) -> None:
+        if self._transport is not None and not self._is_lost:
+            self._transport.resume_reading()
+
+    async def _arrival(self) -> None:
+        """Wait until something has changed."""
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
 
 class Route:

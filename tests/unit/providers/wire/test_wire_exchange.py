@@ -8,11 +8,16 @@ import termios
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 from wire_kit import KEY, answer, ask, user
+from yarl import URL
 
 from holdfast.errors import LLMBadRequest, LLMConnectionError, LLMError
 from holdfast.providers.wire import Endpoint, HttpTransport, Secret, WireModel
+from holdfast.providers.wire.exchange import Exchange, Prepared
 from holdfast.testing.fake_server import Reply
 from holdfast.testing.fake_wires import whole_body
 
@@ -256,3 +261,67 @@ async def test_a_header_that_breaks_a_line_is_never_sent(transport: HttpTranspor
         with pytest.raises(LLMConnectionError):
             await ask_quietly(model)
         assert lines[0].heads == []
+
+
+class Faucet(asyncio.Transport):
+    """A connection that gives as much as it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protocol: asyncio.BaseProtocol | None = None
+        self.is_paused = False
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def write(self, data: object) -> None:
+        """Swallow the request."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def close(self) -> None:
+        assert self.protocol is not None
+        self.protocol.connection_lost(None)
+
+    def pour(self, data: bytes, times: int) -> int:
+        """Give some bytes again and again until it is enough; return how often."""
+        given = 0
+        while not self.is_paused and given < times:
+            assert isinstance(self.protocol, asyncio.Protocol)
+            self.protocol.data_received(data)
+            given += 1
+        return given
+
+
+async def test_an_answer_that_nobody_reads_does_not_pile_up(transport: HttpTransport) -> None:
+    faucet = Faucet()
+    pool = transport.pool()
+    request = aiohttp.ClientRequest("POST", URL("http://h.example/v1"))
+    keeper = ResponseHandler(asyncio.get_running_loop())
+    keeper.connection_made(faucet)
+    connection = Connection(pool, request.connection_key, keeper, asyncio.get_running_loop())
+    exchange = Exchange(connection, keeper, Prepared("", request))
+    faucet.set_protocol(exchange)
+    posting = asyncio.create_task(exchange.post(b"{}"))
+    await asyncio.sleep(0)
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    faucet.pour(head, 1)
+    await posting
+    chunk = b"2710\r\n" + b"x" * 10_000 + b"\r\n"
+    assert faucet.pour(chunk, 1_000) < 50
+    held = await exchange.read()
+    assert len(held) < 500_000 and not faucet.is_paused
+    assert faucet.pour(chunk, 10) == 10 and len(exchange.take()) == 100_000
+    # The end is here and much is unread: the connection goes back and must be heard again.
+    faucet.pour(chunk, 1_000)
+    exchange.data_received(b"0\r\n\r\n")
+    assert exchange.is_received and not exchange.is_read
+    exchange.close()
+    assert not faucet.is_paused and faucet.protocol is keeper

@@ -1,0 +1,282 @@
+"""Where an HTTP answer begins and ends on its connection.
+
+The head is read by aiohttp's parser, which knows what may stand there. The body is only cut
+out: by its length, by its chunks, or up to the end of the connection. A piece of a body goes
+on as soon as it is here, and all that came with one read goes on as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from typing import Protocol
+
+import aiohttp
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
+
+LARGEST_HEAD = 64 * 1024
+_LARGEST_LINE = 4 * 1024
+"""Of the lines between chunks."""
+_LARGEST_TRAILER = 16 * 1024
+_MOST_UNPACKED = 16 * 1024 * 1024
+"""What one read may unpack to."""
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}) *(?:;[^\r\n]*)?\r\n")
+_EMPTY_LINE = b"\r\n"
+_SIZE, _DATA, _DATA_END, _TRAILER = range(4)
+_BODILESS = (204, 304)
+_SWITCHING_PROTOCOLS = 101
+
+
+class Body(Protocol):
+    """The body of one answer, cut out of what arrives."""
+
+    ended: bool
+    """All of it has arrived."""
+    surplus: bool
+    """Something came behind it, so nobody can tell what the connection will say next."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what belongs to the body.
+
+        Raises:
+            aiohttp.ClientPayloadError: this is no such body.
+        """
+        ...
+
+    def feed_end(self) -> None:
+        """Take the end of the connection.
+
+        Raises:
+            aiohttp.ClientPayloadError: the body is not whole.
+        """
+        ...
+
+
+class Sized:
+    """A body of known length."""
+
+    __slots__ = ("_left", "ended", "surplus")
+
+    def __init__(self, length: int) -> None:
+        """Begin; a body without length is there already."""
+        self._left = length
+        self.ended = length == 0
+        self.surplus = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what belongs to the body."""
+        left = self._left - len(data)
+        if left > 0:
+            self._left = left
+            return data
+        data = data[: self._left]
+        self._left = 0
+        self.ended = True
+        self.surplus = left < 0
+        return data
+
+    def feed_end(self) -> None:
+        """Take the end of the connection."""
+        if not self.ended:
+            raise aiohttp.ClientPayloadError("the answer is shorter than it says")
+
+
+class Open:
+    """A body that ends with its connection."""
+
+    __slots__ = ("ended", "surplus")
+
+    def __init__(self) -> None:
+        """Begin."""
+        self.ended = False
+        self.surplus = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what belongs to the body: everything."""
+        return data
+
+    def feed_end(self) -> None:
+        """Take the end of the connection."""
+        self.ended = True
+
+
+class Chunked:
+    """A body in chunks that each say how long they are."""
+
+    __slots__ = ("_left", "_rest", "_state", "_trailer", "ended", "surplus")
+
+    def __init__(self) -> None:
+        """Begin before the first chunk."""
+        self._state = _SIZE
+        self._left = 0
+        self._rest = b""
+        self._trailer = 0
+        self.ended = False
+        self.surplus = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what belongs to the body, of all chunks that are here, whole or not."""
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        pieces: list[bytes] = []
+        at, size = 0, len(data)
+        while at < size and not self.ended:
+            if self._state == _SIZE:
+                found = _CHUNK_SIZE.match(data, at)
+                if found is not None and found.end() - at <= _LARGEST_LINE:
+                    start = found.end()
+                    end = start + int(found[1], 16)
+                    if end > start and data.startswith(b"\r\n", end):
+                        pieces.append(data[start:end])
+                        at = end + 2
+                        continue
+            if self._state == _DATA:
+                piece = data[at : at + self._left]
+                pieces.append(piece)
+                at += len(piece)
+                self._left -= len(piece)
+                if not self._left:
+                    self._state = _DATA_END
+            else:
+                at = self._line(data, at)
+        self.surplus = at < size and self.ended
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def feed_end(self) -> None:
+        """Take the end of the connection."""
+        if not self.ended:
+            raise aiohttp.ClientPayloadError("the last chunk is missing")
+
+    def _line(self, data: bytes, at: int) -> int:
+        """Take a line that is no data; return where the next one begins."""
+        stop = data.find(b"\n", at) + 1
+        if (stop or len(data)) - at > _LARGEST_LINE:
+            raise aiohttp.ClientPayloadError("a line between chunks is too long")
+        if not stop:
+            self._rest = data[at:]
+            return len(data)
+        line = data[at:stop]
+        if self._state == _SIZE:
+            found = _CHUNK_SIZE.fullmatch(line)
+            if found is None:
+                raise aiohttp.ClientPayloadError("a chunk has no size")
+            self._left = int(found[1], 16)
+            self._state = _DATA if self._left else _TRAILER
+        elif self._state == _DATA_END:
+            if line != _EMPTY_LINE:
+                raise aiohttp.ClientPayloadError("a chunk is longer than it says")
+            self._state = _SIZE
+        else:
+            self._trailer += len(line)
+            self.ended = line == _EMPTY_LINE
+            if self._trailer > _LARGEST_TRAILER:
+                raise aiohttp.ClientPayloadError("the trailer is too long")
+        return stop
+
+
+class Packed:
+    """A body that was packed although nobody asked for that."""
+
+    def __init__(self, body: Body, packing: str) -> None:
+        """Unpack another body."""
+        if packing not in ("gzip", "deflate"):
+            raise aiohttp.ClientPayloadError("the answer is packed in a way that was not asked for")
+        self._body = body
+        self._is_gzip = packing == "gzip"
+        self._unpacker: zlib._Decompress | None = None
+        self.ended = False
+        self.surplus = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what belongs to the body, unpacked."""
+        data = self._body.feed(data)
+        self.ended, self.surplus = self._body.ended, self._body.surplus
+        if self._unpacker is None and data:
+            # Some send `deflate` without its head.
+            is_plain = not self._is_gzip and data[0] & 15 != 8
+            bits = -zlib.MAX_WBITS if is_plain else zlib.MAX_WBITS
+            self._unpacker = zlib.decompressobj(bits + 16 if self._is_gzip else bits)
+        if self._unpacker is None:
+            return b""
+        try:
+            data = self._unpacker.decompress(data, _MOST_UNPACKED)
+        except zlib.error:
+            raise aiohttp.ClientPayloadError("the answer cannot be unpacked") from None
+        if self._unpacker.unconsumed_tail:
+            raise aiohttp.ClientPayloadError("the answer unpacks to too much")
+        if self.ended and not self._unpacker.eof:
+            raise aiohttp.ClientPayloadError("the answer is packed and not whole")
+        return data
+
+    def feed_end(self) -> None:
+        """Take the end of the connection."""
+        self._body.feed_end()
+        if self._unpacker is not None and not self._unpacker.eof:
+            raise aiohttp.ClientPayloadError("the answer is packed and not whole")
+        self.ended = True
+
+
+class HeadReader:
+    """Waits for the head of an answer; what a server says before it answers is left out."""
+
+    __slots__ = ("_held", "_loop", "_protocol")
+
+    def __init__(self, protocol: BaseProtocol, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin before the first byte; the parser wants to know whose answer it is."""
+        self._protocol = protocol
+        self._loop = loop
+        self._held = b""
+
+    def feed(self, data: bytes) -> tuple[RawResponseMessage, Body, bytes] | None:
+        """Return the head, how its body is to be read, and what came behind it.
+
+        Raises:
+            aiohttp.ClientPayloadError: this is no HTTP.
+        """
+        # The end of the head may begin with what is already here.
+        seen = max(0, len(self._held) - 2)
+        data = self._held + data if self._held else data
+        while (found := _HEAD_END.search(data, seen)) is not None:
+            end = found.end()
+            message = self._parse(data[:end])
+            data, seen = data[end:], 0
+            if message.code >= 200 or message.code == _SWITCHING_PROTOCOLS:
+                return message, _body(message), data
+        if len(data) > LARGEST_HEAD:
+            raise aiohttp.ClientPayloadError("the head of the answer is too long")
+        self._held = data
+        return None
+
+    def _parse(self, head: bytes) -> RawResponseMessage:
+        parser = HttpResponseParser(
+            self._protocol, self._loop, LARGEST_HEAD, response_with_body=False
+        )
+        try:
+            messages, _, _ = parser.feed_data(head)
+        except HttpProcessingError:
+            raise aiohttp.ClientPayloadError("the answer is no HTTP") from None
+        if len(messages) != 1:
+            raise aiohttp.ClientPayloadError("the answer is no HTTP")
+        message: RawResponseMessage = messages[0][0]
+        return message
+
+
+def _body(message: RawResponseMessage) -> Body:
+    headers = message.headers
+    body: Body
+    if message.code < 200 or message.code in _BODILESS:
+        return Sized(0)
+    if message.chunked:
+        body = Chunked()
+    elif "Content-Length" in headers and "Transfer-Encoding" not in headers:
+        length = headers["Content-Length"]
+        if not (length.isascii() and length.isdigit()):
+            raise aiohttp.ClientPayloadError("the answer's length is no number")
+        body = Sized(int(length))
+    else:
+        body = Open()
+    return Packed(body, message.compression) if message.compression else body
