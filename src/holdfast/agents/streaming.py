@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeAlias
 
@@ -29,16 +30,49 @@ StreamItem: TypeAlias = Delta | ToolPart | ChildPiece | AgentResult
 """A piece of an answer, a finished call, those of children, and at the very end the result."""
 
 
+class _Heard:
+    """What a listener hears, in order, until somebody takes it."""
+
+    __slots__ = ("_waiter", "items")
+
+    def __init__(self) -> None:
+        self.items: deque[StreamItem] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def hear(self, item: StreamItem) -> None:
+        self.items.append(item)
+        if self._waiter is not None:
+            self.wake()
+
+    def wake(self, *_: object) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def more(self) -> None:
+        """Wait until there is something, or somebody calls."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+
 async def streamed(
     start: Callable[[Callable[[StreamItem], None]], Coroutine[Any, Any, AgentResult]],
 ) -> AsyncGenerator[StreamItem, None]:
-    """Start a run with a listener and yield what it hears; leaving early cancels the run."""
-    heard: asyncio.Queue[StreamItem | None] = asyncio.Queue()
-    work = asyncio.create_task(start(heard.put_nowait))
-    work.add_done_callback(lambda _: heard.put_nowait(None))
+    """Start a run with a listener and yield what it hears; leaving early cancels the run.
+
+    Pieces that came together are yielded one after the other, without waiting in between.
+    """
+    heard = _Heard()
+    items = heard.items
+    work = asyncio.create_task(start(heard.hear))
+    work.add_done_callback(heard.wake)
     try:
-        while (item := await heard.get()) is not None:
-            yield item
+        while True:
+            while items:
+                yield items.popleft()
+            if work.done():
+                break
+            await heard.more()
         yield await work
     finally:
         if not work.done():
