@@ -7,7 +7,7 @@ The same engine as everything else: each method opens a client, or takes yours, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from holdfast import agents
 from holdfast.agents import AgentResult
@@ -49,7 +49,7 @@ class Agent(agents.Agent):
         with Client() as opened:
             return opened.execute_agent(self, session, message, run_id=run_id)
 
-    async def stream(
+    def stream(
         self,
         message: str,
         *,
@@ -62,14 +62,23 @@ class Agent(agents.Agent):
 
         `with_children` also yields what agents do that this one sends, under their path.
         """
-        async with _borrowed(client) as opened:
-            items = opened.stream_agent(
+
+        def items(opened: AsyncClient) -> AsyncGenerator[StreamItem, None]:
+            return opened.stream_agent(
                 self, session, message, run_id=run_id, with_children=with_children
             )
-            # Leaving early must cancel the run now, not when the garbage is collected.
-            async with contextlib.aclosing(items):
-                async for item in items:
-                    yield item
+
+        return items(client) if client is not None else _with_a_client(items)
+
+
+async def _with_a_client(
+    start: Callable[[AsyncClient], AsyncGenerator[StreamItem, None]],
+) -> AsyncGenerator[StreamItem, None]:
+    """Open a client for one stream."""
+    # Leaving early must cancel the run now, not when the garbage is collected.
+    async with AsyncClient() as opened, contextlib.aclosing(start(opened)) as items:
+        async for item in items:
+            yield item
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -210,7 +209,7 @@ class AgentRuntime:
         took = services.clock.monotonic() - began
         return await agent.finish(summarize(agent, run, messages, took))
 
-    async def stream_agent(
+    def stream_agent(
         self,
         agent: Agent,
         session: Session,
@@ -240,10 +239,7 @@ class AgentRuntime:
                 listener=listener,
             )
 
-        items = streamed(start)
-        async with contextlib.aclosing(items):
-            async for item in items:
-                yield item
+        return streamed(start)
 
     def _around(self, services: Services, agent_path: str, turn: Turn) -> Services:
         """Put the surroundings around what a turn works with."""

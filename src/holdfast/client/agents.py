@@ -136,7 +136,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             )
         )
 
-    async def stream_agent(  # noqa: PLR0913 - what one run may be told
+    def stream_agent(  # noqa: PLR0913 - what one run may be told
         self,
         agent_name: str | Agent,
         session_id: str,
@@ -173,10 +173,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             below = hear if with_children else None
             return await self.launch(replace(launch, hear_children=below), hear)
 
-        items = streamed(start)
-        async with contextlib.aclosing(items):
-            async for item in items:
-                yield item
+        return streamed(start)
 
     stream = stream_agent
     """The same by its short name."""
