@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -101,17 +102,19 @@ class AnthropicCodec:
 
     # --- how messages follow each other -----------------------------------------------
 
-    def add(self, data: bytearray, fragment: Fragment, state: bytes) -> bytes:
-        """Append a message to the open turn, or begin another; `state` is the turn's role."""
-        if not fragment.data:
-            return state
-        role = fragment.role.encode()
-        if role == state:
-            data += b","
-        else:
-            data += _TURN_CHANGE[fragment.role] if state else _TURN_START[fragment.role]
-        data += fragment.data
-        return role
+    def add(self, data: bytearray, fragments: Iterable[Fragment], state: bytes) -> bytes:
+        """Append messages to the open turn, or begin others; `state` is the turn's role."""
+        for fragment in fragments:
+            if not fragment.data:
+                continue
+            role = fragment.role.encode()
+            if role == state:
+                data += b","
+            else:
+                data += _TURN_CHANGE[fragment.role] if state else _TURN_START[fragment.role]
+            data += fragment.data
+            state = role
+        return state
 
     def end(self, data: bytearray, state: bytes) -> bytes:
         """Close the open turn."""

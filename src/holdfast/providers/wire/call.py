@@ -35,6 +35,23 @@ _LONGEST_FIELD = 6
 class Call:
     """One HTTP call: opened, read within its limits, closed."""
 
+    __slots__ = (
+        "_clock",
+        "_codec",
+        "_decoder",
+        "_endpoint",
+        "_exchange",
+        "_first",
+        "_held",
+        "_model",
+        "_parser",
+        "_size",
+        "_start",
+        "_watchdog",
+        "body",
+        "request_id",
+    )
+
     def __init__(self, endpoint: Endpoint, model: str, codec: Codec, clock: Clock) -> None:
         """Prepare; nothing is sent yet."""
         self._endpoint = endpoint
@@ -148,7 +165,9 @@ class Call:
         self._watchdog.wait(phase, limit_s, due=due)
 
     async def _look(self, exchange: Exchange) -> bool:
-        self.request_id = self._own(request_id(exchange.headers))
+        given, key = request_id(exchange.headers), self._endpoint.key.reveal()
+        # An id in which the server put our key is none.
+        self.request_id = "" if key and key in given else given
         if exchange.status != _OK:
             raise await self._refused(exchange)
         if await self._is_stream(exchange):
@@ -246,11 +265,6 @@ class Call:
             body=body[:_ERROR_BODY],
             clock=self._clock,
         )
-
-    def _own(self, given_id: str) -> str:
-        """Return the provider's id, unless the server put our key there."""
-        key = self._endpoint.key.reveal()
-        return "" if key and key in given_id else given_id
 
     def _failed(self, data: bytes) -> LLMError:
         error = failure_in_answer(self._endpoint, self._model, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -100,15 +101,18 @@ class ChatCodec:
         data = encode_json({"role": "user", "content": content}) if content else b""
         return Fragment("user", data)
 
-    def add(self, data: bytearray, fragment: Fragment, state: bytes) -> bytes:
-        """Append a message; `state` is what goes behind the results that came before it."""
-        if state and fragment.role != "tool":
-            data += b"," + state if data else state
-            state = b""
-        if fragment.data:
-            data += b"," + fragment.data if data else fragment.data
-        if fragment.tail:
-            state = state + b"," + fragment.tail if state else fragment.tail
+    def add(self, data: bytearray, fragments: Iterable[Fragment], state: bytes) -> bytes:
+        """Append messages; `state` is what goes behind the results that came before them."""
+        for role, message, tail in fragments:
+            if state and role != "tool":
+                data += b"," + state if data else state
+                state = b""
+            if message:
+                if data:
+                    data += b","
+                data += message
+            if tail:
+                state = state + b"," + tail if state else tail
         return state
 
     def end(self, data: bytearray, state: bytes) -> bytes:

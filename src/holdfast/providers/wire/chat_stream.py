@@ -142,7 +142,7 @@ class ChatDecoder:
             parts.append(ReasoningPart(text=thoughts))
         if text:
             parts.append(TextPart(text=text))
-        parts.extend(call.part(self._endpoint.provider) for call in self._calls)
+        parts += [call.part(self._endpoint.provider) for call in self._calls]
         return Answer(
             parts=tuple(parts),
             stop_reason=self._stop_reason(),
@@ -161,12 +161,12 @@ class ChatDecoder:
         return reason
 
     def _take(self, chunk: _Chunk, event: bytes, out: list[Delta] | None) -> None:
-        if chunk.error != _NOTHING:
+        if chunk.error is not _NOTHING and chunk.error != _NOTHING:
             raise failure_in_answer(self._endpoint, self._model, event)
-        if chunk.usage != _NOTHING:
+        if chunk.usage is not _NOTHING and chunk.usage != _NOTHING:
             # A copy: the raw value would keep the whole event alive.
             self._usage = chunk.usage.copy()
-        if chunk.id and not self._id:
+        if not self._id and chunk.id:
             self._id = chunk.id
             self._served = chunk.model or ""
         for choice in chunk.choices or ():
@@ -224,7 +224,11 @@ class ChatDecoder:
         arguments = function.arguments or ""
         if not isinstance(arguments, str):
             arguments = encode_json(arguments).decode()
-        position = self._position(call.index, call_id, name)
+        position = None
+        if call.index is not None and not (call_id or name):
+            position = self._by_index.get(call.index)
+        if position is None:
+            position = self._position(call.index, call_id, name)
         current = self._calls[position]
         if arguments:
             current.pieces.add(arguments)

@@ -120,7 +120,8 @@ class Exchange(asyncio.Protocol):
         while self._body is None:
             if self._error is not None:
                 raise self._error
-            await self._arrival()
+            self._waiter = self._loop.create_future()
+            await self._waiter
 
     @property
     def is_received(self) -> bool:
@@ -130,7 +131,7 @@ class Exchange(asyncio.Protocol):
     @property
     def is_read(self) -> bool:
         """The answer has arrived to its end, and all of it is taken."""
-        return self.is_received and not self._pieces
+        return not self._pieces and self._body is not None and self._body.ended
 
     def take(self) -> bytes:
         """Return what is here of the body; empty if there is nothing now."""
@@ -153,9 +154,10 @@ class Exchange(asyncio.Protocol):
         while not self._pieces:
             if self._error is not None:
                 raise self._error
-            if self.is_received:
+            if self._body is not None and self._body.ended:
                 break
-            await self._arrival()
+            self._waiter = self._loop.create_future()
+            await self._waiter
         return self.take()
 
     def close(self) -> None:
@@ -253,14 +255,6 @@ class Exchange(asyncio.Protocol):
     def _resume(self) -> None:
         if self._transport is not None and not self._is_lost:
             self._transport.resume_reading()
-
-    async def _arrival(self) -> None:
-        """Wait until something has changed."""
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
 
 
 class Route:

@@ -33,6 +33,7 @@ class HttpTransport:
     def __init__(self) -> None:
         """Nothing is opened yet."""
         self._sessions: dict[int, tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession]] = {}
+        self._pools: dict[asyncio.AbstractEventLoop, aiohttp.BaseConnector] = {}
         self._proxies: dict[str, str | None] = {}
         self._tls: dict[tuple[bool, str], ssl.SSLContext | bool] = {}
 
@@ -54,8 +55,12 @@ class HttpTransport:
 
     def pool(self) -> aiohttp.BaseConnector:
         """Return the connections of the running loop."""
-        pool = self.session().connector
-        assert pool is not None
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None or pool.closed:
+            pool = self.session().connector
+            assert pool is not None
+            self._pools[loop] = pool
         return pool
 
     def proxy(self, endpoint: Endpoint) -> str | None:
@@ -80,6 +85,7 @@ class HttpTransport:
         for key, (loop, session) in list(self._sessions.items()):
             if loop is here or loop.is_closed():
                 del self._sessions[key]
+                self._pools.pop(loop, None)
                 await session.close()
 
 

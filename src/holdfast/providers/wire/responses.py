@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -95,10 +96,11 @@ class ResponsesCodec:
 
     # --- how messages follow each other -----------------------------------------------
 
-    def add(self, data: bytearray, fragment: Fragment, state: bytes) -> bytes:
-        """Append a message's items."""
-        if fragment.data:
-            data += b"," + fragment.data if data else fragment.data
+    def add(self, data: bytearray, fragments: Iterable[Fragment], state: bytes) -> bytes:
+        """Append the items of messages."""
+        for fragment in fragments:
+            if fragment.data:
+                data += b"," + fragment.data if data else fragment.data
         return state
 
     def end(self, data: bytearray, state: bytes) -> bytes:

@@ -54,7 +54,10 @@ class SseParser:
             buffer += rest
         events: list[bytes] = []
         for block in blocks:
-            self._read(block, events)
+            if block[:6] == b"data: " and b"\n" not in block:
+                events.append(block[6:])
+            else:
+                self._read(block, events)
         return events
 
     def flush(self) -> list[bytes]:
@@ -91,9 +94,6 @@ class SseParser:
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _read(self, block: bytes, events: list[bytes]) -> None:
-        if block[:5] == b"data:" and b"\n" not in block:
-            events.append(block[6:] if block[5:6] == b" " else block[5:])
-            return
         name, data = b"", []
         for line in block.split(b"\n"):
             field, _, value = line.partition(b":")

@@ -6,7 +6,7 @@ The request of a long conversation then costs little more than copying its bytes
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from holdfast.messages import Message
@@ -84,8 +84,8 @@ class Joiner(Protocol):
         """Return one message as bytes."""
         ...
 
-    def add(self, data: bytearray, fragment: Fragment, state: bytes) -> bytes:
-        """Append a message's bytes; `state` is what `add` returned for the one before it."""
+    def add(self, data: bytearray, fragments: Iterable[Fragment], state: bytes) -> bytes:
+        """Append the bytes of messages; `state` is what `add` returned for those before them."""
         ...
 
     def end(self, data: bytearray, state: bytes) -> bytes:
@@ -119,20 +119,20 @@ class Transcript:
         The first may be kept and grow with the next request: copy it before that.
         """
         joiner = self._joiner
+        if len(messages) <= _WORTH_KEEPING:
+            data = bytearray()
+            state = joiner.add(data, self._cache.fragments(messages, joiner.fragment), b"")
+            return data, joiner.end(data, state)
         kept = self._continued(messages)
-        data, state = kept.data, kept.state
-        new = messages[len(kept.source) :]
-        for fragment in self._cache.fragments(new, joiner.fragment):
-            state = joiner.add(data, fragment, state)
-        kept.source, kept.state = messages, state
-        if len(messages) > _WORTH_KEEPING:
-            self._keep(kept)
-        return data, joiner.end(data, state)
+        data = kept.data
+        new = self._cache.fragments(messages[len(kept.source) :], joiner.fragment)
+        kept.state = joiner.add(data, new, kept.state)
+        kept.source = messages
+        self._keep(kept)
+        return data, joiner.end(data, kept.state)
 
     def _continued(self, messages: tuple[Message, ...]) -> _Kept:
         """Take out what these messages go on from; something empty if nothing is known."""
-        if len(messages) <= _WORTH_KEEPING:
-            return _Kept()
         kept = self._kept.pop(id(messages[0]), None)
         # Comparing the same objects costs next to nothing.
         if kept is None or messages[: len(kept.source)] != kept.source:
