@@ -8,7 +8,6 @@ import click
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
