@@ -262,12 +262,6 @@ class MissingWeights(MissingExtra):
     )
 
 
-_LISTED = frozenset(
-    "agent approval provider run session skill template tool trigger workflow".split()
-)
-"""Kinds of things that a command of that name lists."""
-
-
 class NotFound(UsageError):
     """The named thing does not exist."""
 
@@ -280,6 +274,8 @@ class NotFound(UsageError):
         "approval": "approvals",
         "open question": "approvals",
         "memory": "memory",
+        "memory of session": "memory",
+        "MCP server": "mcp",
         "provider": "providers",
         "run": "runs",
         "session": "sessions",
@@ -293,22 +289,12 @@ class NotFound(UsageError):
 
     @property
     def hint(self) -> str:
-        """Name the command that lists things of this kind, if there is one."""
-        listed = self._LISTS.get(str(self.context.get("kind")))
-        return f"Look up what exists with `holdfast {listed} list`." if listed else ""
-
-    @property
-    def hint(self) -> str:
         """Name what may be meant, and the command that lists such things, if there is one."""
         nearest = self.context.get("nearest")
+        listed = self._LISTS.get(str(self.context.get("kind")))
         meant = f"Did you mean {nearest!r}? " if nearest else ""
-        return f"{meant}{self._command()}".strip()
-
-    def _command(self) -> str:
-        kind = self.context.get("kind")
-        if kind in ("memory", "memory of session"):
-            return "Look up what exists with `holdfast memory list`."
-        return super().hint if kind in _LISTED else ""
+        look = f"Look up what exists with `holdfast {listed} list`." if listed else ""
+        return f"{meant}{look}".strip()
 
 
 class AlreadyExists(UsageError):
