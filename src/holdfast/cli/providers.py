@@ -101,8 +101,13 @@ def test(
         registry: ProviderRegistry,
     ) -> tuple[ProviderCheck, ToolModeProbe | None, str]:
         config = await registry.get_provider(name)
-        check = await registry.check_provider(config, model=model)
         wanted = model or config.default_model
+        if tries_tools:
+            # The questions about tools ask the model; without a list it is asked at once.
+            asked = config.model_copy(update={"default_model": wanted})
+            check = await registry.check_provider(asked)
+        else:
+            check = await registry.check_provider(config, model=model)
         if not tries_tools or not check.is_ok or not config.is_http:
             return check, None, wanted
         wanted = wanted or (check.models[0] if check.models else "")

@@ -56,10 +56,12 @@ async def check_endpoint(
     transport: HttpTransport,
     *,
     ask: Model | None,
+    is_named: bool = False,
     clock: Clock = SYSTEM,
 ) -> ProviderCheck:
     """Ask for the list of models; where there is none, ask `ask` a tiny question.
 
+    A model that somebody named (`is_named`) is asked in any case: being listed is no answer.
     Never raises for what the provider does; `is_ok` means that a call would go through.
     """
     cautions = tuple(config.cautions(has_key=bool(endpoint.key.reveal())))
@@ -69,13 +71,13 @@ async def check_endpoint(
         if own is not None:
             await _get(endpoint, transport, own, clock)
         models = await _list_models(endpoint, transport, clock)
-        if models is None:
-            if ask is None:
-                raise LLMNotFound(
-                    provider=config.name,
-                    model="",
-                    detail="it lists no models, and no model is named to ask",
-                )
+        if models is None and ask is None:
+            raise LLMNotFound(
+                provider=config.name,
+                model="",
+                detail="it lists no models, and no model is named to ask",
+            )
+        if ask is not None and (models is None or is_named):
             await _ask(ask)
     except HoldfastError as error:
         return msgspec.structs.replace(failed_check(config, error), cautions=cautions)

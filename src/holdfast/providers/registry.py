@@ -158,7 +158,7 @@ class ProviderRegistry:
         return (await self.check_provider(config)).is_ok
 
     async def check_provider(self, config: ProviderConfig, *, model: str = "") -> ProviderCheck:
-        """Try a provider and say what is wrong with it, if anything."""
+        """Try a provider and say what is wrong with it, if anything; `model` is really asked."""
         try:
             if not config.is_http:
                 return _check_in_process(config, model or config.default_model)
@@ -168,7 +168,12 @@ class ProviderRegistry:
         except HoldfastError as error:
             return failed_check(config, error)
         return await check_endpoint(
-            config, self.endpoint(config), self.transport, ask=ask, clock=self._clock
+            config,
+            self.endpoint(config),
+            self.transport,
+            ask=ask,
+            is_named=bool(model),
+            clock=self._clock,
         )
 
     async def list_models(self, config: ProviderConfig) -> tuple[str, ...]:

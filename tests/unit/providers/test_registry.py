@@ -183,6 +183,22 @@ async def test_a_provider_without_a_list_is_asked_a_tiny_question() -> None:
         await here.close()
 
 
+async def _chat_of_one(request: web.Request) -> web.StreamResponse:
+    if (await request.json())["model"] != "one":
+        return web.json_response({"error": {"message": "no such model"}}, status=404)
+    return await _chat(request)
+
+
+async def test_a_model_that_is_named_is_asked_whatever_is_listed() -> None:
+    async with serving(v1_models=_models, v1_chat_completions=_chat_of_one) as url:
+        here = registry(None)
+        config = mine(base_url=url, api="chat")
+        assert (await here.check_provider(config, model="one")).is_ok
+        missing = await here.check_provider(config, model="nobody")
+        assert (missing.is_ok, missing.code) == (False, "llm.not_found")
+        await here.close()
+
+
 async def test_a_provider_that_is_not_there_is_told_with_a_reason() -> None:
     async with FakeServer() as server:
         gone = mine(server)
