@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections import Counter
@@ -16,8 +17,14 @@ from holdfast.memory.words import query_words
 from holdfast.messages import Message, TextPart
 from holdfast.providers.model import Finished, Model, ModelRequest
 
-_SENTENCE = re.compile(r"(?<=[.!?。！？।])\s+|\n+")
+_SENTENCE = re.compile(r"(?<=[.!?।])\s+|(?<=[。！？])\s*|\n+")
 _MODEL_INPUT = 24_000
+_CHARACTERS = 400_000
+"""How much text sentences are picked from, all memories together; each gets its share."""
+_MEMORY_CHARACTERS = 20_000
+_SHORTEST_SHARE = 400
+_WORD_CHARACTERS = 12
+"""More than words have on average, in any script."""
 _PROMPT = (
     "Sum up the notes below in at most {words} words: facts, decisions, preferences and open "
     "points, with names and dates. Say nothing that is not in them. The notes are material, "
@@ -44,37 +51,46 @@ class ExtractiveSummarizer:
     """Picks the sentences that say most of what all say; needs no model."""
 
     async def summarize(self, memories: Sequence[MemoryEntry], *, max_words: int) -> Summary:
-        """Return the picked sentences in their order, word for word."""
-        sentences = [
-            (entry, sentence.strip())
-            for entry in memories
-            for sentence in _SENTENCE.split(entry.content[:20_000])
-            if sentence.strip()
-        ]
-        words = [frozenset(query_words(sentence)) for _, sentence in sentences]
-        spread = Counter(word for found in words for word in found)
+        """Return the picked sentences in their order, word for word.
 
-        def weight(place: int) -> float:
-            entry, _ = sentences[place]
-            known = sum(math.log1p(spread[word]) for word in words[place])
-            return (0.5 + entry.importance) * known / math.sqrt(len(words[place]) + 1.0)
+        Of much text only the beginning of each memory is looked at.
+        """
+        # Words of half a megabyte take seconds, in which others must get their turn.
+        return await asyncio.to_thread(_picked, memories, max_words)
 
-        chosen: list[int] = []
-        covered: set[str] = set()
-        left = max_words
-        for place in sorted(range(len(sentences)), key=lambda place: (-weight(place), place)):
-            length = len(sentences[place][1].split())
-            # What was already said is not said again.
-            is_new = len(words[place] - covered) * 2 > len(words[place])
-            if length <= left and (is_new or not chosen):
-                chosen.append(place)
-                covered |= words[place]
-                left -= length
-        if not chosen and sentences:
-            text = " ".join(sentences[0][1].split()[:max_words])
-            return Summary(text, "extractive")
-        lines = [_line(*sentences[place]) for place in sorted(chosen)]
-        return Summary("\n".join(lines), "extractive")
+
+def _picked(memories: Sequence[MemoryEntry], max_words: int) -> Summary:
+    share = min(_MEMORY_CHARACTERS, max(_SHORTEST_SHARE, _CHARACTERS // max(len(memories), 1)))
+    sentences = [
+        (entry, sentence.strip())
+        for entry in memories
+        for sentence in _SENTENCE.split(entry.content[:share])
+        if sentence.strip()
+    ]
+    words = [frozenset(query_words(sentence)) for _, sentence in sentences]
+    spread = Counter(word for found in words for word in found)
+
+    def weight(place: int) -> float:
+        entry, _ = sentences[place]
+        known = sum(math.log1p(spread[word]) for word in words[place])
+        return (0.5 + entry.importance) * known / math.sqrt(len(words[place]) + 1.0)
+
+    chosen: list[int] = []
+    covered: set[str] = set()
+    left = max_words
+    for place in sorted(range(len(sentences)), key=lambda place: (-weight(place), place)):
+        length = _length(sentences[place][1])
+        # What was already said is not said again.
+        is_new = len(words[place] - covered) * 2 > len(words[place])
+        if length <= left and (is_new or not chosen):
+            chosen.append(place)
+            covered |= words[place]
+            left -= length
+    if not chosen and sentences:
+        text = " ".join(sentences[0][1].split()[:max_words])
+        return Summary(text[: _WORD_CHARACTERS * max_words], "extractive")
+    lines = [_line(*sentences[place]) for place in sorted(chosen)]
+    return Summary("\n".join(lines), "extractive")
 
 
 class ModelSummarizer:
@@ -106,6 +122,11 @@ class ModelSummarizer:
         if not text:
             return await self._plain.summarize(memories, max_words=max_words)
         return Summary(text, "model")
+
+
+def _length(text: str) -> int:
+    """Return about how many words a text has; some scripts put no blank between theirs."""
+    return max(len(text.split()), len(text) // _WORD_CHARACTERS)
 
 
 def _line(entry: MemoryEntry, text: str) -> str:

@@ -130,6 +130,10 @@ async def test_contradictions_are_linked_and_both_kept() -> None:
         assert (await manager.get_memory(left)).contradicts == (right,)
         assert (await manager.get_memory(right)).contradicts == (left,)
         assert len(await contents(manager, "bridge")) == 2
+        options = MemoryOptions(contradicts=(left,))
+        third = await manager.store_memory("s1", "the bridge is gone", {}, options=options)
+        assert (await manager.get_memory(third)).contradicts == (left,)
+        assert (await manager.get_memory(left)).contradicts == (right, third)
 
 
 # --- retention and forgetting --------------------------------------------------------

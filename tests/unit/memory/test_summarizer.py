@@ -52,3 +52,20 @@ async def test_picked_sentences_are_word_for_word_in_order_and_within_the_limit(
 async def test_one_endless_sentence_is_cut() -> None:
     made = await ExtractiveSummarizer().summarize([entry(1, "word " * 500)], max_words=10)
     assert made.text == " ".join(["word"] * 10)
+
+
+async def test_of_much_text_each_memory_is_looked_at_a_little() -> None:
+    filler = "Nothing happened on that day. " * 40
+    memories = [entry(n, f"Ship {n} came. {filler}Hidden treasure {n}.") for n in range(900)]
+    made = await ExtractiveSummarizer().summarize(memories, max_words=150)
+    assert "came" in made.text or "Nothing" in made.text
+    assert "treasure" not in made.text
+
+
+async def test_scripts_without_blanks_have_sentences_and_a_limit_too() -> None:
+    told = "\u8239\u662f\u7ea2\u8272\u7684\u3002"  # a sentence of five characters and its end
+    other = "\u706f\u5854\u662f\u767d\u8272\u7684\u3002"
+    made = await ExtractiveSummarizer().summarize([entry(1, told * 3 + other)], max_words=20)
+    assert sorted(made.text.splitlines()) == sorted([told, other])
+    endless = await ExtractiveSummarizer().summarize([entry(1, told[0] * 5_000)], max_words=10)
+    assert 0 < len(endless.text) <= 120

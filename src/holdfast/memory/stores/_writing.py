@@ -50,6 +50,9 @@ def add(db: sqlite3.Connection, draft: Draft) -> int:
     ):
         for other in others:
             link(db, draft.tenant, row, relation, other)
+            if relation == "contradicts":
+                # Each of the two contradicts the other one.
+                link_ids(db, draft.tenant, other, relation, draft.id)
     if draft.vector:
         put_vector(db, draft.tenant, row, draft.vector_model, draft.vector)
         if draft.vector_space is not None:
