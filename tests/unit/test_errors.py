@@ -86,12 +86,6 @@ def test_a_final_error_says_what_to_do_next(cls: type[HoldfastError]) -> None:
         assert cls.next_step[0].isupper() or cls.next_step[0] in "`{"
 
 
-def test_only_commands_that_exist_are_named_where_something_was_not_found() -> None:
-    assert "`holdfast memory list`" in errors.NotFound(kind="memory", value="x").hint
-    assert "`holdfast approvals list`" in errors.NotFound(kind="open question", value="x").hint
-    assert errors.NotFound(kind="agent file", value="x").hint == ""
-
-
 def test_foreign_values_in_the_context_become_plain() -> None:
     error = errors.StorageError(path={"a": (1, {2})}, detail=ValueError("x"), more=None)
     context = error.to_dict()["context"]
@@ -145,11 +139,11 @@ def test_any_plain_context_round_trips(context: dict[str, object]) -> None:
     assert str(again) == str(error)
 
 
-@pytest.mark.parametrize("kind", [*sorted(errors._LISTED), "memory", "child session", "message"])
+@pytest.mark.parametrize("kind", [*sorted(errors.NotFound._LISTS), "agent file", "message"])
 def test_what_is_missing_is_looked_up_with_a_command_that_exists(kind: str) -> None:
     hint = errors.NotFound(kind=kind, value="x").hint
     named = re.findall(r"`holdfast (.+) list`", hint)
     for group in named:
         module, _ = COMMANDS[group]
         assert "list" in importlib.import_module(module).command.commands
-    assert bool(named) == (kind not in ("child session", "message"))
+    assert bool(named) == (kind in errors.NotFound._LISTS)

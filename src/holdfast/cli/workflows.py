@@ -43,18 +43,22 @@ def command() -> None:
 def validate(invocation: Invocation, workflow: str) -> None:
     """Check WORKFLOW, a name or a YAML file; name every mistake with its line.
 
-    Workflows that it starts are checked too. Ends with 3 if anything is wrong.
+    Workflows that it starts are checked too. Ends with 3 if anything is wrong. Tools and agents
+    that are not known here are named, but may be known where it runs.
     """
-    definition = run_async(_definition(invocation, workflow))
+    definition, unknown = run_async(_checked(invocation, workflow))
     steps = sum(1 for _ in definition.all_steps())
     if invocation.is_text:
         say(f"The workflow {definition.name} is valid: {steps} steps.")
+        for one in unknown:
+            say(f"{one} is known here.", err=True, color="yellow")
     else:
         emit(
             {
                 "valid": True,
                 "name": definition.name,
                 "steps": steps,
+                "unknown": unknown,
                 "inputs": definition.inputs,
                 "digest": definition.digest,
             }
@@ -274,6 +278,20 @@ def show(invocation: Invocation, name: str) -> None:
 async def _definition(invocation: Invocation, workflow: str) -> Definition:
     async with AsyncClient(settings=invocation.settings) as client:
         return await client.validate_workflow(workflow)
+
+
+async def _checked(invocation: Invocation, workflow: str) -> tuple[Definition, list[str]]:
+    """Return a workflow, and which of its tools and agents nobody knows here."""
+    async with AsyncClient(settings=invocation.settings) as client:
+        definition = await client.validate_workflow(workflow)
+        tools = client.tool_registry()
+        unknown = []
+        for step in definition.all_steps():
+            if step.tool and step.tool not in tools:
+                unknown.append(f"step {step.id!r}: no tool {step.tool!r}")
+            if step.agent and await client.get_agent(step.agent) is None:
+                unknown.append(f"step {step.id!r}: no agent {step.agent!r}")
+        return definition, unknown
 
 
 def _inputs(definition: Definition, given: tuple[str, ...], as_json: str) -> JsonObject:

@@ -90,6 +90,11 @@ def test_mistakes_are_named_with_their_lines(project: Path) -> None:
     assert "bad.yaml:4:" in told.stderr
     assert call("workflows", "validate", "hello").exit_code == 0
     assert call("workflows", "validate", "nobody").exit_code == ExitCode.USAGE
+    steps = "[{id: a, tool: nope}, {id: b, agent: none, message: hi}]"
+    (project / "far.yaml").write_text(f"name: far\nsteps: {steps}\n")
+    elsewhere = call("workflows", "validate", "far.yaml")
+    assert elsewhere.exit_code == 0
+    assert "no tool 'nope'" in elsewhere.stderr and "no agent 'none'" in elsewhere.stderr
 
 
 def test_wrong_inputs_are_refused_before_anything_runs(project: Path) -> None:
