@@ -48,7 +48,7 @@ def test_server_is_added_called_and_removed(home: Path) -> None:
     assert shown["echo"]["effect"] == "unsafe"
     payload = json.dumps({"text": "hello"})
     refused = call("invoke", "rude", "echo", "--payload", payload)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 6
     done = call("invoke", "rude", "echo", "--payload", payload, "--auto-confirm")
     assert (done.exit_code, done.stdout) == (0, "hello\n")
     assert json.loads(call("health", "rude", "--json").stdout)[0]["invocations"] == 1
