@@ -64,11 +64,7 @@ def validate(invocation: Invocation, ctx: click.Context, paths: tuple[Path, ...]
 
     Ends with 1 if anything is wrong.
     """
-    found = paths or tuple(
-        skill.directory
-        for skill in _library(invocation).find(invocation.settings.workspace).skills
-        if skill.directory is not None
-    )
+    found = paths or _library(invocation).files(invocation.settings.workspace)
     rows: list[dict[str, object]] = []
     for path in found:
         file = path / FILE if path.is_dir() else path

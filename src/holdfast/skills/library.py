@@ -8,6 +8,7 @@ was read is read again only when a file of the skill has changed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -99,6 +100,19 @@ class SkillLibrary:
         ordered = tuple(found[name] for name in sorted(found))
         return SkillCatalog(skills=ordered, problems=tuple(problems), root=root)
 
+    def files(self, directory: str | os.PathLike[str]) -> tuple[Path, ...]:
+        """Return every SKILL.md that is looked at for a directory, however wrong it is."""
+        places = levels(directory)
+        found: list[Path] = []
+        for root, folder, _ in self._folders(places, places[-1]):
+            with contextlib.suppress(HoldfastError):
+                found += [
+                    root / folder / entry.name / FILE
+                    for entry in Workspace(root).scandir(folder)
+                    if _may_be_skill(entry.kind, entry.name)
+                ]
+        return tuple(file for file in found if os.path.lexists(file))
+
     def trust(self, directory: str | os.PathLike[str], name: str) -> Skill:
         """Vouch for a project's skill as it is now; raises NotFound."""
         catalog = self.find(directory)
@@ -119,14 +133,18 @@ class SkillLibrary:
     def _everything(
         self, places: tuple[Path, ...], root: Path
     ) -> Iterator[tuple[Skill | None, str]]:
+        for above, folder, source in self._folders(places, root):
+            yield from self._folder(above, folder, source)
+
+    def _folders(self, places: tuple[Path, ...], root: Path) -> Iterator[tuple[Path, str, Source]]:
+        """Every folder of skills: what it is below of, its path from there, and whose it is."""
         for level in places:
             for folder in PROJECT_FOLDERS:
                 if (level / folder).is_dir():
-                    relative = (level / folder).relative_to(root)
-                    yield from self._folder(root, str(relative), "project")
+                    yield root, str((level / folder).relative_to(root)), "project"
         for place in self._user_folders:
             if place.is_dir():
-                yield from self._folder(place, ".", "user")
+                yield place, ".", "user"
 
     def _folder(
         self, root: Path, folder: str, source: Source
@@ -138,7 +156,7 @@ class SkillLibrary:
             yield None, f"{root / folder}: {error}"
             return
         for entry in entries:
-            if entry.kind in ("directory", "link") and not entry.name.startswith("."):
+            if _may_be_skill(entry.kind, entry.name):
                 yield self._one(workspace, os.path.normpath(f"{folder}/{entry.name}"), source)
 
     def _one(self, workspace: Workspace, folder: str, source: Source) -> tuple[Skill | None, str]:
@@ -168,6 +186,10 @@ class SkillLibrary:
         changed = self._trust.is_known(root, name)
         why = "changed since it was trusted" if changed else "not trusted yet"
         return replace(skill, is_trusted=False, warnings=(*skill.warnings, why))
+
+
+def _may_be_skill(kind: str, name: str) -> bool:
+    return kind in ("directory", "link") and not name.startswith(".")
 
 
 def _files(workspace: Workspace, folder: str, depth: int = 0) -> Iterator[_File]:

@@ -64,6 +64,14 @@ def test_validate_is_strict_and_says_where(project: Path) -> None:
     assert call("skills", "validate", str(project / "nothing")).exit_code == 1
 
 
+def test_validate_finds_skills_that_cannot_be_loaded_too(project: Path) -> None:
+    folder = skill(project)
+    (folder / "SKILL.md").write_text("---\nname: other\ndescription:\n---\n\nNothing.\n")
+    ended = call("skills", "validate")
+    assert ended.exit_code == 1
+    assert f"{folder / 'SKILL.md'}:3:" in ended.stdout
+
+
 def test_unknown_skill_or_no_name_is_a_usage_error(project: Path) -> None:
     assert call("skills", "show", "nothing").exit_code == 2
     assert call("skills", "trust").exit_code == 2
