@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.canonical import digest
-from holdfast.errors import AlreadyExists, HoldfastError, McpUntrusted, NotFound
+from holdfast.errors import AlreadyExists, HoldfastError, McpUntrusted, NotFound, UsageError
 from holdfast.mcp.definitions import LeftOut, RemoteTool
 from holdfast.mcp.opening import Opening
 from holdfast.mcp.pins import Verdict
-from holdfast.mcp.server import Keeping, Server, Trust
+from holdfast.mcp.results import shown_error
+from holdfast.mcp.server import Keeping, Server, Trust, where_of
 from holdfast.observability import Logger
 from holdfast.settings.mcp import McpEndpoint
 from holdfast.tools import ToolRegistry
@@ -88,7 +88,7 @@ class McpManager:
         self._project = project
         self._keeping = keeping
         self._registered: dict[str, tuple[str, str]] = {}
-        self._is_missing_told: set[str] = set()
+        self._told: set[str] = set()
 
     # --- configuration ----------------------------------------------------------------
 
@@ -103,6 +103,7 @@ class McpManager:
             NotFound: there is no such server.
         """
         server = self._server(name)
+        server.is_barred = revoke and server.endpoint.is_of_project
         if revoke:
             self._trust.revoke(self._project, _trust_name(name))
         else:
@@ -133,6 +134,7 @@ class McpManager:
 
         Raises:
             NotFound: there is no such server.
+            UsageError: it is switched off.
             McpUntrusted: it is a project's, and nobody vouched for it.
             McpFailed: it cannot be asked.
         """
@@ -192,8 +194,10 @@ class McpManager:
 
     def _usable(self, name: str) -> Server:
         server = self._server(name)
+        if not server.endpoint.enabled:
+            raise UsageError(detail=f"The MCP server {name} is switched off (`enabled = false`).")
         if not self._is_trusted(server):
-            raise McpUntrusted(endpoint=name, what=_where(server.endpoint))
+            raise McpUntrusted(endpoint=name, what=where_of(server.endpoint))
         server.connection.hurry()
         return server
 
@@ -212,10 +216,10 @@ class McpManager:
         try:
             await server.look()
         except HoldfastError as error:
-            if error.code not in self._is_missing_told:
+            if f"{server.name} {error}" not in self._told:
+                # Said once: a server that is not allowed, or not installed, stays so.
+                self._told.add(f"{server.name} {error}")
                 _log.warning("mcp.not_available", endpoint=server.name, error=str(error))
-            if error.code == "usage.missing_extra":
-                self._is_missing_told.add(error.code)
             return
         self._register(server, registry)
 
@@ -266,7 +270,7 @@ class McpManager:
             last_error=error or server.connection.last_error,
             tools=len(server.offer.tools),
             held_back=tuple(server.held_back),
-            server="" if error else session.server[:200],
+            server="" if error else shown_error(session.server)[:200],
             protocol="" if error else session.protocol,
             sandbox=opening.sandbox,
         )
@@ -276,7 +280,7 @@ class McpManager:
         return EndpointInfo(
             name=server.name,
             transport=endpoint.transport,
-            where=_where(endpoint),
+            where=where_of(endpoint),
             enabled=endpoint.enabled,
             trusted=self._is_trusted(server),
             source=endpoint.source,
@@ -284,12 +288,6 @@ class McpManager:
             auth_token_env=endpoint.auth_token_env,
             rate_limit_per_minute=endpoint.rate_limit_per_minute,
         )
-
-
-def _where(endpoint: McpEndpoint) -> str:
-    if endpoint.url:
-        return endpoint.url
-    return shlex.join((str(endpoint.command), *endpoint.args))
 
 
 def _trust_name(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ _GIB: Final = 1024**3
 _LIMITS: Final = Limits(cpu_s=0, memory_bytes=64 * _GIB, timeout_s=0.0)
 _LAST_LINES: Final = 600
 _END_S: Final = 2.0
+_LOGGERS: Final = ("mcp", "client")
+_UNHEARD: Final = logging.NullHandler()
 
 
 @dataclass(kw_only=True)
@@ -147,6 +150,9 @@ def connect_by_sdk(
         if (error.name or "").startswith("holdfast"):
             raise
         raise MissingExtra(what="MCP", package="mcp", extra="mcp") from error
+    for name in _LOGGERS:
+        # Where nobody set a log up, Python prints warnings; what they say is in our errors.
+        logging.getLogger(name).addHandler(_UNHEARD)
 
     @asynccontextmanager
     async def connected() -> AsyncIterator[WireSession]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import HoldfastError, McpFailed, PermissionDenied
+from holdfast.errors import HoldfastError, McpFailed, McpUntrusted, PermissionDenied
 from holdfast.journal import Origin, Payload
 from holdfast.mcp.connection import Connection
 from holdfast.mcp.definitions import Offer, RemoteTool, read_offer
@@ -68,6 +69,8 @@ class Server:
         self.offer = Offer()
         self.verdicts: dict[str, Verdict] = {}
         self.is_throttled = False
+        self.is_barred = False
+        """Whether a person took back that they vouch for it."""
         self._opening = opening
         self._keeping = keeping
         self._limiter: RateLimiter | None = None
@@ -194,6 +197,8 @@ class Server:
 
     def _check(self, context: ToolContext) -> None:
         """Refuse what would take the caller further than its own sandbox and network rules."""
+        if self.is_barred:
+            raise McpUntrusted(endpoint=self.name, what=where_of(self.endpoint))
         if self.endpoint.can_write and context.is_read_only:
             because = f"this run only reads, and the MCP server {self.name} may write"
             raise PermissionDenied(permission="sandbox", target=self.name, because=because)
@@ -261,7 +266,14 @@ class Server:
         verdict = self.verdicts.get(remote.remote, "new")
         if verdict != "accepted":
             return held_back(remote, verdict)
-        return make_tool(remote, self.call, timeout_s=self.endpoint.timeout_s + _LONGEST_WAIT_S)
+        endpoint = self.endpoint
+        limit_s = endpoint.connect_timeout_s + _LONGEST_WAIT_S + endpoint.timeout_s
+        return make_tool(remote, self.call, timeout_s=limit_s)
+
+
+def where_of(endpoint: McpEndpoint) -> str:
+    """Say in a line what a server is: its address, or its command."""
+    return endpoint.url or shlex.join((str(endpoint.command), *endpoint.args))
 
 
 def _report(context: ToolContext, done: float, total: float | None, message: str | None) -> None:
@@ -269,4 +281,4 @@ def _report(context: ToolContext, done: float, total: float | None, message: str
     context.report(shown_error(message or f"{done:g}")[:200], fraction=fraction)
 
 
-__all__ = ["Keeping", "Note", "Server", "Trust"]
+__all__ = ["Keeping", "Note", "Server", "Trust", "where_of"]

@@ -10,8 +10,21 @@ import json
 import os
 import sys
 
+GROWN: list[str] = []
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
-NAMES = ("echo", "die", "hang", "garble", "flood", "noise", "refuse", "strange", "ask", "where")
+NAMES = (
+    "echo",
+    "die",
+    "hang",
+    "garble",
+    "flood",
+    "noise",
+    "refuse",
+    "strange",
+    "ask",
+    "where",
+    "grow",
+)
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
@@ -40,6 +53,7 @@ def tools() -> list[dict[str, object]]:
         ]
     described = "Changed." if MODE == "changed" else "As it was."
     extra = [{"name": "extra", "inputSchema": SCHEMA}] if MODE == "changed" else []
+    extra += [{"name": name, "inputSchema": SCHEMA} for name in GROWN]
     hints = {"readOnlyHint": True}
     return [
         {
@@ -79,6 +93,9 @@ def call(number: object, name: str, arguments: dict[str, str]) -> None:
         return
     if name == "ask":
         say({"jsonrpc": "2.0", "id": 77, "method": "sampling/createMessage", "params": {}})
+    if name == "grow":
+        GROWN.append("grown")
+        say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     if name == "where":
         text = json.dumps({"pid": os.getpid(), "environment": dict(os.environ)})
     content = [{"type": "text", "text": text}]

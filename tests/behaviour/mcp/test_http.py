@@ -12,7 +12,7 @@ from mcp_kit import answering, client_for, served
 from mcp_server import make_server
 
 from holdfast import Agent, AsyncClient
-from holdfast.errors import McpAuthFailed, McpFailed, NotFound, PermissionDenied
+from holdfast.errors import McpAuthFailed, McpFailed, NotFound, PermissionDenied, UsageError
 from holdfast.journal import SYSTEM_SESSION
 from holdfast.providers.model import ModelRequest
 from holdfast.testing import FunctionModel, tool_call
@@ -159,6 +159,12 @@ async def test_unknown_server_and_tool_are_told(tmp_path: Path, address: str):
             await client.invoke_mcp("near", "echo", {})
         with pytest.raises(NotFound):
             await client.invoke_mcp("far", "no_such_tool", {})
+
+
+async def test_server_that_is_switched_off_is_not_asked(tmp_path: Path, address: str):
+    async with client_for(tmp_path, at(address, enabled=False)) as client:
+        with pytest.raises(UsageError):
+            await client.invoke_mcp("far", "echo", {"text": "x"})
 
 
 async def test_remote_host_needs_the_network_rules(tmp_path: Path):

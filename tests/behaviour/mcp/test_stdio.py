@@ -98,6 +98,9 @@ async def test_strange_answers_are_results(tmp_path: Path):
         assert await said(client, "noise", text="heard") == ("completed", "heard")
         assert await said(client, "ask", text="alone") == ("completed", "alone")
         assert await said(client, "refuse") == ("error", "The MCP server rude says: not today")
+        assert (await said(client, "grow", text="now"))[0] == "completed"
+        state, text = await said(client, "grown")
+        assert (state, "held back" in text) == ("error", True)
         state, text = await said(client, "strange")
         assert (state, "not what the protocol promises" in text) == ("error", True)
 
@@ -206,6 +209,10 @@ async def test_projects_server_is_not_started_before_it_is_trusted(tmp_path: Pat
         assert [one.status for one in await first.mcp_health()] == ["untrusted"]
         assert (await first.trust_mcp_endpoint("rude")).trusted
         assert await said(first, "echo", text="x") == ("completed", "x")
+        assert not (await first.trust_mcp_endpoint("rude", revoke=True)).trusted
+        barred = await first.call_tool("mcp__rude__echo", {"text": "x"})
+        assert "is not trusted" in barred.part.error
+        await first.trust_mcp_endpoint("rude")
     file.write_text(file.read_text() + "\nrate_limit_per_minute = 7\n")
     async with client() as second:
         with pytest.raises(McpUntrusted):
