@@ -182,7 +182,7 @@ class HookedContextBuilder(ContextBuilder):
     ) -> None:
         """Wrap a builder for one run."""
         super().__init__(sessions, steps=inner.steps)
-        self._inner = inner
+        self._inner = inner.for_turn()
         self._hooks = hooks
         self._ids = {
             "session_id": where.session_id,

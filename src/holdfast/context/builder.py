@@ -6,6 +6,7 @@ tools), so that the caches of providers hit; what changes stands at the end.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ from holdfast.context.steps import (
     MemoryLike,
     as_mapping,
     default_steps,
+    steady_first,
 )
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import Message, ToolSpec
@@ -114,6 +116,18 @@ class ContextBuilder:
             tool_specs=self._tool_specs(tuple(draft.tools.values())),
             sections=tuple(draft.sections),
         )
+
+    def for_turn(self) -> ContextBuilder:
+        """Return a builder for the requests of one turn, which all begin in the same way.
+
+        What the steady steps make (prompt, environment, instructions, skills, tools) is made
+        with the first request. A builder of one's own kind is returned as it is.
+        """
+        if type(self) is not ContextBuilder:
+            return self
+        builder = copy.copy(self)
+        builder.steps = steady_first(self.steps)
+        return builder
 
     # --- other steps ------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ class HistoryView:
         calls = message.tool_calls if message.role == "assistant" else ()
         if not calls:
             return _Shown(message, _without_unseen(message), ())
-        entry = _Shown(message, _pairs(message, calls, is_pruned), _skills_of(calls))
+        entry = _Shown(message, _pair(message, calls, is_pruned), _skills_of(calls))
         if len(self._known) >= _LARGEST:
             self._known.clear()
         # A message with an open call changes soon; its pair is not worth keeping.
@@ -192,16 +192,16 @@ def _without_unseen(message: Message) -> tuple[Message, ...]:
     return (msgspec.structs.replace(message, parts=visible),)
 
 
-def _pairs(message: Message, calls: tuple[ToolPart, ...], is_pruned: bool) -> tuple[Message, ...]:
-    requests = tuple(
-        [
-            _as_request(part) if isinstance(part, ToolPart) else part
-            for part in message.parts
-            if not isinstance(part, _UNSEEN)
-        ]
-    )
+def _pair(message: Message, calls: tuple[ToolPart, ...], is_pruned: bool) -> tuple[Message, ...]:
+    """Return the request that the calls of a message make, and the results behind it."""
+    requests: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, ToolPart):
+            requests.append(_as_request(part))
+        elif not isinstance(part, _UNSEEN):
+            requests.append(part)
     results: tuple[Part, ...] = tuple([_as_result(part, is_pruned) for part in calls])
-    asking = msgspec.structs.replace(message, parts=requests)
+    asking = msgspec.structs.replace(message, parts=tuple(requests))
     answering = Message(
         id=f"{message.id}-results",
         session_id=message.session_id,
@@ -237,13 +237,11 @@ def _as_result(part: ToolPart, is_pruned: bool) -> ToolPart:
 
 
 def _skills_of(calls: tuple[ToolPart, ...]) -> tuple[str, ...]:
-    return tuple(
-        [
-            f"{part.metadata['skill']}@{part.metadata.get('digest', '')}"
-            for part in calls
-            if part.tool == "skill" and part.state == "completed" and "skill" in part.metadata
-        ]
-    )
+    skills: tuple[str, ...] = ()
+    for part in calls:
+        if part.tool == "skill" and part.state == "completed" and "skill" in part.metadata:
+            skills = (*skills, f"{part.metadata['skill']}@{part.metadata.get('digest', '')}")
+    return skills
 
 
 def _without_repeats(entry: _Shown, before: frozenset[str]) -> tuple[Message, ...]:

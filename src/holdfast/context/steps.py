@@ -90,10 +90,53 @@ class ContextStep(Protocol):
         ...
 
 
+class OnceStep:
+    """Steps whose outcome is the same for all requests of one turn: made with the first.
+
+    So the beginning of the context stays as it is within a turn, byte for byte, and costs
+    nothing from the second request on. Steps belong here that look neither at the history
+    nor at the memories, and say so by `is_steady`.
+    """
+
+    name = "beginning"
+
+    def __init__(self, steps: Sequence[ContextStep]) -> None:
+        """Do what these steps do."""
+        self._steps = steps
+        self._given: tuple[object, ...] = ()
+        self._sections: tuple[Section, ...] = ()
+        self._tools: dict[str, Tool] = {}
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Apply the steps, or what came of them for the same session, agent, skills and tools."""
+        session = draft.session
+        given = (session.id, session.directory, draft.agent, draft.skills, draft.tools)
+        if given != self._given:
+            # As they were: a step may take tools away.
+            given = (*given[:-1], dict(draft.tools))
+            for step in self._steps:
+                await step.apply(draft)
+            self._sections, self._tools = tuple(draft.sections), draft.tools
+            self._given = given
+            draft.tools = dict(draft.tools)
+        else:
+            draft.sections = list(self._sections)
+            draft.tools = dict(self._tools)
+
+
+def steady_first(steps: tuple[ContextStep, ...]) -> tuple[ContextStep, ...]:
+    """Return steps for one turn, in which those that are steady from the first on are one."""
+    count = 0
+    while count < len(steps) and getattr(steps[count], "is_steady", False):
+        count += 1
+    return (OnceStep(steps[:count]), *steps[count:])
+
+
 class PromptStep:
     """The agent's own instructions."""
 
     name = "prompt"
+    is_steady = True
 
     async def apply(self, draft: ContextDraft) -> None:
         """Add them as they are."""
@@ -104,6 +147,7 @@ class EnvironmentStep:
     """Where the agent works; nothing that changes within a session."""
 
     name = "environment"
+    is_steady = True
 
     async def apply(self, draft: ContextDraft) -> None:
         """Add directory, platform and the day on which the session began."""
@@ -115,6 +159,7 @@ class InstructionsStep:
     """The nearest AGENTS.md from the session's directory up to the root of the repository."""
 
     name = "instructions"
+    is_steady = True
 
     def __init__(self, instructions: ProjectInstructions | None = None) -> None:
         """Read through this reader."""
@@ -137,6 +182,7 @@ class SkillsStep:
     """The names and descriptions of the skills that may be loaded, within a budget."""
 
     name = "skills"
+    is_steady = True
 
     def __init__(self, *, max_chars: int = _CATALOG_CHARS) -> None:
         """Take at most so many characters."""
@@ -159,6 +205,7 @@ class ToolsStep:
     """The tools in a stable order."""
 
     name = "tools"
+    is_steady = True
 
     async def apply(self, draft: ContextDraft) -> None:
         """Sort by name."""
