@@ -130,7 +130,7 @@ def check_value(value: Scalar) -> None:
     """Refuse a value that no database can hold; cursors and filters come from outside."""
     if value is None:
         raise UsageError(detail="A row is never compared with nothing.")
-    if isinstance(value, str) and not _is_text(value):
+    if isinstance(value, str) and not value.isascii() and not _is_text(value):
         raise UsageError(detail="A text holds a lone surrogate, which is no character.")
     if isinstance(value, int) and not -_INT_END <= value < _INT_END:
         raise UsageError(detail="A whole number lies beyond 64 bits.")

@@ -286,3 +286,13 @@ def test_reading_that_fails_is_a_storage_error(tmp_path: Path) -> None:
     _sqlite_file._create(path)
     with pytest.raises(StorageError), _sqlite_file.reading(path) as connection:
         connection.execute("SELECT nothing FROM nowhere")
+
+
+async def test_a_chain_whose_end_cannot_be_read_is_a_storage_error(journal, monkeypatch) -> None:
+    def fail(self: KnownChains, connection: sqlite3.Connection, session_id: str) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(KnownChains, "head", fail)
+    with pytest.raises(StorageError) as caught:
+        await journal.head("s1")
+    assert caught.value.code == "storage.failed"
