@@ -22,6 +22,9 @@ KEYS = st.sampled_from(
         "postgres://u:Passw0rd@h/x",
         "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
         "a@example.org",
+        "12345678:AA" + "a1B2" * 8 + "a",
+        "aws_secret_access_key = " + "a1/+" * 10,
+        "https://hooks.slack.com/services/" + "T1/B2" * 5,
     ]
 )
 AROUND = st.one_of(

@@ -20,11 +20,11 @@ class KeyFormat:
     """One format. The pattern's group `keep`, if any, stands before the secret and stays.
 
     Without any of the clues in a text the pattern is not tried; without clues, always.
-    `is_long` promises that whatever the pattern finds begins with the clue, as does a row of
-    at least `LONG` letters, digits, `_` and `-`, so that only such rows need a look;
+    `is_long` promises that a row of at least `LONG` letters, digits, `_` and `-` begins with the
+    clue in whatever the pattern finds, so that only such rows need a look;
     `is_before_long`, that such a row follows right behind the clue. Else clues are in lower case
-    and found in any case, and looked for only if the character `needs` is in the text, too.
-    `is_real` judges what was found.
+    and found in any case. Where `needs` is not in the text as well, nothing is tried; for clues
+    in any case it is a character without one. `is_real` judges what was found.
     """
 
     name: str
@@ -161,7 +161,9 @@ FORMATS: tuple[KeyFormat, ...] = (
     _key("age-key", "AGE-SECRET-KEY-1", r"[A-Z0-9]{58}"),
     KeyFormat(
         name="telegram-token",
-        clues=(":aa",),
+        clues=("AA",),
+        needs=":AA",
+        is_long=True,
         pattern=r"(?<![0-9:])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])",
     ),
     KeyFormat(
@@ -174,6 +176,7 @@ FORMATS: tuple[KeyFormat, ...] = (
     KeyFormat(
         name="private-key",
         clues=("private key",),
+        needs="-",
         # To its end, or as far as it goes if it was cut.
         pattern=r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
         r"(?:[A-Za-z0-9+/=\s:,.-]|\\+[nrt])*?"
