@@ -72,7 +72,9 @@ class Admission:
         """Return the way on if the call may run; else its refusal, or that it has to wait."""
         request, decision = self._judge(tool, values)
         passage = Passage(call=call, values=values, request=request, decision=decision)
-        passed = await self._consent(passage, tool)
+        passed: Passage | Denial | Parked = passage
+        if decision.action != "allow":
+            passed = await self._consent(passage, tool)
         if isinstance(passed, Passage) and self.doom.is_repeating(tool.name, call.part.input):
             loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
             asked = replace(passed, request=loop, decision=self._gate.decide(loop))

@@ -196,7 +196,8 @@ class Tool:
         parameter = self.signature.context_parameter
         passed = {**values, parameter: context} if parameter else values
         if self.is_async:
-            value = await cast("Awaitable[object]", self.function(**passed))
+            made: Any = self.function(**passed)
+            value: object = await made
         else:
             value = await context.threads.run(self.function, **passed)
         return to_outcome(value, self.name)

@@ -12,14 +12,20 @@ class DoomLoop:
 
     def __init__(self) -> None:
         """Start with no call seen."""
-        self._last: tuple[str, bytes] = ("", b"")
+        self._tool = ""
+        self._arguments: JsonObject = {}
         self._count = 0
 
     def is_repeating(self, tool: str, arguments: JsonObject) -> bool:
         """Count a call and say whether it is at least the third equal one in a row."""
-        seen = (tool, canonical_json(arguments))
-        self._count = self._count + 1 if seen == self._last else 1
-        self._last = seen
+        is_equal = (
+            tool == self._tool
+            # For Python, 1 is equal to true and to 1.0; for a tool it is not.
+            and arguments == self._arguments
+            and canonical_json(arguments) == canonical_json(self._arguments)
+        )
+        self._count = self._count + 1 if is_equal else 1
+        self._tool, self._arguments = tool, arguments
         return self._count >= THRESHOLD
 
     def forgive(self) -> None:

@@ -39,7 +39,7 @@ class _Seat(Coroutine[Any, Any, Any]):
         try:
             waits_for = coroutine.send(None)
         except StopIteration as end:
-            early: asyncio.Future[T] = self._loop.create_future()
+            early: asyncio.Future[T] = asyncio.Future(loop=self._loop)
             early.set_result(end.value)
             return early
         except asyncio.CancelledError:
