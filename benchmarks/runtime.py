@@ -37,6 +37,7 @@ MOST_GROWTH = 1.3
 """The facts of a turn are as large in both, but SQLite writes whole pages: in the index of a long
 session each commit touches about one more, however long it is."""
 QUESTION = "Multiply a lot of numbers by 23."
+_NO_MORE = "HTTP and JSON alone: no journal, gate, types or limits"
 _numbers = itertools.count()
 
 Work = Callable[[], Awaitable[object]]
@@ -204,15 +205,16 @@ def alone(runs: Runs, rounds: int) -> list[Result]:
         "httpx": lambda: httpx_run(runs.httpx, runs.url),
         "httpx streamed": lambda: httpx_stream(runs.httpx, runs.url),
         "raw": lambda: hand_conversation(runs.bench.session, runs.url, streamed=False),
+        "raw streamed": lambda: hand_conversation(runs.bench.session, runs.url, streamed=True),
         "ours": lambda: our_run(runs.client, runs.agent),
         "ours streamed": lambda: our_stream(runs.client, runs.streaming),
     }
     found = interleave({name: runs.cpu(work, times=3) for name, work in cases.items()}, rounds)
-    run = median(a / b for a, b in zip(found["ours"], found["httpx"], strict=True))
-    heard = median(
-        a / b for a, b in zip(found["ours streamed"], found["httpx streamed"], strict=True)
-    )
-    raw = median(a / b for a, b in zip(found["ours"], found["raw"], strict=True))
+
+    def ratio(one: str, other: str) -> float:
+        return median(a / b for a, b in zip(found[one], found[other], strict=True))
+
+    run, heard = ratio("ours", "httpx"), ratio("ours streamed", "httpx streamed")
     before = written()
     runs.cpu(cases["ours"], times=5)()
     ours = (written() - before) / 5
@@ -224,7 +226,16 @@ def alone(runs: Runs, rounds: int) -> list[Result]:
         Result(metric="our run, ms", value=median(found["ours"]) * 1e3, note="journal and gate on"),
         Result(metric="run, x httpx", value=run, goal="<= 0.5", ok=run <= 0.5),
         Result(metric="streamed run, x httpx", value=heard, goal="<= 0.3", ok=heard <= 0.3),
-        Result(metric="run, x raw aiohttp loop", value=raw),
+        Result(metric="raw aiohttp loop, x httpx", value=ratio("raw", "httpx"), note=_NO_MORE),
+        Result(
+            metric="raw aiohttp loop streamed, x httpx",
+            value=ratio("raw streamed", "httpx streamed"),
+            note=_NO_MORE,
+        ),
+        Result(metric="run, x raw aiohttp loop", value=ratio("ours", "raw")),
+        Result(
+            metric="streamed run, x raw aiohttp loop", value=ratio("ours streamed", "raw streamed")
+        ),
         Result(
             metric="run, KB written to disk",
             value=kb,

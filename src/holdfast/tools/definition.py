@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 from holdfast.canonical import JsonObject, digest, sha256_hex
 from holdfast.errors import HoldfastError, TellModel, ToolError, ToolInputInvalid, UsageError
