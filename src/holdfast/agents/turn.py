@@ -158,7 +158,9 @@ class AgentTurn:
         except TimeoutError:
             if not self._turn.cancelled.is_set():
                 raise
-            await self._turn.close_calls(_CANCELLED)
+            # Whoever waits for the run may be cancelled too, as one whom the same person stopped.
+            if await finish(self._turn.close_calls(_CANCELLED)):
+                raise asyncio.CancelledError from None
             return Cancelled(reason=self._turn.cancel_reason)
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))

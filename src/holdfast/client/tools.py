@@ -215,7 +215,8 @@ class ToolMethods(AgentMethods):
             async with turn.cancelled.ending():
                 return await self._make_call(turn, session, wanted)
         except TimeoutError:
-            await turn.close_calls("The run was cancelled.")
+            if await finish(turn.close_calls("The run was cancelled.")):
+                raise asyncio.CancelledError from None
             return Cancelled(reason=turn.cancel_reason)
         except asyncio.CancelledError:
             await finish(turn.close_calls("The run was cancelled."))

@@ -69,14 +69,19 @@ def failed(detail: str) -> Failed:
     return Failed(error=HoldfastError(detail=plain).to_dict())
 
 
-async def finish(work: Coroutine[Any, Any, object]) -> None:
-    """Do something to its end, also when the caller is cancelled again meanwhile.
+async def finish(work: Coroutine[Any, Any, object]) -> bool:
+    """Do something to its end, also when the caller is cancelled meanwhile; say whether it was.
 
-    Failing is allowed: a cancelled caller cannot be told, and what is stored stays true.
+    Who is not being cancelled anyway then raises CancelledError. Failing is allowed: a
+    cancelled caller cannot be told, and what is stored stays true.
     """
+    was_cancelled = False
     task = asyncio.ensure_future(work)
     while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             await asyncio.wait({task})
+        except asyncio.CancelledError:
+            was_cancelled = True
     with contextlib.suppress(HoldfastError):
         task.result()
+    return was_cancelled
