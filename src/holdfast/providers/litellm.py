@@ -10,7 +10,7 @@ import importlib
 import logging
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from holdfast.errors import (
     LLMContentFiltered,
     LLMContextTooLong,
     LLMError,
+    LLMNotFound,
     LLMOverloaded,
     LLMProtocolError,
     LLMRateLimited,
@@ -37,7 +38,8 @@ from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire import Endpoint, KeySource, Secret, Timeouts
 from holdfast.providers.wire.chat import ChatCodec
-from holdfast.providers.wire.codec import Answer
+from holdfast.providers.wire.codec import Answer, without_cut_call
+from holdfast.providers.wire.failures import retry_after_s
 
 _BY_NAME: dict[str, type[LLMError]] = {
     "AuthenticationError": LLMAuthError,
@@ -50,7 +52,7 @@ _BY_NAME: dict[str, type[LLMError]] = {
     "ServiceUnavailableError": LLMOverloaded,
     "BadGatewayError": LLMOverloaded,
     "InternalServerError": LLMOverloaded,
-    "NotFoundError": LLMBadRequest,
+    "NotFoundError": LLMNotFound,
     "BadRequestError": LLMBadRequest,
     "UnsupportedParamsError": LLMBadRequest,
     "JSONSchemaValidationError": LLMProtocolError,
@@ -167,7 +169,7 @@ class LiteLLMModel:
             id=new_id("msg"),
             session_id="",
             role="assistant",
-            parts=answer.parts,
+            parts=without_cut_call(answer),
             time_created=self._clock.now(),
             provider="litellm",
             model=self._model,
@@ -194,4 +196,8 @@ class LiteLLMModel:
         status = getattr(error, "status_code", None)
         if isinstance(status, int):
             context["status"] = status
+        headers = getattr(error, "litellm_response_headers", None)
+        wait_s = retry_after_s(headers, self._clock) if isinstance(headers, Mapping) else None
+        if wait_s is not None:
+            context["retry_after_s"] = wait_s
         return cls(**context)

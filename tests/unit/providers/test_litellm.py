@@ -12,7 +12,7 @@ from holdfast.messages import Message, TextPart, ToolSpec
 from holdfast.providers.litellm import LiteLLMModel
 from holdfast.providers.model import Delta, Finished, ModelRequest, TextDelta, ToolCallDelta
 from holdfast.providers.wire import Secret
-from holdfast.testing.fake_server import FakeServer, Reply, ScriptedCall
+from holdfast.testing.fake_server import Failure, FakeServer, Reply, ScriptedCall
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 GOAL = Message(id="m", session_id="s", role="user", parts=(TextPart(text="Hi"),))
@@ -74,6 +74,23 @@ async def test_errors_become_ours(mock: str, wanted: type[LLMError]) -> None:
         await collect(model(mock_response=mock))
     assert raised.value.__cause__ is None
     assert "test-key" not in f"{raised.value.to_dict()}"
+
+
+async def test_a_wait_that_the_vendor_asks_for_is_known() -> None:
+    limited = Failure(status=429, headers={"Retry-After": "7"})
+    async with FakeServer([limited], key="test-key") as server:
+        with pytest.raises(LLMRateLimited) as raised:
+            await collect(model(api_base=server.base_url), deltas=False)
+    assert raised.value.context["retry_after_s"] == 7.0
+
+
+@pytest.mark.parametrize("deltas", [True, False])
+async def test_a_call_that_was_cut_before_its_arguments_has_none_to_run_with(deltas: bool) -> None:
+    reply = Reply(calls=(ScriptedCall(name="add", arguments=""),), stop_reason="length")
+    async with FakeServer([reply], key="test-key") as server:
+        found = await collect(model(api_base=server.base_url), deltas=deltas, tools=(ADD,))
+    assert isinstance(found[-1], Finished)
+    assert found[-1].message.tool_calls[0].raw_input
 
 
 async def test_a_package_that_litellm_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,9 @@ UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 MAX_TOOL_CALLS = 512
 """More calls in one answer than any model means to make."""
 
+_CUT = ("length", "filtered")
+"""Stop reasons of an answer that does not end where the model would have ended it."""
+
 _S = TypeVar("_S")
 _T = TypeVar("_T")
 _decode_any = msgspec.json.Decoder().decode
@@ -233,3 +236,13 @@ def as_deltas(answer: Answer) -> list[Delta]:
             arguments = part.raw_input or encode_json(part.input).decode()
             found.append(ToolCallDelta(index, part.call_id, part.tool, arguments))
     return found
+
+
+def without_cut_call(answer: Answer) -> tuple[Part, ...]:
+    """Return the parts; a call that was cut off before its arguments must not run without any."""
+    last = answer.parts[-1] if answer.parts else None
+    if answer.stop_reason not in _CUT or not isinstance(last, ToolPart):
+        return answer.parts
+    if last.input or last.raw_input:
+        return answer.parts
+    return (*answer.parts[:-1], msgspec.structs.replace(last, raw_input="{"))

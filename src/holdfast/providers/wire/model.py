@@ -8,13 +8,13 @@ import msgspec
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.ids import new_id
-from holdfast.messages import FilePart, Message, Part, ToolPart
+from holdfast.messages import FilePart, Message
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire.anthropic import AnthropicCodec
 from holdfast.providers.wire.call import Call
 from holdfast.providers.wire.chat import ChatCodec
-from holdfast.providers.wire.codec import Answer, Codec, as_deltas
+from holdfast.providers.wire.codec import Answer, Codec, as_deltas, without_cut_call
 from holdfast.providers.wire.endpoint import Api, Endpoint
 from holdfast.providers.wire.exchange import Route
 from holdfast.providers.wire.http import HttpTransport
@@ -29,8 +29,6 @@ _LONG_ANSWER = 16_384
 """Longer answers are streamed even if nobody listens: proxies drop silent connections."""
 
 _FILE_TOKENS = 1_000
-_CUT = ("length", "filtered")
-"""Stop reasons of an answer that does not end where the model would have ended it."""
 
 
 class WireModel:
@@ -129,7 +127,7 @@ class WireModel:
             id=new_id("msg"),
             session_id="",
             role="assistant",
-            parts=_without_cut_call(answer),
+            parts=without_cut_call(answer),
             time_created=self._clock.now(),
             provider=self._endpoint.provider,
             model=answer.model or self._info.model,
@@ -137,16 +135,6 @@ class WireModel:
             usage=answer.usage,
             metadata=metadata,
         )
-
-
-def _without_cut_call(answer: Answer) -> tuple[Part, ...]:
-    """Return the parts; a call that was cut off before its arguments must not run without any."""
-    last = answer.parts[-1] if answer.parts else None
-    if answer.stop_reason not in _CUT or not isinstance(last, ToolPart):
-        return answer.parts
-    if last.input or last.raw_input:
-        return answer.parts
-    return (*answer.parts[:-1], msgspec.structs.replace(last, raw_input="{"))
 
 
 def _counted_here(counter: TokenCounter, request: ModelRequest, message: Message) -> Message:
