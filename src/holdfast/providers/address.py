@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from urllib.parse import urlsplit, urlunsplit
 
 _PORTS = {"http": 80, "https": 443}
@@ -25,4 +26,14 @@ def plain_address(url: str) -> str:
     return urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
 
 
-__all__ = ["plain_address"]
+def is_loopback(host: str) -> bool:
+    """Say whether a host name can only mean this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+__all__ = ["is_loopback", "plain_address"]

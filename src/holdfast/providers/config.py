@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 from collections import Counter
@@ -12,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from holdfast.errors import ConfigError
+from holdfast.providers.address import is_loopback
 from holdfast.providers.model import ToolMode
 from holdfast.providers.wire import Timeouts
 
@@ -176,16 +176,6 @@ def make_config(**fields: object) -> ProviderConfig:
             lines.append(f"{place}: {text}" if place else text)
         detail = "\n".join(f"  - {line}" for line in lines)
         raise ConfigError(detail=detail, mistakes=lines) from None
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether a host name can only mean this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_url(url: str) -> None:

@@ -11,6 +11,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 
 from holdfast.errors import ConfigError
+from holdfast.providers.address import is_loopback
 from holdfast.providers.wire.endpoint import Endpoint
 
 _KEEPALIVE_S = 60.0
@@ -27,7 +28,8 @@ class HttpTransport:
 
     One session per event loop, so that one transport may serve several loops. Proxies
     come from the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`), looked up once
-    per address. Cookies are never kept; credentials of a netrc file are never used.
+    per address; servers on this machine are never asked through one. Cookies are never
+    kept; credentials of a netrc file are never used.
     """
 
     def __init__(self) -> None:
@@ -68,7 +70,9 @@ class HttpTransport:
         base_url = endpoint.base_url
         if base_url not in self._proxies:
             parts = urlsplit(base_url)
-            bypass = bool(proxy_bypass(parts.hostname or ""))
+            host = parts.hostname or ""
+            # No proxy elsewhere can reach this machine's own address, nor may it see the call.
+            bypass = is_loopback(host) or proxy_bypass(host) or proxy_bypass(parts.netloc)
             self._proxies[base_url] = None if bypass else getproxies().get(parts.scheme)
         return self._proxies[base_url]
 

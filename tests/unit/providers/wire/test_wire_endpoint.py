@@ -139,6 +139,17 @@ async def test_a_proxy_of_the_environment_is_used(
         assert HttpTransport().proxy(made) is None
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:1234", "localhost:11434", "[::1]:8080", "b.test:90"])
+def test_this_machine_and_what_is_excepted_is_not_asked_through_a_proxy(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for scheme in ("http", "https"):
+        monkeypatch.setenv(f"{scheme}_proxy", "http://proxy.invalid:3128")
+        monkeypatch.setenv("no_proxy", "b.test:90")
+        assert HttpTransport().proxy(endpoint(base_url=f"{scheme}://{host}/v1")) is None
+        assert HttpTransport().proxy(endpoint(base_url=f"{scheme}://c.test/v1")) is not None
+
+
 def test_certificates_that_cannot_be_read_are_a_mistake_in_the_configuration() -> None:
     with pytest.raises(ConfigError):
         HttpTransport().tls(endpoint(ca_file="/nowhere/ca.pem"))

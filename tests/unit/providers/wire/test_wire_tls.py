@@ -25,11 +25,11 @@ from holdfast.testing.fake_wires import whole_body
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a self-signed certificate for the loopback address."""
+    """Make a self-signed certificate for the loopback address and a name."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loopback")])
     start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    places = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("provider.test")]
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -38,7 +38,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
         .serial_number(1)
         .not_valid_before(start)
         .not_valid_after(start + datetime.timedelta(days=365 * 100))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(places), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -99,7 +99,7 @@ async def test_checking_can_be_switched_off_by_name(
 
 @asynccontextmanager
 async def tunnel() -> AsyncIterator[tuple[int, list[bytes]]]:
-    """Give the port of a proxy that connects through, and what it was told first."""
+    """Give the port of a proxy that connects to this machine, and what it was told first."""
     told: list[bytes] = []
     tasks: set[asyncio.Task[None]] = set()
     writers: list[asyncio.StreamWriter] = []
@@ -111,8 +111,8 @@ async def tunnel() -> AsyncIterator[tuple[int, list[bytes]]]:
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         told.append(await reader.readuntil(b"\r\n\r\n"))
-        host, _, port = told[-1].split(b" ")[1].decode().partition(":")
-        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        _, _, port = told[-1].split(b" ")[1].decode().partition(":")
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(port))
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         for pair in ((reader, far_writer), (far_reader, writer)):
             writers.append(pair[1])
@@ -135,10 +135,11 @@ async def test_a_proxy_tunnels_to_the_provider_and_sees_no_key(
         monkeypatch.delenv(name, raising=False)
     async with tunnel() as (port, told):
         monkeypatch.setenv("https_proxy", f"http://user:pass@127.0.0.1:{port}")
-        endpoint = Endpoint(provider="p", base_url=place[0], key=Secret(KEY), ca_file=str(place[1]))
+        base_url = place[0].replace("127.0.0.1", "provider.test")
+        endpoint = Endpoint(provider="p", base_url=base_url, key=Secret(KEY), ca_file=str(place[1]))
         model = WireModel(endpoint, "m", transport)
         assert (await answer(model)).text == (await answer(model)).text == "Hello."
         await transport.close()
-    assert len(told) == 1 and told[0].startswith(b"CONNECT 127.0.0.1:")
+    assert len(told) == 1 and told[0].startswith(b"CONNECT provider.test:")
     assert b"Proxy-Authorization: Basic dXNlcjpwYXNz" in told[0]
     assert KEY.encode() not in told[0]
