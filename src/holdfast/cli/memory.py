@@ -25,7 +25,8 @@ _filters = click.option(
     "filters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Only memories with this type, speaker, or metadata; may be repeated.",
+    help="Only memories with this type, speaker, scope, pinned, since, until, or metadata; may "
+    "be repeated.",
 )
 
 
@@ -244,8 +245,20 @@ def _parse(filters: tuple[str, ...]) -> dict[str, Any]:
         name, mark, value = text.partition("=")
         if not mark or not name:
             raise UsageError(detail=f"--where takes NAME=VALUE, not {text!r}.")
-        found[name] = _time(value) if name in ("since", "until") else value
+        if name in ("since", "until"):
+            found[name] = _time(value)
+        elif name in ("pinned", "include_superseded"):
+            found[name] = _truth(name, value)
+        else:
+            found[name] = value
     return found
+
+
+def _truth(name: str, text: str) -> bool:
+    known = {"true": True, "yes": True, "false": False, "no": False}
+    if text.lower() not in known:
+        raise UsageError(detail=f"{name} is true or false, not {text!r}.")
+    return known[text.lower()]
 
 
 def _time(text: str) -> float:

@@ -273,7 +273,7 @@ class MemoriesStep:
         lines: list[str] = []
         room = self._max_chars
         for memory in draft.memories:
-            line = f"- {inside('memories', harmless(' '.join(memory.content.split())))}"
+            line = f"- {inside('memories', harmless(' '.join(_said(memory).split())))}"
             if len(line) > room:
                 break
             lines.append(line)
@@ -292,6 +292,12 @@ class MemoriesStep:
             parts=(TextPart(text=text, is_synthetic=True),),
         )
         draft.messages = (*draft.messages[:place], remembered, *draft.messages[place:])
+
+
+def _said(memory: MemoryLike) -> str:
+    """Return what is remembered, after the name of who said it where that is known."""
+    speaker = getattr(memory, "speaker", "")
+    return f"{speaker}: {memory.content}" if speaker else memory.content
 
 
 def default_steps() -> tuple[ContextStep, ...]:

@@ -371,8 +371,15 @@ class MemoryManager:
         across_sessions: bool = False,
         scopes: Sequence[Scope] = (),
     ) -> list[MemoryEntry]:
-        """Return memories, newest first; `after` is the last id of the page before."""
+        """Return memories, newest first; `after` is the last id of the page before.
+
+        Raises:
+            NotFound: there never was a memory `after`.
+            UsageError: a filter cannot be meant.
+        """
         filters, scopes = narrowed(filters, scopes)
+        if after and not await self._storage.get(self.identity.tenant, [after]):
+            raise NotFound(kind="memory", value=after)
         return await self._storage.find(
             places_of(self.identity, session_id, across_sessions=across_sessions, scopes=scopes),
             parse_filters(filters),

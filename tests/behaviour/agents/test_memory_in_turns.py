@@ -93,6 +93,16 @@ async def test_a_budget_is_kept_to(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert 1 <= text.count("pilot number") <= 3
 
 
+async def test_what_somebody_said_is_shown_as_said_by_them(client: AsyncClient) -> None:
+    session = await client.create_session("talk")
+    options = MemoryOptions(scope="user", speaker="Ada")
+    await client.store_memory("", "I keep my boat in the harbour", options=options)
+    model = ScriptedModel("fine")
+    await client.execute_agent(Agent("guide", model=model), session.id, "Whose boat is there?")
+    (text,) = shown(model.requests[0].messages)
+    assert "- Ada: I keep my boat" in text
+
+
 async def test_all_that_the_journal_names_was_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,9 @@ def test_memories_go_out_and_come_back(state: Path) -> None:
         ("search", ""),
         ("search", "x", "--as-of", "soon"),
         ("list", "--where", "nonsense"),
+        ("list", "--where", "pinned=perhaps"),
+        ("list", "--where", "scope=everybody"),
+        ("list", "--after", "mem_nobody"),
         ("forget", "mem_nobody"),
         ("add", " "),
         ("add", "x", "--session", "ses_nobody"),
@@ -73,3 +76,12 @@ def test_memories_go_out_and_come_back(state: Path) -> None:
 )
 def test_mistakes_are_usage_errors(state: Path, words: tuple[str, ...]) -> None:
     assert call(*words).exit_code == 2
+
+
+def test_scope_and_pins_are_filters(state: Path) -> None:
+    call("add", "walnut", "--pin")
+    call("add", "walnut almond", "--scope", "global")
+    assert "almond" not in call("search", "walnut", "--where", "pinned=true").stdout
+    assert "almond" in call("search", "walnut", "--where", "pinned=no").stdout
+    listed = call("list", "--where", "scope=global").stdout
+    assert "almond" in listed and listed.count("mem_") == 1
