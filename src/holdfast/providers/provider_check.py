@@ -45,6 +45,8 @@ def failed_check(config: ProviderConfig, error: HoldfastError) -> ProviderCheck:
     if isinstance(error, LLMConnectionError):
         start = "Start it" if config.is_local else "Check the network and any proxy"
         hint = f"{start}, or correct its address, which is {config.base_url}."
+    elif isinstance(error, LLMNotFound):
+        hint = f"Name a model that it has, or correct its address, which is {config.base_url}."
     return ProviderCheck(
         provider=config.name, is_ok=False, reason=str(error), hint=hint, code=error.code
     )

@@ -178,6 +178,7 @@ async def test_a_provider_without_a_list_is_asked_a_tiny_question() -> None:
         assert await here.validate_provider(mine(base_url=url, api="chat", default_model="m"))
         unnamed = await here.check_provider(mine(base_url=url, api="chat"))
         assert (unnamed.is_ok, unnamed.code) == (False, "llm.not_found")
+        assert "Name a model" in unnamed.hint and url in unnamed.hint
         named = await here.check_provider(mine(base_url=url, api="chat"), model="m")
         assert named.is_ok
         await here.close()
