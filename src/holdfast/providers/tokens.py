@@ -183,7 +183,10 @@ class TokenCounter:
         if part.state == "pending":
             arguments = part.raw_input or msgspec.json.encode(part.input).decode()
             return TokenCount(_PER_CALL) + self.text(part.tool) + self.text(arguments)
-        total = TokenCount(_PER_CALL) + self.text(part.error or part.output)
+        total = TokenCount(_PER_CALL)
+        for text in (part.output, part.error):
+            if text:
+                total += self.text(text)
         for attachment in part.attachments:
             total += self._file(attachment)
         return total

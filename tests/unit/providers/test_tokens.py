@@ -235,3 +235,14 @@ def test_usage_is_counted_when_the_provider_reports_none():
 )
 def test_the_size_of_an_image_is_read_from_its_head(data, expected):
     assert image_size(data) == expected
+
+
+def test_a_result_that_failed_half_way_counts_with_all_that_it_says() -> None:
+    counter = TokenCounter("openai", "gpt-5")
+
+    def result(**said: str) -> int:
+        part = ToolPart(call_id="c", tool="t", state="error", **said)
+        return counter.message(message(part, role="tool", id=repr(said))).tokens
+
+    both = result(output="one two three", error="it broke")
+    assert both > result(error="it broke") and both > result(output="one two three")

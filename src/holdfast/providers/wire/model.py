@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import LLMBadRequest
 from holdfast.ids import new_id
 from holdfast.messages import FilePart, Message
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
@@ -95,7 +96,11 @@ class WireModel:
         """
         is_long = (request.max_output_tokens or 0) > _LONG_ANSWER
         streamed = deltas or is_long or self._endpoint.quiet == "stream"
-        body = self._codec.encode(request, stream=streamed)
+        try:
+            body = self._codec.encode(request, stream=streamed)
+        except UnicodeEncodeError:
+            detail = "a text in it holds half of a surrogate pair, which cannot be sent"
+            raise LLMBadRequest(provider=self._endpoint.provider, detail=detail) from None
         call = Call(self._endpoint, self._info.model, self._codec, self._clock)
         try:
             if await call.open(self._route, body, streamed=streamed):

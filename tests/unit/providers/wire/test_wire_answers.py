@@ -256,6 +256,15 @@ async def test_a_file_without_content_is_refused_before_anything_is_sent(
     assert server.requests == []
 
 
+async def test_a_text_that_cannot_be_sent_is_refused_before_anything_is(
+    model: WireModel, server: FakeServer, deltas: bool
+) -> None:
+    with pytest.raises(LLMBadRequest) as caught:
+        await collect(model, ask(user("half \ud800")), deltas=deltas)
+    assert caught.value.code == "llm.bad_request"
+    assert server.requests == []
+
+
 async def test_settings_reach_the_provider_under_its_names(
     model: WireModel, server: FakeServer, deltas: bool, wire: str
 ) -> None:
