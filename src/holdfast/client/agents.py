@@ -39,6 +39,7 @@ from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.builtin.search import searxng_tools
 from holdfast.tools.bundles import register_bundles
 from holdfast.tools.gate import Approver, Gate
+from holdfast.tools.lsp import LanguageServers
 
 _TITLE = 60
 DEFAULT_AGENT = "build"
@@ -49,6 +50,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
 
     _agents: AgentRegistry | None = None
     _tools: ToolRegistry | None = None
+    _language_servers: LanguageServers | None = None
     _ledger: BudgetLedger | None = None
     _tenant_budget: SharedBudget | None = None
     approver: Approver | None = None
@@ -286,6 +288,12 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         """Return a run; raises NotFound."""
         return await (await self.turns()).get(run_id)
 
+    async def close(self) -> None:
+        """Close the rest, then end the language servers."""
+        await super().close()
+        if self._language_servers is not None:
+            await self._language_servers.close()
+
     # --- inside -----------------------------------------------------------------------
 
     async def _tools_for(
@@ -379,7 +387,9 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
                 task,
                 *self._memory_tools(),
             )
-            layer = builtin_tools().child(own, scope="built-in")
+            self._language_servers = LanguageServers(hidden=(str(self.base_dir),))
+            builtin = builtin_tools(language_servers=self._language_servers)
+            layer = builtin.child(own, scope="built-in")
             if self.settings.mcp_endpoints:
                 layer = self._mcp_layer = layer.child(scope="mcp")
             self._tools = layer.child(scope="project")

@@ -93,6 +93,17 @@ class SandboxStream:
         except ConnectionError:
             return b""
 
+    async def read_exactly(self, count: int) -> bytes:
+        """Return that many bytes; fewer only when the program closed its output before."""
+        if self._reader is None:
+            return b""
+        try:
+            return await self._reader.readexactly(count)
+        except asyncio.IncompleteReadError as error:
+            return error.partial
+        except ConnectionError:
+            return b""
+
     async def write(self, data: bytes) -> None:
         """Hand bytes to the program, waiting while it does not read.
 

@@ -53,6 +53,14 @@ async def test_read_only_profile_holds_for_a_program_that_stays(tmp_path, level)
     assert not (tmp_path / "ws" / "made").exists()
 
 
+async def test_bytes_are_read_by_their_number_and_fewer_only_at_the_end(tmp_path):
+    argv = ("/bin/sh", "-c", "printf 'a\\nbcdef'")
+    async with opened(tmp_path, argv) as stream:
+        assert await stream.read_exactly(3) == b"a\nb"
+        assert await stream.read_exactly(30) == b"cdef"
+        assert await stream.read_exactly(1) == b""
+
+
 async def test_closing_ends_a_program_that_does_not_want_to(tmp_path, level):
     argv = ("/bin/sh", "-c", "trap '' TERM HUP INT; echo up; while true; do sleep 1000; done")
     async with opened(tmp_path, argv, level) as stream:

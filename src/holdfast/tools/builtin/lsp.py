@@ -168,7 +168,11 @@ class _Question:
         return ToolResult(
             "\n".join(shown) or f"{self._operation} found nothing there.",
             title=self._operation,
-            metadata={"server": self._running.server.name, "count": count},
+            metadata={
+                "server": self._running.server.name,
+                "sandbox": self._running.runner.level_name,
+                "count": count,
+            },
         )
 
     def _add_symbol(self, one: JsonObject, depth: int, lines: list[str]) -> None:

@@ -10,11 +10,12 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import ToolError
-from holdfast.sandbox.process import kill_group
+from holdfast.sandbox import SandboxStream
 
 _MAX_MESSAGE = 64 * 1024 * 1024
 _METHOD_NOT_FOUND = -32601
 _CLOSE_S = 2.0
+_LAST_WORDS = 600
 _ANSWERED_WITH_NOTHING = frozenset(
     {
         "client/registerCapability",
@@ -29,9 +30,9 @@ _ANSWERED_WITH_NOTHING = frozenset(
 class LspConnection:
     """One running server; requests may overlap, answers find their request."""
 
-    def __init__(self, process: asyncio.subprocess.Process, name: str) -> None:
+    def __init__(self, stream: SandboxStream, name: str) -> None:
         """Talk to a server that was just started, on the running loop."""
-        self._process = process
+        self._stream = stream
         self._name = name
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
@@ -40,7 +41,7 @@ class LspConnection:
     @property
     def is_alive(self) -> bool:
         """Whether the server can be asked."""
-        return self._process.returncode is None and not self._reader.done()
+        return not self._stream.ended.is_set() and not self._reader.done()
 
     async def request(self, method: str, params: JsonObject | None, *, timeout_s: float) -> Any:  # noqa: ANN401 - foreign JSON
         """Ask and return the result as plain JSON values.
@@ -74,45 +75,41 @@ class LspConnection:
             if self.is_alive:
                 await self.request("shutdown", None, timeout_s=_CLOSE_S)
                 await self.notify("exit", {})
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_S):
-                await self._process.wait()
-        kill_group(self._process.pid)
+        await self._stream.aclose(grace_s=_CLOSE_S)
         self._reader.cancel()
         await asyncio.wait([self._reader], timeout=_CLOSE_S)
-        await self._process.wait()
 
     async def _send(self, message: JsonObject) -> None:
         body = msgspec.json.encode({"jsonrpc": "2.0", **message})
-        stream = self._process.stdin
-        if stream is None:
-            raise self._failure("it has no input")
         try:
-            stream.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            await stream.drain()
+            await self._stream.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         except (ConnectionError, RuntimeError) as error:
             raise self._failure("it has ended") from error
 
     async def _read(self) -> None:
-        failure = self._failure("it has ended")
+        failure = None
         try:
             while (message := await self._read_message()) is not None:
                 await self._handle(message)
-        except (ConnectionError, asyncio.IncompleteReadError, ValueError, ToolError) as error:
+        except (ConnectionError, ValueError, ToolError) as error:
             failure = self._failure(str(error) or "it sent something that cannot be read")
         finally:
+            if self._waiting and failure is None:
+                said = (await self._stream.complaints()).strip()[-_LAST_WORDS:]
+                failure = self._failure("it has ended" + (f"; it said: {said}" if said else ""))
             for future in self._waiting.values():
-                if not future.done():
+                if not future.done() and failure is not None:
                     future.set_exception(failure)
 
     async def _read_message(self) -> JsonObject | None:
-        stream = self._process.stdout
         length = 0
-        while stream is not None and (line := await stream.readline()):
+        while line := await self._stream.read_line():
             if line in (b"\r\n", b"\n"):
                 if not 0 < length <= _MAX_MESSAGE:
                     raise ValueError(f"it announced a message of {length} bytes")
-                return msgspec.json.decode(await stream.readexactly(length), type=dict[str, Any])
+                return msgspec.json.decode(
+                    await self._stream.read_exactly(length), type=dict[str, Any]
+                )
             name, _, value = line.partition(b":")
             if name.strip().lower() == b"content-length":
                 length = int(value)

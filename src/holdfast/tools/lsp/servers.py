@@ -6,20 +6,21 @@ import asyncio
 import os
 import posixpath
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import ToolError
-from holdfast.sandbox import Workspace
+from holdfast.sandbox import Limits, SandboxOptions, SandboxRunner, Workspace
 from holdfast.tools.encoding import decode_file
 from holdfast.tools.lsp.connection import LspConnection
+from holdfast.tools.lsp.program import server_program
 
 _START_S = 30.0
 _STREAM_LIMIT = 1024 * 1024
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# A server stays, and some reserve far more memory than they use.
+_LIMITS = Limits(cpu_s=0, memory_bytes=64 * 1024**3, timeout_s=0.0)
 _PYTHON = {".py": "python", ".pyi": "python"}
 _SCRIPT = {
     ".js": "javascript",
@@ -38,6 +39,8 @@ class LanguageServer:
     name: str
     command: tuple[str, ...]
     endings: Mapping[str, str]
+    readable: tuple[str, ...] = ()
+    """What it must read besides its program, the system and the workspace."""
 
 
 # Looked for in the PATH, in this order. Servers that run code of the workspace to
@@ -64,11 +67,16 @@ class Running:
     connection: LspConnection
     capabilities: JsonObject
     loop: asyncio.AbstractEventLoop
+    runner: SandboxRunner
     opened: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
 class LanguageServers:
-    """The servers of a process: started when first needed, then reused."""
+    """The servers of a process: started when first needed, then reused.
+
+    Each runs in the sandbox: it reads the workspace, changes nothing, and has no network,
+    for some run code of the workspace to understand it. Where no sandbox works, none runs.
+    """
 
     def __init__(
         self,
@@ -76,8 +84,13 @@ class LanguageServers:
         *,
         known: Sequence[LanguageServer] = KNOWN_SERVERS,
         environment: Mapping[str, str] | None = None,
+        hidden: Sequence[str] = (),
     ) -> None:
-        """Prefer the configured ones, then the known ones that are installed."""
+        """Prefer the configured ones, then the known ones that are installed.
+
+        `hidden` are directories that none of them sees, such as the state directory.
+        """
+        self._hidden = tuple(hidden)
         self._servers = (*configured, *known)
         self._configured = {server.name for server in configured}
         self._environment = dict(environment or {})
@@ -89,6 +102,7 @@ class LanguageServers:
 
         Raises:
             ToolError: none is installed or configured, or it does not start.
+            SandboxFailed: it cannot be confined here, so it was not started.
         """
         server, program = self._choose(path, workspace)
         key = (workspace.root, server.name)
@@ -100,6 +114,8 @@ class LanguageServers:
         async with self._starting.setdefault(key, asyncio.Lock()):
             found = self._running.get(key)
             if found is None or not found.connection.is_alive:
+                if found is not None:
+                    await _end(found)
                 found = await self._start(server, program, workspace)
                 self._running[key] = found
         return found
@@ -136,7 +152,7 @@ class LanguageServers:
         running, self._running = list(self._running.values()), {}
         self._starting.clear()
         here = asyncio.get_running_loop()
-        await asyncio.gather(*(one.connection.close() for one in running if one.loop is here))
+        await asyncio.gather(*(_end(one) for one in running if one.loop is here))
 
     def _choose(self, path: str, workspace: Workspace) -> tuple[LanguageServer, str]:
         ending = posixpath.splitext(path)[1]
@@ -147,40 +163,33 @@ class LanguageServers:
             # A program inside the workspace was put there by whoever writes the workspace.
             if program and (is_ours or not _is_below(program, workspace.root)):
                 return server, program
-        names = ", ".join(server.command[0] for server in fitting) or "a language server"
-        raise ToolError(
-            tool="lsp",
-            detail=f"no language server for {ending or path!r} files is installed or configured; "
-            f"install one of: {names}",
-        )
+        detail = f"no language server for {ending or path!r} files is installed or configured"
+        if names := ", ".join(server.command[0] for server in fitting):
+            detail += f"; install one of: {names}"
+        raise ToolError(tool="lsp", detail=detail)
 
     async def _start(self, server: LanguageServer, program: str, workspace: Workspace) -> Running:
-        environment = {
-            "PATH": f"{os.path.dirname(program)}:{_PATH}",
-            "HOME": tempfile.gettempdir(),
-            "LANG": "C.UTF-8",
-            **self._environment,
-        }
+        found = await asyncio.to_thread(server_program, program, server.command[1:])
+        options = SandboxOptions(
+            profile="read-only",
+            limits=_LIMITS,
+            environment=self._environment,
+            readable=(*found.readable, *server.readable),
+            hidden=self._hidden,
+        )
+        runner = SandboxRunner(workspace, options)
+        connection: LspConnection | None = None
         try:
-            process = await asyncio.create_subprocess_exec(
-                program,
-                *server.command[1:],
-                cwd=workspace.root,
-                env=environment,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                start_new_session=True,
-                limit=_STREAM_LIMIT,
+            stream = await runner.open_program(
+                found.argv, environment={"PATH": found.path}, line_bytes=_STREAM_LIMIT
             )
-        except OSError as error:
-            raise ToolError(tool="lsp", detail=f"{server.name} does not start: {error}") from error
-        connection = LspConnection(process, server.name)
-        try:
+            connection = LspConnection(stream, server.name)
             answer = await connection.request("initialize", _hello(workspace), timeout_s=_START_S)
             await connection.notify("initialized", {})
         except BaseException:
-            await connection.close()
+            if connection is not None:
+                await connection.close()
+            await runner.aclose()
             raise
         capabilities = answer.get("capabilities") if isinstance(answer, dict) else None
         return Running(
@@ -188,7 +197,13 @@ class LanguageServers:
             connection=connection,
             capabilities=capabilities or {},
             loop=asyncio.get_running_loop(),
+            runner=runner,
         )
+
+
+async def _end(running: Running) -> None:
+    await running.connection.close()
+    await running.runner.aclose()
 
 
 def to_uri(workspace: Workspace, path: str) -> str:
@@ -209,7 +224,8 @@ def _hello(workspace: Workspace) -> JsonObject:
     uri = Path(workspace.root).as_uri()
     tree = {"hierarchicalDocumentSymbolSupport": True}
     return {
-        "processId": os.getpid(),
+        # It could not see our process, and would take us for dead.
+        "processId": None,
         "clientInfo": {"name": "holdfast"},
         "rootUri": uri,
         "rootPath": workspace.root,

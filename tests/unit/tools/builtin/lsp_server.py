@@ -1,6 +1,7 @@
 """A small language server for tests: it knows every operation and answers by rote."""
 
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -24,6 +25,20 @@ def read():
         if name.lower() == b"content-length":
             length = int(value)
     return None
+
+
+def attempt(what, *words):
+    """Do what code of a workspace could make a server do; say whether that was possible."""
+    try:
+        if what == "connect":
+            with socket.socket() as ours:
+                ours.settimeout(5)
+                ours.connect((words[0], int(words[1])))
+            return "connected"
+        with open(words[0], words[1]):
+            return "opened"
+    except OSError:
+        return "refused"
 
 
 def send(message):
@@ -108,5 +123,10 @@ while (message := read()) is not None:
     elif method == "workspace/symbol" and message["params"]["query"] == "garbage":
         sys.stdout.buffer.write(b"Content-Length: 999999999999\r\n\r\n")
         sys.stdout.buffer.flush()
+    elif method == "workspace/symbol" and ":" in message["params"]["query"]:
+        told = attempt(*message["params"]["query"].split(":"))
+        uri = message["params"].get("uri", "file:///x")
+        place = {"uri": uri, "range": {"start": {"line": 0, "character": 0}}}
+        send({"id": number, "result": [{"name": told, "kind": 12, "location": place}]})
     elif number is not None and method:
         send({"id": number, "result": answer(method, message["params"])})

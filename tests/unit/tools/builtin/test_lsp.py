@@ -1,3 +1,4 @@
+import socket
 import sys
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 from holdfast.errors import FileMissing, PermissionDenied, TellModel, ToolError, ToolInputInvalid
 from holdfast.tools.builtin.lsp import find_position, lsp_tool
 from holdfast.tools.lsp import LanguageServer, LanguageServers
+from holdfast.tools.lsp.program import server_program
 
 ROTE = LanguageServer(
     name="rote",
@@ -64,6 +66,61 @@ async def test_every_operation_is_spoken(call, source, rote, operation, output):
     )
     assert result.output == output
     assert result.metadata["server"] == "rote"
+    assert result.metadata["sandbox"].endswith("/read-only")
+
+
+async def test_server_reads_the_workspace_but_changes_nothing_and_reaches_nobody(
+    call, source, tmp_path
+):
+    """What a server does when the code of a workspace makes it do so."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "journal.db").write_text("private")
+    (source / "secret").mkdir()
+    (source / "secret" / "key").write_text("private")
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = LanguageServers([ROTE], known=(), hidden=(str(source / "secret"),))
+    tool = lsp_tool(server)
+    ask = {"operation": "workspaceSymbol", "file_path": "a.py"}
+    try:
+        read = f"open:{source}/a.py:r"
+        assert "opened" in (await call(tool, **ask, query=read)).output
+        for query in (
+            f"open:{source}/made.txt:w",
+            f"open:{source}/secret/key:r",
+            f"open:{tmp_path}/state/journal.db:r",
+            f"connect:127.0.0.1:{listener.getsockname()[1]}",
+        ):
+            assert "refused" in (await call(tool, **ask, query=query)).output, query
+    finally:
+        listener.close()
+        await server.close()
+    assert not (source / "made.txt").exists()
+
+
+def test_a_server_sees_what_interprets_it_and_nothing_else_of_that_place(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    for folder in ("bin", "lib", "share", ".ssh"):
+        (home / folder).mkdir(parents=True)
+    node, script = home / "bin" / "node", tmp_path / "npm" / "bin" / "server"
+    script.parent.mkdir(parents=True)
+    for program, text in ((node, "\x7fELF"), (script, "#!/usr/bin/env -S node --quiet\n")):
+        program.write_text(text)
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(node.parent))
+    found = server_program(str(script), ("--stdio",))
+    assert found.argv == (str(node), "--quiet", str(script), "--stdio")
+    assert set(found.readable) == {
+        str(script.parent),
+        str(home / "bin"),
+        str(home / "lib"),
+    }
+    assert found.path.split(":")[:2] == [str(script.parent), str(node.parent)]
+    (home / "pyvenv.cfg").write_text("")
+    assert server_program(str(node), ()).readable == (str(home),)
+    assert server_program("/bin/true", ()).readable == ()
+    assert server_program(str(tmp_path / "gone"), ()).argv == (str(tmp_path / "gone"),)
+    script.write_text("#!/usr/bin/env no-such-program\n")
+    assert server_program(str(script), ()).argv == (str(script),)
 
 
 async def test_real_server_answers(call, source, pylsp):
