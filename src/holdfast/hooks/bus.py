@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -132,9 +132,7 @@ class EventBus:
         ones, without a gap or a repetition; without it, from now on. Equal subscriptions
         are independent: each gets every event.
         """
-        given = (patterns,) if isinstance(patterns, str) else tuple(patterns)
-        if not given or not all(given):
-            raise UsageError(detail="A subscription needs a pattern, such as '*' or 'tool.*'.")
+        given = _checked_patterns(patterns)
         now = await self._journal.last_seq()
         if self._pump is None or self._pump.done():
             self._cursor = max(self._cursor, now)
@@ -387,6 +385,19 @@ class EventBus:
     def _made_progress(self) -> None:
         if self._progress is not None:
             self._progress.set()
+
+
+def _checked_patterns(patterns: str | Sequence[str]) -> tuple[str, ...]:
+    """Return patterns that can mean something; others would wait in silence for ever."""
+    several = patterns if isinstance(patterns, Iterable) and not isinstance(patterns, str) else ()
+    given: tuple[object, ...] = tuple(several) or (patterns,)
+    checked = [one for one in given if isinstance(one, str) and one and "*" not in one[:-1]]
+    if len(checked) < len(given):
+        raise UsageError(
+            detail="A subscription needs patterns: a name, '*', or the beginning of names, "
+            "such as 'tool.*'."
+        )
+    return tuple(checked)
 
 
 def _check_name(name: str) -> None:

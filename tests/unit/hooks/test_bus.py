@@ -45,6 +45,12 @@ class Ear:
         return [event.data["number"] for event in self.events]
 
 
+@pytest.mark.parametrize("patterns", ["", "*.failed", "a*b", "a**", [], ["tool.*", ""], 5, [5]])
+async def test_patterns_that_mean_nothing_are_refused(bus: EventBus, patterns) -> None:
+    with pytest.raises(UsageError):
+        await bus.subscribe(patterns, print)
+
+
 @pytest.mark.parametrize(
     ("pattern", "heard"),
     [
