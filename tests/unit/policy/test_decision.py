@@ -221,6 +221,13 @@ def test_command_is_allowed_by_its_first_words(command):
     assert decide(ask("bash", command, kind="command"), agent=agent).action == "allow"
 
 
+@pytest.mark.parametrize("line", ["", " ", "   ", "\t", "\n", "#", "''", ";"])
+def test_line_without_a_command_asks_whatever_is_allowed(line):
+    for allowed in ("* * allow", f"bash {line} allow", "bash *? allow"):
+        found = decide(ask("bash", line, kind="command"), agent=rules(allowed))
+        assert found.action == "ask", allowed
+
+
 def test_program_whose_name_begins_alike_is_another_program():
     agent = rules("bash git * allow")
     assert decide(ask("bash", "github x", kind="command"), agent=agent).action == "ask"

@@ -35,6 +35,8 @@ def is_no_worse(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
     What those words say is covered by them; an option that makes a program worse and stands
     behind them is not. No words at all cover any program, but none of its risky options.
     """
+    if not argv:
+        return False  # a line of spaces is no command
     asked = classify_argv(argv)
     alone = classify_argv(words) if words else None
     told = {one.because for one in alone.objections} if alone is not None else set()
