@@ -6,7 +6,9 @@ from holdfast.testing import FunctionModel, ScriptedModel, tool_call
 left = Agent("left", mode="subagent", model=FunctionModel(lambda _: "The left door is open."))
 right = Agent("right", mode="subagent", model=FunctionModel(lambda _: "The right one is shut."))
 
-errands = [tool_call("task", agent=name, task="Look at your door.") for name in ("left", "right")]
+errands = [
+    tool_call("task", subagent_type=name, prompt="Look at your door.") for name in ("left", "right")
+]
 boss = Agent(
     "boss",
     model=ScriptedModel(errands, "Go left."),

@@ -82,7 +82,7 @@ def boss(work: tuple[str, ...]) -> Agent:
     def think(request: ModelRequest) -> str | list[ToolPart]:
         if request.messages[-1].role == "tool":
             return "all done"
-        return [tool_call("task", agent="worker", task=one) for one in work]
+        return [tool_call("task", subagent_type="worker", prompt=one) for one in work]
 
     allowed = [{"permission": "*", "action": "allow"}]
     return Agent("boss", model=FunctionModel(think), permission=allowed)

@@ -196,12 +196,12 @@ async def launch(client: AsyncClient, agent: Agent, session_id: str, skills: Any
 
 
 async def by_task(client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any) -> object:
-    call = tool_call("task", agent="low", task="go")
+    call = tool_call("task", subagent_type="low", prompt="go")
     return await launch(client, top.wrapped(model=starting(call)), at, skills)
 
 
 async def by_batch(client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any) -> object:
-    inner = {"tool": "task", "parameters": {"agent": "low", "task": "go"}}
+    inner = {"tool": "task", "parameters": {"subagent_type": "low", "prompt": "go"}}
     model = starting(tool_call("batch", tool_calls=[inner]))
     return await launch(client, top.wrapped(model=model), at, skills)
 

@@ -303,7 +303,7 @@ async def test_the_budget_of_a_loop_covers_agents_that_its_agents_send(client) -
     def work(request):
         if request.messages[-1].role == "tool":
             return "I did it: a, b, c"
-        return tool_call("task", agent="helper", task="Help.")
+        return tool_call("task", subagent_type="helper", prompt="Help.")
 
     await client.register_agent(
         Agent("helper", mode="subagent", description="Helps.", model=FunctionModel(help_out))

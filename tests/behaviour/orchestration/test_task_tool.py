@@ -56,17 +56,21 @@ async def test_sub_agent_reports_and_goes_on_in_its_session(tmp_path: Path) -> N
     finder = Agent("finder", description="Finds things.", mode="subagent", model=model)
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(finder)
-        top = boss(tool_call("task", agent="finder", task="Where is it?"), "found")
+        errand = {"description": "find it", "prompt": "Where is it?", "subagent_type": "finder"}
+        top = boss(tool_call("task", **errand), "found")
         first = await client.execute_agent(top, "", "look for it")
         assert first.response == "found"
         [call] = await call_parts(client, first.session_id)
         child = str(call.metadata["session_id"])
         assert call.output == f"It is here.\n\n(session_id: {child})"
+        assert call.title == "find it"
         shown = {spec.name: spec.description for spec in top.model.requests[0].tools}
         assert "- finder: Finds things." in shown["task"]
         assert "- general:" in shown["task"]
         assert "- build:" not in shown["task"]
-        again = boss(tool_call("task", agent="finder", task="How long?", session_id=child), "ok")
+        again = boss(
+            tool_call("task", subagent_type="finder", prompt="How long?", session_id=child), "ok"
+        )
         await client.execute_agent(again, first.session_id, "go on")
         page = await client.list_messages(child)
         said = [message.text for message in page.items]
@@ -80,7 +84,9 @@ async def test_session_of_somebody_else_is_no_child(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(finder)
         private = await client.create_session("Private")
-        top = boss(tool_call("task", agent="finder", task="?", session_id=private.id), "ok")
+        top = boss(
+            tool_call("task", subagent_type="finder", prompt="?", session_id=private.id), "ok"
+        )
         result = await client.execute_agent(top, "", "go")
         [call] = await call_parts(client, result.session_id)
         assert call.state == "error"
@@ -108,7 +114,7 @@ async def test_tool_is_hidden_where_no_sub_agent_is_allowed(tmp_path: Path, rule
 async def test_rules_name_the_agents_that_may_be_sent(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path / "state") as client:
         rules = [*MAY_SEND, {"permission": "task", "pattern": "general", "action": "deny"}]
-        top = boss(tool_call("task", agent="general", task="x"), "ok", permission=rules)
+        top = boss(tool_call("task", subagent_type="general", prompt="x"), "ok", permission=rules)
         result = await client.execute_agent(top, "", "go")
         [call] = await call_parts(client, result.session_id)
         assert call.state == "error"
@@ -129,7 +135,7 @@ async def test_read_only_starter_has_read_only_children(tmp_path: Path) -> None:
     child = child.wrapped(tools=[inspect])
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(child)
-        top = boss(tool_call("task", agent="child", task="x"), "ok", sandbox="read-only")
+        top = boss(tool_call("task", subagent_type="child", prompt="x"), "ok", sandbox="read-only")
         assert (await client.execute_agent(top, "", "go")).status == "completed"
     assert seen == [True]
 
@@ -148,7 +154,11 @@ async def test_parent_parks_with_its_child_and_goes_on_elsewhere(tmp_path: Path)
     def top() -> Agent:
         def work(request: ModelRequest) -> object:
             is_done = request.messages[-1].role == "tool"
-            return "all done" if is_done else tool_call("task", agent="cleaner", task="clean")
+            return (
+                "all done"
+                if is_done
+                else tool_call("task", subagent_type="cleaner", prompt="clean")
+            )
 
         return Agent("boss", model=FunctionModel(work), permission=MAY_SEND)  # type: ignore[arg-type]
 
@@ -178,7 +188,7 @@ async def test_parent_whose_wake_up_was_lost_goes_on_with_its_child(tmp_path: Pa
     cleaner = Agent("cleaner", mode="subagent", model=model, tools=[make_delete(done)])
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(cleaner)
-        top = boss(tool_call("task", agent="cleaner", task="clean"), "all done")
+        top = boss(tool_call("task", subagent_type="cleaner", prompt="clean"), "all done")
         parked = await client.execute_agent(top, "", "go", run_id="job", on_ask="park")
         [question] = await client.open_questions()
         # As after a crash right behind the answer: the child is woken, its parent is not.
@@ -202,7 +212,7 @@ async def test_always_in_a_child_holds_for_the_whole_line(tmp_path: Path) -> Non
     cleaner = Agent("cleaner", mode="subagent", model=model, tools=[make_delete(done)])
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(cleaner)
-        errand = tool_call("task", agent="cleaner", task="clean")
+        errand = tool_call("task", subagent_type="cleaner", prompt="clean")
         top = boss(errand, "one", errand, "two", permission=asks)
         parked = await client.execute_agent(top, "", "go", run_id="one", on_ask="park")
         [question] = await client.open_questions()
@@ -237,7 +247,7 @@ async def test_always_at_the_prompt_asks_once_for_a_whole_line(tmp_path: Path) -
     )
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(cleaner)
-        errand = tool_call("task", agent="cleaner", task="clean")
+        errand = tool_call("task", subagent_type="cleaner", prompt="clean")
         top = boss(errand, "one", permission=asks, approve=Ann())
         result = await client.execute_agent(top, "", "go")
         assert (result.status, done) == ("completed", ["a", "a"])
@@ -251,7 +261,7 @@ async def test_cancelling_a_parked_parent_cancels_its_parked_child(tmp_path: Pat
     cleaner = Agent("cleaner", mode="subagent", model=model, tools=[make_delete([])])
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(cleaner)
-        top = boss(tool_call("task", agent="cleaner", task="clean"), "all done")
+        top = boss(tool_call("task", subagent_type="cleaner", prompt="clean"), "all done")
         await client.execute_agent(top, "", "go", run_id="job", on_ask="park")
         [question] = await client.open_questions()
     async with AsyncClient(tmp_path / "state") as other:
@@ -271,7 +281,7 @@ async def test_parent_cancelled_by_another_client_takes_its_child_along(tmp_path
     slow = Agent("slow", mode="subagent", model=FunctionModel(work))
     async with AsyncClient(tmp_path / "state") as client, AsyncClient(tmp_path / "state") as other:
         await client.register_agent(slow)
-        top = boss(tool_call("task", agent="slow", task="x"), "never")
+        top = boss(tool_call("task", subagent_type="slow", prompt="x"), "never")
         session = await client.create_session("Above")
         running = asyncio.create_task(client.execute_agent(top, session.id, "go", run_id="job"))
         async with asyncio.timeout(WAIT_S):
@@ -289,7 +299,7 @@ async def test_child_that_never_ends_is_told_to_and_its_parent_goes_on(tmp_path:
     settings = load_settings(overrides={"orchestration.time_s": 0.2}).settings
     async with AsyncClient(tmp_path / "state", settings=settings) as client:
         await client.register_agent(slow)
-        top = boss(tool_call("task", agent="slow", task="x"), "without it")
+        top = boss(tool_call("task", subagent_type="slow", prompt="x"), "without it")
         async with asyncio.timeout(WAIT_S):
             result = await client.execute_agent(top, "", "go")
         assert result.response == "without it"
@@ -325,7 +335,7 @@ async def test_child_that_never_ends_has_no_more_time_than_its_parent(
     for limit_s in LIMITS_S:
         async with AsyncClient(tmp_path / f"{limit_s}") as client:
             await client.register_agent(endless(kind))
-            top = boss(tool_call("task", agent="slow", task="x"), "too late")
+            top = boss(tool_call("task", subagent_type="slow", prompt="x"), "too late")
             budget = Budget(max_wall_s=limit_s)
             async with asyncio.timeout(WAIT_S):
                 result = await client.execute_agent(top, "", "go", budget=budget)
@@ -365,7 +375,7 @@ async def test_child_spends_from_its_parents_budget(tmp_path: Path) -> None:
     eager = Agent("eager", mode="subagent", model=FunctionModel(lambda _: "done"))
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(eager)
-        errands = [tool_call("task", agent="eager", task=f"{n}") for n in range(5)]
+        errands = [tool_call("task", subagent_type="eager", prompt=f"{n}") for n in range(5)]
         top = boss(errands, "done")
         result = await client.execute_agent(top, "", "go", budget=Budget(max_calls=3))
         assert result.metadata["error"]["code"] == BudgetExceeded.code
@@ -382,7 +392,7 @@ async def test_batch_and_skill_limits_reach_the_child(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(child)
         rules = [*MAY_SEND, {"permission": "glob", "action": "deny"}]
-        inner = {"tool": "task", "parameters": {"agent": "child", "task": "look"}}
+        inner = {"tool": "task", "parameters": {"subagent_type": "child", "prompt": "look"}}
         top = boss(tool_call("batch", tool_calls=[inner]), "ok", permission=rules)
         result = await client.execute_agent(top, "", "go")
         assert result.status == "completed"
@@ -399,7 +409,7 @@ async def test_stop_at_the_prompt_of_a_child_ends_all_that_wait_for_it(tmp_path:
         async def approve(self, request: ApprovalRequest) -> ApprovalAnswer:
             return ApprovalAnswer(verdict="stop", by="ann")
 
-    errand = tool_call("task", agent="cleaner", task="clean")
+    errand = tool_call("task", subagent_type="cleaner", prompt="clean")
     middle = Agent("middle", mode="subagent", model=ScriptedModel(errand), permission=MAY_SEND)
     asks = ScriptedModel(tool_call("delete", path="a"))
     cleaner = Agent("cleaner", mode="subagent", model=asks, tools=[make_delete(done)])
@@ -407,7 +417,7 @@ async def test_stop_at_the_prompt_of_a_child_ends_all_that_wait_for_it(tmp_path:
         client.approver = Stops()
         await client.register_agent(middle)
         await client.register_agent(cleaner)
-        top = boss(tool_call("task", agent="middle", task="see to it"))
+        top = boss(tool_call("task", subagent_type="middle", prompt="see to it"))
         async with asyncio.timeout(WAIT_S):
             result = await client.execute_agent(top, "", "go", run_id="job")
         assert (result.status, result.metadata["reason"]) == ("cancelled", "ann stopped the run")
@@ -429,7 +439,7 @@ async def test_cancelling_a_child_is_no_stop_whatever_reason_is_given(tmp_path: 
     slow = Agent("slow", mode="subagent", model=FunctionModel(answer))
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(slow)
-        top = boss(tool_call("task", agent="slow", task="take your time"), "went on")
+        top = boss(tool_call("task", subagent_type="slow", prompt="take your time"), "went on")
         run = asyncio.create_task(client.execute_agent(top, "", "go", run_id="job"))
         async with asyncio.timeout(WAIT_S):
             await asked.wait()
@@ -443,7 +453,7 @@ async def test_cancelling_a_child_is_no_stop_whatever_reason_is_given(tmp_path: 
 
 async def test_stream_carries_what_children_do_under_their_path(tmp_path: Path) -> None:
     def middle() -> Agent:
-        errand = tool_call("task", agent="leaf", task="deeper")
+        errand = tool_call("task", subagent_type="leaf", prompt="deeper")
         model = ScriptedModel(errand, "half")
         return Agent("middle", mode="subagent", model=model, permission=MAY_SEND)
 
@@ -453,7 +463,7 @@ async def test_stream_carries_what_children_do_under_their_path(tmp_path: Path) 
             await client.register_agent(middle())
             leaf = Agent("leaf", mode="subagent", model=ScriptedModel("leaf"))
             await client.register_agent(leaf)
-            top = boss(tool_call("task", agent="middle", task="see to it"), "whole")
+            top = boss(tool_call("task", subagent_type="middle", prompt="see to it"), "whole")
             heard = [
                 item async for item in client.stream(top, "", "go", with_children=with_children)
             ]

@@ -205,7 +205,8 @@ TABLE: dict[str, dict[str, object]] = {
     "plan_enter": no_files(fails("", surprise=1), call()),
     "plan_exit": no_files(fails("", surprise=1), call()),
     "task": no_files(
-        fails("agent", agent=3, task="x"), fails("nobody-here", agent="nobody-here", task="x")
+        fails("subagent_type", subagent_type=3, prompt="x"),
+        fails("nobody-here", subagent_type="nobody-here", prompt="x"),
     ),
 }
 

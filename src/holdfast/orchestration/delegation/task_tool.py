@@ -18,7 +18,9 @@ from holdfast.tools import Tool, ToolContext, ToolResult, tool
 from holdfast.tools.gate import Gate, default_action
 from holdfast.tools.target import Target
 
-_TARGET = Target(kind="agent", resolve=lambda values, _workspace: (str(values.get("agent", "")),))
+_TARGET = Target(
+    kind="agent", resolve=lambda values, _workspace: (str(values.get("subagent_type", "")),)
+)
 _LONGEST_DESCRIPTION = 300
 
 
@@ -29,19 +31,24 @@ _LONGEST_DESCRIPTION = 300
     timeout_s=RUN_TIMEOUT_S,
 )
 async def task(
-    agent: Annotated[str, Field(min_length=1, max_length=64, description="Who is to do it")],
-    task: Annotated[str, Field(min_length=1, description="What to do, and what to report")],
+    prompt: Annotated[str, Field(min_length=1, description="What to do, and what to report")],
+    subagent_type: Annotated[
+        str, Field(min_length=1, max_length=64, description="Which sub-agent is to do it")
+    ],
     context: ToolContext,
+    description: Annotated[str, Field(description="What it is about, in a few words")] = "",
     session_id: Annotated[str, Field(description="Go on in this session of an earlier task")] = "",
 ) -> ToolResult:
     """Let a sub-agent do a task in a session of its own, and return its report.
 
-    It sees nothing of this conversation: the task has to say everything it needs. It may do
+    It sees nothing of this conversation: the prompt has to say everything it needs. It may do
     no more than you may. To ask it something further, give the session_id of its report.
     """
     delegation = context.execution.get(Delegation)  # type: ignore[type-abstract]
-    errand = Errand(agent=agent, task=task, session_id=session_id)
+    errand = Errand(agent=subagent_type, task=prompt, session_id=session_id)
     done = outcome_of(await delegation.send(context, errand))
+    if description:
+        done = msgspec.structs.replace(done, title=description)
     where = done.metadata.get("session_id")
     if not where:
         return done
