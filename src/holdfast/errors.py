@@ -17,6 +17,8 @@ One branch per reader::
         MissingExtra           an optional dependency is not installed
           MissingWeights       a package that carries weights is not installed
         NotFound               the named thing does not exist
+          McpServerMissing       no MCP server of this name is configured
+          McpToolMissing         an MCP server has no tool of this name
         AlreadyExists          the name or id is taken
         ScriptExhausted        a test model was asked more often than scripted
         CassetteMismatch       a request that the cassette did not record
@@ -295,6 +297,22 @@ class NotFound(UsageError):
         meant = f"Did you mean {nearest!r}? " if nearest else ""
         look = f"Look up what exists with `holdfast {listed} list`." if listed else ""
         return f"{meant}{look}".strip()
+
+
+class McpServerMissing(NotFound):
+    """No MCP server of this name is configured."""
+
+    code = "mcp.no_server"
+    message = "There is no MCP server {value!r}."
+    next_step = "`holdfast mcp list` shows which there are; `holdfast mcp add` adds one."
+
+
+class McpToolMissing(NotFound):
+    """An MCP server has no tool of this name."""
+
+    code = "mcp.no_tool"
+    message = "The MCP server {endpoint} has no tool {value!r}."
+    next_step = "`holdfast mcp tools {endpoint}` shows which it has."
 
 
 class AlreadyExists(UsageError):

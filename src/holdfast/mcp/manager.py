@@ -9,7 +9,14 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.canonical import digest
-from holdfast.errors import AlreadyExists, HoldfastError, McpUntrusted, NotFound, UsageError
+from holdfast.errors import (
+    AlreadyExists,
+    HoldfastError,
+    McpServerMissing,
+    McpToolMissing,
+    McpUntrusted,
+    UsageError,
+)
 from holdfast.mcp.definitions import LeftOut, RemoteTool
 from holdfast.mcp.opening import Opening
 from holdfast.mcp.pins import Verdict
@@ -100,7 +107,7 @@ class McpManager:
         """Vouch for a server of the project as it is configured now, or take that back.
 
         Raises:
-            NotFound: there is no such server.
+            McpServerMissing: there is no such server.
         """
         server = self._server(name)
         server.is_barred = revoke and server.endpoint.is_of_project
@@ -133,7 +140,7 @@ class McpManager:
         """Return what a server offers now, and what of it cannot be taken.
 
         Raises:
-            NotFound: there is no such server.
+            McpServerMissing: there is no such server.
             UsageError: it is switched off.
             McpUntrusted: it is a project's, and nobody vouched for it.
             McpFailed: it cannot be asked.
@@ -146,13 +153,13 @@ class McpManager:
         """Accept what a server offers now, or the tools that are named; raises as `tools_of`.
 
         Raises:
-            NotFound: the server has no tool of this name.
+            McpToolMissing: the server has no tool of this name.
         """
         server = self._usable(name)
         known = {one.remote for one in (await server.look(anew=True)).tools}
         for wanted in tools:
             if wanted not in known:
-                raise NotFound(kind=f"tool of {name}", value=wanted)
+                raise McpToolMissing(endpoint=name, value=wanted)
         offer = await server.accept(tuple(tools))
         return [_offered(server, one) for one in offer.tools]
 
@@ -160,7 +167,7 @@ class McpManager:
         """Return our name for a server's tool, which is then in the layer; raises as `tools_of`.
 
         Raises:
-            NotFound: the server has no tool of this name.
+            McpToolMissing: the server has no tool of this name.
         """
         server = self._usable(name)
         offer = await server.look()
@@ -168,7 +175,7 @@ class McpManager:
         for remote in offer.tools:
             if remote.remote == tool or remote.name == tool:
                 return remote.name
-        raise NotFound(kind=f"tool of {name}", value=tool)
+        raise McpToolMissing(endpoint=name, value=tool)
 
     # --- health -----------------------------------------------------------------------
 
@@ -189,7 +196,7 @@ class McpManager:
     def _server(self, name: str) -> Server:
         found = self._servers.get(name)
         if found is None:
-            raise NotFound(kind="MCP server", value=name)
+            raise McpServerMissing(value=name)
         return found
 
     def _usable(self, name: str) -> Server:

@@ -29,6 +29,7 @@ _GIB: Final = 1024**3
 # far more memory than they use.
 _LIMITS: Final = Limits(cpu_s=0, memory_bytes=64 * _GIB, timeout_s=0.0)
 _LAST_LINES: Final = 600
+_FIRST_ERROR: Final = 400
 _END_S: Final = 2.0
 _LOGGERS: Final = ("mcp", "client")
 _UNHEARD: Final = logging.NullHandler()
@@ -68,6 +69,8 @@ class Opening:
 
     async def explain(self, told: str) -> str:
         """Add to a failure what the program said before, and what of it was no message."""
+        if self._watched is not None and self._watched.status >= _FIRST_ERROR:
+            told += f" (HTTP {self._watched.status})"
         if self._stray is not None and self._stray.count:
             told += f"; {self._stray.count} of its lines were no messages of the protocol"
         if self._stray is not None and self._stray.is_flood:
