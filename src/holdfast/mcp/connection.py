@@ -106,10 +106,13 @@ class Connection:
         self.is_changed = False
         try:
             async with asyncio.timeout(self._opening.endpoint.connect_timeout_s):
-                return await session.list_tools()
+                listed = await session.list_tools()
         except (Lost, NoAnswer, Refusal, TimeoutError) as error:
-            await self._drop(f"its tools cannot be listed: {self._told(error)}")
-            raise self._failed(self.last_error) from error
+            told = f"its tools cannot be listed: {self._told(error)}"
+            await self._drop(session, told)
+            raise self._failed(told) from error
+        self._failures = 0
+        return listed
 
     async def call(self, tool: str, arguments: JsonObject, progress: Progress) -> JsonObject:
         """Call a tool and return the server's answer.
@@ -127,11 +130,13 @@ class Connection:
         except NoAnswer:
             self._silences += 1
             if self._silences >= _MOST_SILENCES:
-                await self._drop("it does not answer")
+                await self._drop(session, "it does not answer")
             raise
         except Lost as error:
-            await self._drop(self._told(error))
-            raise Lost(await self._opening.explain(self.last_error)) from error
+            await self._drop(session, self._told(error))
+            if self._opening.refusal is not None:
+                raise self._opening.refusal from error
+            raise Lost(await self._opening.explain(self._told(error))) from error
         except Refusal:
             self._silences = 0
             raise
@@ -187,6 +192,8 @@ class Connection:
                     ready.set_result(session)
                 await stop.wait()
                 is_told = False
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except BaseException as error:  # noqa: BLE001 - whatever ends the SDK's tasks ends here
             is_told = True
             self._ended(ready, _leaf(error))
@@ -201,24 +208,32 @@ class Connection:
         elif self._task is asyncio.current_task() and self._session is not None:
             self._session = None
             told = "it has ended" if isinstance(error, asyncio.CancelledError) else str(error)
-            self._again_later(shown_error(told or type(error).__name__, self._opening.secrets))
+            told = shown_error(told or type(error).__name__, self._opening.secrets)
+            self._again_later(told, was_up=True)
 
-    def _again_later(self, told: str) -> McpFailed:
-        """Note a failure; return it as an error."""
+    def _again_later(self, told: str, *, was_up: bool = False) -> McpFailed:
+        """Note a failure; return it as an error.
+
+        A server that was up is tried again at once the first time.
+        """
         self._failures += 1
-        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (self._failures - 1))
+        doublings = self._failures - 1 - was_up
+        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**doublings) if doublings >= 0 else 0.0
         self._again_at = self._clock.monotonic() + pause_s
         self.last_error = told
         self._on_lost(told, pause_s)
         return self._failed(told)
 
-    async def _drop(self, reason: str) -> None:
-        """Give up a session that is no good; the next call makes another one."""
-        if self._session is not None:
+    async def _drop(self, session: WireSession, reason: str) -> None:
+        """Give up a session that is no good; the next call makes another one.
+
+        Of several calls that lost the same session, the first one does it.
+        """
+        if self._session is session:
             self._session = None
             self._silences = 0
-            self._again_later(reason)
-        await self._end()
+            self._again_later(reason, was_up=True)
+            await self._end()
 
     async def _end(self) -> None:
         self._session = None

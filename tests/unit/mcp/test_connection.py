@@ -23,6 +23,7 @@ class Session:
 
     def __init__(self) -> None:
         self.fails: Exception | None = None
+        self.meeting: asyncio.Barrier | None = None
 
     async def list_tools(self) -> list[Any]:
         if self.fails:
@@ -30,6 +31,8 @@ class Session:
         return [{"name": "a"}]
 
     async def call_tool(self, name: str, arguments: Any, **_: Any) -> Any:
+        if self.meeting:
+            await self.meeting.wait()
         if self.fails:
             raise self.fails
         return {"content": []}
@@ -153,10 +156,35 @@ async def test_lost_session_is_replaced(world: World) -> None:
     with pytest.raises(Lost):
         await connection.call("a", {}, nothing)
     assert world.ended == 1
+    with pytest.raises(Lost):
+        await connection.call("a", {}, nothing)
+    assert [pause for _, pause in world.lost] == [0, 1]
     world.session.fails = None
     world.clock.advance(1)
     await connection.call("a", {}, nothing)
-    assert world.made == 2
+    assert world.made == 3
+    await connection.aclose()
+
+
+async def test_session_that_several_calls_lose_is_given_up_once(world: World) -> None:
+    connection = world.connection()
+    await connection.session()
+    world.session.fails, world.session.meeting = Lost("it broke"), asyncio.Barrier(5)
+    calls = [connection.call("a", {}, nothing) for _ in range(5)]
+    ended = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(one) for one in ended} == {Lost}
+    assert (world.made, world.ended, len(world.lost)) == (1, 1, 1)
+    await connection.aclose()
+
+
+async def test_refusal_in_the_middle_is_told_as_such(world: World) -> None:
+    connection = world.connection()
+    await connection.session()
+    world.session.fails = Lost("closed")
+    because = PermissionDenied(permission="network", target="x", because="the policies changed")
+    connection.opening.refusal = because
+    with pytest.raises(PermissionDenied):
+        await connection.call("a", {}, nothing)
     await connection.aclose()
 
 
@@ -167,7 +195,7 @@ async def test_server_that_hangs_up_is_noticed(world: World) -> None:
     async with asyncio.timeout(10):
         await world.is_lost.wait()
     assert not connection.is_connected
-    assert world.lost == [("it has ended", 1.0)]
+    assert world.lost == [("it has ended", 0.0)]
     await connection.aclose()
 
 
