@@ -104,6 +104,7 @@ class Opening:
         Raises:
             SandboxFailed: it cannot be confined here, so it was not started.
             PermissionDenied: it needs a network that programs may not have.
+            UsageError: its token cannot be given under that name.
         """
         endpoint = self.endpoint
         check_process(self.name, endpoint, self.policies())
@@ -111,15 +112,15 @@ class Opening:
         options = SandboxOptions(
             profile=endpoint.sandbox,
             limits=_LIMITS,
+            # Refused for variables that make programs load or run something.
+            environment={endpoint.auth_token_env: token} if token else {},
             readable=endpoint.readable,
             writable=endpoint.writable,
             hidden=self.hidden,
         )
         self._runner = SandboxRunner(Workspace(self.workspace), options)
         self._stream = await self._runner.open_program(
-            (str(endpoint.command), *endpoint.args),
-            environment={endpoint.auth_token_env: token} if token else {},
-            line_bytes=line_bytes,
+            (str(endpoint.command), *endpoint.args), line_bytes=line_bytes
         )
         self.sandbox = self._stream.level_name
         return self._stream

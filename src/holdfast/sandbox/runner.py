@@ -275,9 +275,7 @@ class SandboxRunner:
         stages = [_Stage(";", [_Program(tuple(argv), dict(environment), [])])]
         return await self._run(stages, ".", limits, given)
 
-    async def open_program(
-        self, argv: Sequence[str], *, environment: Mapping[str, str], line_bytes: int
-    ) -> SandboxStream:
+    async def open_program(self, argv: Sequence[str], *, line_bytes: int) -> SandboxStream:
         """Start one program that stays, and return the stream to it; whoever asked closes it.
 
         It starts at the top of the workspace, inside the profile, with its limits but that of
@@ -286,7 +284,7 @@ class SandboxRunner:
         Raises:
             SandboxFailed: it cannot be confined here, so it was not started.
         """
-        stages = [_Stage(";", [_Program(tuple(argv), dict(environment), [])])]
+        stages = [_Stage(";", [_Program(tuple(argv), {}, [])])]
         launcher = await self._acquire()
         job = self._job(stages, self._workspace.root, launcher, has_input=True)
         return await SandboxStream.start(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 
 GROWN: list[str] = []
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -66,13 +67,16 @@ def tools() -> list[dict[str, object]]:
     ] + extra
 
 
-def call(number: object, name: str, arguments: dict[str, str]) -> None:
-    text = arguments.get("text", "")
+def call(number: object, name: str, params: dict[str, Any]) -> None:
+    text = (params.get("arguments") or {}).get("text", "")
+    token = (params.get("_meta") or {}).get("progressToken")
     if name == "die":
         sys.stderr.write("it hurts\n")
         sys.stderr.flush()
         os._exit(3)
     if name == "hang":
+        begun = {"progressToken": token, "progress": 1, "message": "begun"}
+        say({"jsonrpc": "2.0", "method": "notifications/progress", "params": begun})
         return
     if name == "garble":
         mutter('{"jsonrpc": "2.0", "id": ')
@@ -102,7 +106,7 @@ def call(number: object, name: str, arguments: dict[str, str]) -> None:
     say({"jsonrpc": "2.0", "id": number, "result": {"content": content}})
 
 
-def answer(message: dict[str, object]) -> None:
+def answer(message: dict[str, Any]) -> None:
     method, number = message.get("method"), message.get("id")
     params = message.get("params") or {}
     if number is None or method is None:
@@ -118,7 +122,7 @@ def answer(message: dict[str, object]) -> None:
     elif method == "tools/list":
         say({"jsonrpc": "2.0", "id": number, "result": {"tools": tools()}})
     elif method == "tools/call":
-        call(number, params["name"], params.get("arguments") or {})  # type: ignore[index,attr-defined]
+        call(number, params["name"], params)
     else:
         say({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "unknown"}})
 

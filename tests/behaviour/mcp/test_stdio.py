@@ -13,9 +13,9 @@ import pytest
 from mcp_kit import client_for, program
 
 from holdfast import Agent, AsyncClient
-from holdfast.errors import McpFailed, McpUntrusted, PermissionDenied
+from holdfast.errors import McpFailed, McpUntrusted, PermissionDenied, UsageError
 from holdfast.journal import SYSTEM_SESSION
-from holdfast.mcp import McpLost
+from holdfast.mcp import McpInvoked, McpLost
 from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, tool_call
@@ -56,6 +56,15 @@ async def test_program_sees_no_secret_but_its_own_token(
     assert seen["HOME"] != os.environ.get("HOME")
     assert "RUDE_TOKEN" in seen
     assert "tok-5b21ab0f73a94ce8" not in shown
+
+
+async def test_token_cannot_make_the_program_load_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PYTHONSTARTUP", "evil.py")
+    async with client_for(tmp_path, rude(auth_token_env="PYTHONSTARTUP")) as client:
+        with pytest.raises(UsageError):
+            await client.list_mcp_tools("rude")
 
 
 async def test_server_that_dies_in_a_call_is_told_and_started_again(tmp_path: Path):
@@ -157,13 +166,16 @@ async def test_cancelled_call_leaves_the_server_in_use(tmp_path: Path):
     async with client_for(tmp_path, rude(timeout_s=60)) as client:
         await said(client, "echo", text="up")
         heard = asyncio.Event()
-        await client.subscribe("tool.started", lambda event: heard.set())
+        await client.on_progress(lambda update: heard.set())
         calling = asyncio.create_task(client.invoke_mcp("rude", "hang", {}))
         async with asyncio.timeout(30):
             await heard.wait()
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
+        journal = await client.journal()
+        called = await journal.read(SYSTEM_SESSION, kinds=frozenset({"mcp.invoke"}))
+        assert [one.expect(McpInvoked).outcome for one in called] == ["answered", "unknown"]
         assert await said(client, "echo", text="on") == ("completed", "on")
 
 

@@ -21,11 +21,10 @@ def level(request, bubblewrap):
 async def opened(tmp_path, argv, level="landlock", *, line_bytes=4096, **options):
     root = tmp_path / "ws"
     root.mkdir(exist_ok=True)
-    runner = SandboxRunner(Workspace(root), SandboxOptions(level=level, **options))
+    given = SandboxOptions(level=level, environment={"GIVEN": "yes"}, **options)
+    runner = SandboxRunner(Workspace(root), given)
     try:
-        stream = await runner.open_program(
-            argv, environment={"GIVEN": "yes"}, line_bytes=line_bytes
-        )
+        stream = await runner.open_program(argv, line_bytes=line_bytes)
         try:
             yield stream
         finally:
