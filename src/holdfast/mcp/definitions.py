@@ -24,6 +24,7 @@ _MOST_DESCRIPTION: Final = 4_000
 _LONGEST_NAME: Final = 64
 _LONGEST_REMOTE: Final = 128
 _MARK_CHARS: Final = 8
+_GLOB: Final = frozenset("*?[]{}")
 _NOT_OURS: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -73,7 +74,9 @@ def read_offer(name: str, endpoint: McpEndpoint, listed: Sequence[JsonObject]) -
     for one in listed:
         remote = one.get("name")
         if not isinstance(remote, str) or not is_name(remote):
-            out.append(_left(remote, "its name is empty, too long, or cannot be printed"))
+            out.append(
+                _left(remote, "its name is empty, too long, holds a wildcard, or cannot be printed")
+            )
             continue
         if not any(fnmatch.fnmatchcase(remote, pattern) for pattern in endpoint.tools):
             continue
@@ -97,8 +100,11 @@ def read_offer(name: str, endpoint: McpEndpoint, listed: Sequence[JsonObject]) -
 
 
 def is_name(remote: str) -> bool:
-    """Say whether a tool can be called so."""
-    return 0 < len(remote) <= _LONGEST_REMOTE and remote.isprintable() and remote == remote.strip()
+    """Say whether a tool can be called so: a rule for it must not mean others as well."""
+    is_short = 0 < len(remote) <= _LONGEST_REMOTE
+    return (
+        is_short and remote.isprintable() and remote == remote.strip() and not _GLOB & set(remote)
+    )
 
 
 def name_tools(endpoint: str, remotes: Iterable[str]) -> dict[str, str]:

@@ -81,7 +81,7 @@ def test_too_large_tools_are_left_out_together() -> None:
     assert all(len(one.description) < 5_000 for one in found.tools)
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", " a", "a\u202eb", "x" * 129, None, 7])
+@pytest.mark.parametrize("name", ["", "a\nb", " a", "a\u202eb", "x" * 129, "a*", "a?", None, 7])
 def test_names_that_nobody_could_read_are_left_out(name: Any) -> None:
     found = offer({"name": name, "inputSchema": SCHEMA})
     assert (found.tools, len(found.left_out)) == ((), 1)
