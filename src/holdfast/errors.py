@@ -17,7 +17,6 @@ One branch per reader::
         MissingExtra           an optional dependency is not installed
           MissingWeights       a package that carries weights is not installed
         NotFound               the named thing does not exist
-          McpServerMissing       no MCP server of this name is configured
           McpToolMissing         an MCP server has no tool of this name
         AlreadyExists          the name or id is taken
         ScriptExhausted        a test model was asked more often than scripted
@@ -292,19 +291,13 @@ class NotFound(UsageError):
     @property
     def hint(self) -> str:
         """Name what may be meant, and the command that lists such things, if there is one."""
+        if self.next_step != NotFound.next_step:
+            return super().hint
         nearest = self.context.get("nearest")
         listed = self._LISTS.get(str(self.context.get("kind")))
         meant = f"Did you mean {nearest!r}? " if nearest else ""
         look = f"Look up what exists with `holdfast {listed} list`." if listed else ""
         return f"{meant}{look}".strip()
-
-
-class McpServerMissing(NotFound):
-    """No MCP server of this name is configured."""
-
-    code = "mcp.no_server"
-    message = "There is no MCP server {value!r}."
-    next_step = "`holdfast mcp list` shows which there are; `holdfast mcp add` adds one."
 
 
 class McpToolMissing(NotFound):

@@ -15,7 +15,7 @@ from holdfast.cli.sessions import open_client
 from holdfast.cli.tools import call_by_hand, read_object
 from holdfast.client import AsyncClient
 from holdfast.client.tools import ToolCallResult
-from holdfast.errors import McpServerMissing, UsageError
+from holdfast.errors import NotFound, UsageError
 from holdfast.mcp import OfferedTool
 from holdfast.settings.mcp import McpEndpoint, check_names
 from holdfast.settings.mcp_file import (
@@ -58,7 +58,7 @@ def health(invocation: Invocation, name: str | None) -> None:
     with open_client(invocation) as client:
         found = [one for one in client.mcp_health() if name in (None, one.name)]
     if name and not found:
-        raise McpServerMissing(value=name)
+        raise NotFound(kind="MCP server", value=name)
     emit([_plain(one) for one in found], columns=[*_HEALTH, "tools", "last_error"])
     for one in found:
         if one.held_back:

@@ -72,7 +72,7 @@ class McpMethods(PolicyMethods):
         """Vouch for an MCP server of the project as it is configured now, or take that back.
 
         Raises:
-            McpServerMissing: there is no such server.
+            NotFound: there is no such server.
         """
         manager = await self.mcp_manager()
         return await asyncio.to_thread(manager.trust, name, revoke=revoke)
@@ -86,7 +86,7 @@ class McpMethods(PolicyMethods):
         """Return what an MCP server offers now, and what of it cannot be taken.
 
         Raises:
-            McpServerMissing: there is no such server.
+            NotFound: there is no such server.
             McpUntrusted: it is a project's, and nobody vouched for it.
             McpFailed: it cannot be asked.
         """
@@ -96,7 +96,7 @@ class McpMethods(PolicyMethods):
         """Accept what an MCP server offers now, or the named tools of it.
 
         Raises:
-            McpServerMissing, McpToolMissing: there is no such server, or no such tool.
+            NotFound, McpToolMissing: there is no such server, or no such tool.
             McpUntrusted: it is a project's, and nobody vouched for it.
             McpFailed: it cannot be asked.
         """

@@ -118,7 +118,7 @@ class ToolMethods(AgentMethods):
         """Call a tool of an MCP server by the server's own name for it, as `call_tool` does.
 
         Raises:
-            McpServerMissing, McpToolMissing: there is no such server, or no such tool.
+            NotFound, McpToolMissing: there is no such server, or no such tool.
             McpUntrusted: the server is a project's, and nobody vouched for it.
             McpFailed: it cannot be asked what it offers.
         """

@@ -12,9 +12,9 @@ from holdfast.canonical import digest
 from holdfast.errors import (
     AlreadyExists,
     HoldfastError,
-    McpServerMissing,
     McpToolMissing,
     McpUntrusted,
+    NotFound,
     UsageError,
 )
 from holdfast.mcp.definitions import LeftOut, RemoteTool
@@ -107,7 +107,7 @@ class McpManager:
         """Vouch for a server of the project as it is configured now, or take that back.
 
         Raises:
-            McpServerMissing: there is no such server.
+            NotFound: there is no such server.
         """
         server = self._server(name)
         server.is_barred = revoke and server.endpoint.is_of_project
@@ -140,7 +140,7 @@ class McpManager:
         """Return what a server offers now, and what of it cannot be taken.
 
         Raises:
-            McpServerMissing: there is no such server.
+            NotFound: there is no such server.
             UsageError: it is switched off.
             McpUntrusted: it is a project's, and nobody vouched for it.
             McpFailed: it cannot be asked.
@@ -196,7 +196,7 @@ class McpManager:
     def _server(self, name: str) -> Server:
         found = self._servers.get(name)
         if found is None:
-            raise McpServerMissing(value=name)
+            raise NotFound(kind="MCP server", value=name)
         return found
 
     def _usable(self, name: str) -> Server:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.errors import AlreadyExists, McpServerMissing, StorageError, UsageError
+from holdfast.errors import AlreadyExists, NotFound, StorageError, UsageError
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.files import UnreadableFile, read_text
 from holdfast.settings.keys import CONFIG_VARIABLE
@@ -91,7 +91,7 @@ def remove_endpoint(path: Path, name: str) -> None:
     """Take an endpoint out of a file.
 
     Raises:
-        McpServerMissing: the file names none of this name.
+        NotFound: the file names none of this name.
         UsageError: the file is no TOML, or written so that only a person can change it.
         StorageError: it cannot be written.
     """
@@ -99,7 +99,7 @@ def remove_endpoint(path: Path, name: str) -> None:
     before = _parsed(path, text)
     endpoints = before.get(_TABLE, {})
     if name not in endpoints:
-        raise McpServerMissing(value=f"{name} in {path}")
+        raise NotFound(kind="MCP server", value=f"{name} in {path}")
     lines = text.splitlines(keepends=True)
     header = re.compile(rf"""\s*\[\s*{_TABLE}\s*\.\s*["']?{re.escape(name)}["']?\s*\]\s*(#.*)?$""")
     kept: list[str] = []

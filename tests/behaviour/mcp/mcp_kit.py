@@ -27,6 +27,7 @@ def program(file: str, *args: str, **options: Any) -> dict[str, Any]:
         "command": sys.executable,
         "args": [str(HERE / file), *args],
         "readable": READABLE,
+        "connect_timeout_s": 120,  # a busy machine takes its time to start a program
         **options,
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import McpServerMissing
+from holdfast.errors import NotFound
 from holdfast.journal import Origin, Payload
 from holdfast.mcp.definitions import read_offer
 from holdfast.mcp.manager import McpManager
@@ -87,5 +87,5 @@ def test_tool_that_was_there_before_keeps_its_name(manager: McpManager) -> None:
 
 
 def test_unknown_server_is_told(manager: McpManager) -> None:
-    with pytest.raises(McpServerMissing):
+    with pytest.raises(NotFound):
         manager.trust("near")
