@@ -296,3 +296,15 @@ async def test_a_chain_whose_end_cannot_be_read_is_a_storage_error(journal, monk
     with pytest.raises(StorageError) as caught:
         await journal.head("s1")
     assert caught.value.code == "storage.failed"
+
+
+async def test_a_commit_that_fails_unforeseen_tells_whoever_waits(journal, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(journal.store._writer, "_transact", fail)
+        with pytest.raises(ZeroDivisionError):
+            await journal.append("s1", [Mark()], is_synced=True)
+    await journal.append("s1", [Mark()], is_synced=True)
+    assert [event.session_seq for event in await journal.read("s1")] == [1, 2, 3]

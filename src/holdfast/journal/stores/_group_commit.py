@@ -13,6 +13,7 @@ second task writes in the same tick, they are grouped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -166,24 +167,30 @@ class GroupCommit:
         self._is_away = True
         for _, future in jobs:
             future.has_begun = True
-        mode = "FULL" if must_sync else "NORMAL"
+        # Without a future of the loop, which would take two more trips around it.
+        self._thread.submit(self._in_thread, loop, jobs, "FULL" if must_sync else "NORMAL")
+
+    def _in_thread(
+        self, loop: asyncio.AbstractEventLoop, jobs: list[_Job], synchronous: str
+    ) -> None:
+        """Commit patiently, and let the loop know."""
         writes = tuple(write for write, _ in jobs)
-        done = loop.run_in_executor(
-            self._thread, self._transact, writes, mode, _PATIENCE_IN_THREAD_MS
-        )
-        done.add_done_callback(lambda future: self._after_thread(loop, jobs, future))
+        outcomes: list[_Outcome] | None = None
+        error: BaseException = translate(_busy_error(), self._path)
+        try:
+            outcomes = self._transact(writes, synchronous, _PATIENCE_IN_THREAD_MS)
+        except Exception as unforeseen:  # noqa: BLE001 - goes to whoever waits for the commit
+            error = unforeseen
+        if outcomes is None:
+            outcomes = [(None, error) for _ in jobs]
+        # A loop that has ended meanwhile has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._after_thread, loop, jobs, outcomes)
 
     def _after_thread(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        jobs: list[_Job],
-        future: asyncio.Future[list[_Outcome] | None],
+        self, loop: asyncio.AbstractEventLoop, jobs: list[_Job], outcomes: list[_Outcome]
     ) -> None:
         self._is_away = False
-        outcomes = future.result()
-        if outcomes is None:
-            locked = translate(_busy_error(), self._path)
-            outcomes = [(None, locked) for _ in jobs]
         _settle(jobs, outcomes)
         self._next(loop)
 

@@ -130,12 +130,23 @@ class RowTables:
 
     def write(self, connection: sqlite3.Connection, rows: SessionRows, *, also_lazy: bool) -> None:
         """Store rows that wait; those of lazy projections only if asked to."""
+        new: dict[str, list[list[Any]]] = {}
         for place in list(rows.waiting):
-            if also_lazy or not self._named[place[0]].is_lazy:
-                stored = rows.waiting.pop(place)
-                self._write(connection, rows.stream, place, stored, rows.known[place])
+            name, key = place
+            if not also_lazy and self._named[name].is_lazy:
+                continue
+            stored, row = rows.waiting.pop(place), rows.known[place]
+            if row is None:
+                connection.execute(self._delete[name], (rows.stream, key))
+            elif stored is None or stored is _NOT_READ:
+                values = [getattr(row, column) for column in self._named[name].columns]
+                new.setdefault(name, []).append([rows.stream, key, _encode(row), *values])
+            else:
+                self._change(connection, rows.stream, place, stored, row)
+        for name, inserted in new.items():
+            connection.executemany(self._insert[name], inserted)
 
-    def _write(
+    def _change(
         self,
         connection: sqlite3.Connection,
         stream: int,
@@ -146,18 +157,12 @@ class RowTables:
         """Store what became of a row; an index whose columns stay the same is not touched."""
         name, key = place
         columns = self._named[name].columns
-        if row is None:
-            connection.execute(self._delete[name], (stream, key))
-        elif stored is None or stored is _NOT_READ:
-            values = [getattr(row, column) for column in columns]
-            connection.execute(self._insert[name], (stream, key, _encode(row), *values))
-        else:
-            changed = tuple([c for c in columns if getattr(row, c) != getattr(stored, c)])
-            sql = self._update.get((name, changed))
-            if sql is None:
-                sql = self._update[name, changed] = self._update_sql(name, changed)
-            values = [getattr(row, column) for column in changed]
-            connection.execute(sql, (_encode(row), *values, stream, key))
+        changed = tuple([c for c in columns if getattr(row, c) != getattr(stored, c)])
+        sql = self._update.get((name, changed))
+        if sql is None:
+            sql = self._update[name, changed] = self._update_sql(name, changed)
+        values = [getattr(row, column) for column in changed]
+        connection.execute(sql, (_encode(row), *values, stream, key))
 
     def forget(self, connection: sqlite3.Connection, stream: int) -> None:
         """Remove all rows of a session."""
