@@ -6,7 +6,6 @@ tools), so that the caches of providers hit; what changes stands at the end.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -125,8 +124,8 @@ class ContextBuilder:
         """
         if type(self) is not ContextBuilder:
             return self
-        builder = copy.copy(self)
-        builder.steps = steady_first(self.steps)
+        builder = ContextBuilder(self._sessions, steps=steady_first(self.steps))
+        builder._specs, builder._prompts = self._specs, self._prompts
         return builder
 
     # --- other steps ------------------------------------------------------------------

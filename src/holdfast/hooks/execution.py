@@ -201,7 +201,7 @@ class ExecutionContext:
         return partner
 
     def _with(self, ids: dict[str, str]) -> ExecutionContext:
-        unknown = sorted(set(ids) - set(self.ids))
-        if unknown:
-            raise UsageError(detail=f"An execution context has no {', '.join(unknown)}.")
-        return ExecutionContext(**{**self.ids, **ids})
+        own = self.ids
+        if unknown := ids.keys() - own.keys():
+            raise UsageError(detail=f"An execution context has no {', '.join(sorted(unknown))}.")
+        return ExecutionContext(**{**own, **ids})

@@ -84,9 +84,14 @@ class MessageReader:
         """
         return await self._transcripts.messages(session, up_to=up_to)
 
-    def follow(self, events: Sequence[Event], drafts: Sequence[Draft]) -> None:
-        """Take into account what this process has just appended to a session."""
-        self._transcripts.follow(events, drafts)
+    def follow(
+        self, events: Sequence[Event], drafts: Sequence[Draft], last: Event | None = None
+    ) -> None:
+        """Take into account what this process has just appended to a session.
+
+        `last` is what the same turn appended before that.
+        """
+        self._transcripts.follow(events, drafts, last)
 
     async def one(self, session: Session, message_id: str) -> Message:
         """Return one message of the conversation.

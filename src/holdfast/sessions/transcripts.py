@@ -50,12 +50,16 @@ class Transcript:
             self._order = tuple(self.messages.values())
         return self._order
 
-    def is_followed_by(self, event: Event) -> bool:
-        """Say whether an event is the next one of the same chain."""
+    def is_followed_by(self, event: Event, known: Event | None = None) -> bool:
+        """Say whether an event is the next one of the same chain.
+
+        Its hash says so, unless it was appended right behind the one that is `known`, by
+        somebody who held the session all the time.
+        """
         last = self.last
         if last is None or event.session_seq != last.session_seq + 1:
             return False
-        return chain_hash(last.hash, header_of(event)) == event.hash
+        return last is known or chain_hash(last.hash, header_of(event)) == event.hash
 
     def fold(self, event: Event, fact: Payload | None = None) -> None:
         """Take the next event into account; `fact` is what it says, if that is at hand."""
@@ -108,10 +112,15 @@ class Transcripts:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, Transcript] = OrderedDict()
 
-    def follow(self, events: Sequence[Event], drafts: Sequence[Draft]) -> None:
-        """Take into account what this process has just appended to a session."""
+    def follow(
+        self, events: Sequence[Event], drafts: Sequence[Draft], last: Event | None = None
+    ) -> None:
+        """Take into account what this process has just appended to a session.
+
+        `last` is what the same turn appended before that.
+        """
         known = self._kept.get(events[0].session_id)
-        if known is not None and known.is_followed_by(events[0]):
+        if known is not None and known.is_followed_by(events[0], last):
             for event, draft in zip(events, drafts, strict=True):
                 known.fold(event, draft.value)
 

@@ -143,6 +143,7 @@ class Turn:
         self._own = self.last = lease.session_seq
         self._looked = 0 if self.is_resumed else lease.session_seq
         self._origin = Origin(run_id=run.id)
+        self._last_event: Event | None = None
 
     @property
     def session_id(self) -> str:
@@ -234,7 +235,8 @@ class Turn:
             is_synced=is_synced,
             release=release,
         )
-        self._manager.messages.follow(events, drafts)
+        self._manager.messages.follow(events, drafts, self._last_event)
+        self._last_event = events[-1]
         before, last = events[0].session_seq - 1, events[-1].session_seq
         self.last = last
         if self._own == before:
