@@ -88,7 +88,9 @@ class Call:
         """Take what arrives next; say whether more is to come."""
         decoder, parser = self._decoder, self._parser
         assert decoder is not None and parser is not None
-        chunk = await self._read()
+        chunk = self._here()
+        if chunk is None:
+            chunk = await self._next()
         events = parser.feed(chunk) if chunk else parser.flush()
         if events:
             decoder.feed(events, out)
@@ -180,14 +182,22 @@ class Call:
 
     async def _read(self) -> bytes:
         """Return what arrives next; empty at the end."""
+        chunk = self._here()
+        return await self._next() if chunk is None else chunk
+
+    def _here(self) -> bytes | None:
+        """Return what has arrived; empty at the end, nothing if one has to wait for it."""
+        assert self._exchange is not None
+        chunk, self._held = self._held, b""
+        chunk = chunk or self._exchange.take()
+        if not chunk and not self._exchange.is_received:
+            return None
+        return self._counted(chunk)
+
+    async def _next(self) -> bytes:
+        """Wait for what arrives next, as long as that may take."""
         exchange, watchdog = self._exchange, self._watchdog
         assert exchange is not None and watchdog is not None
-        if self._held:
-            chunk, self._held = self._held, b""
-            return self._counted(chunk)
-        chunk = exchange.take()
-        if chunk or exchange.is_received:
-            return self._counted(chunk)
         if self._decoder is not None and self._decoder.begun:
             watchdog.wait("the next piece", self._endpoint.timeouts.idle_s)
         else:

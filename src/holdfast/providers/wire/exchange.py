@@ -190,11 +190,17 @@ class Exchange(asyncio.Protocol):
     # --- what the transport calls ------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take what the connection says."""
+        """Take what the connection says, and wake the reader if that is worth it."""
         if self._error is not None:
             return
+        if type(data) is not bytes:
+            data = bytes(data)  # Some loops hand out their buffer.
+        body = self._body
         try:
-            piece = self._taken(data if type(data) is bytes else bytes(data))
+            if body is None or body.ended:
+                piece = self._begin(data)
+            else:
+                piece = body.feed(data)
         except aiohttp.ClientPayloadError as error:
             self._fail(error)
             return
@@ -203,8 +209,11 @@ class Exchange(asyncio.Protocol):
             self._size += len(piece)
             if self._size > _MOST_HELD and self._transport is not None:
                 self._transport.pause_reading()
-        if self._waiter is not None and (piece or self._body is not None):
-            self._wake()
+        elif body is not None and not body.ended:
+            return
+        waiter = self._waiter
+        if waiter is not None and self._body is not None and not waiter.done():
+            waiter.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take the end of the connection, and tell the pool."""
@@ -217,21 +226,19 @@ class Exchange(asyncio.Protocol):
         self._wake()
         self._keeper.connection_lost(exc)
 
-    def _taken(self, data: bytes) -> bytes:
-        """Return what some bytes add to the body."""
-        body = self._body
-        if body is None:
+    def _begin(self, data: bytes) -> bytes:
+        """Read the head; return what there is of the body. Behind a body nothing may come."""
+        if self._body is None:
             found = self._head.feed(data)
             if found is None:
                 return b""
-            message, body, data = found
-            self._body = body
+            message, self._body, data = found
             self._is_last = message.should_close or message.code < _OK
             self.headers, self.status = message.headers, message.code
-        if body.ended:
-            body.surplus = body.surplus or bool(data)
+        if self._body.ended:
+            self._body.surplus = self._body.surplus or bool(data)
             return b""
-        return body.feed(data) if data else b""
+        return self._body.feed(data) if data else b""
 
     def _end(self, exc: Exception | None) -> None:
         if self._body is None:
@@ -248,7 +255,7 @@ class Exchange(asyncio.Protocol):
         self._wake()
 
     def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
+        waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
