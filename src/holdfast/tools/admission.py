@@ -21,6 +21,7 @@ from holdfast.errors import (
 from holdfast.journal import Payload
 from holdfast.policy import CallRequest, Decision
 from holdfast.policy.approvals import rules_for
+from holdfast.policy.decision import Action
 from holdfast.policy.file_events import violation
 from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told, validated
 from holdfast.tools.consent import ConsentDesk, Granted, Refused, Waiting, sealed
@@ -61,10 +62,17 @@ class Admission:
         request = CallRequest(
             permission=tool.name,
             targets=tool.targets(values, self._context.workspace),
-            target_kind=tool.target_kind,
-            default=default_action(tool, self._registry.scope_of(tool.name)),
+            target_kind=tool.target.kind,
+            default=self._default(tool),
         )
         return request, self._gate.decide(request)
+
+    def _default(self, tool: Tool) -> Action:
+        if_built_in = default_action(tool, "built-in")
+        if tool.permission == if_built_in:
+            # Where it comes from does not matter.
+            return if_built_in
+        return default_action(tool, self._registry.scope_of(tool.name))
 
     async def admit(
         self, call: Call, tool: Tool, values: dict[str, Any]

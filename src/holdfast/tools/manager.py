@@ -177,6 +177,8 @@ class ToolExecutionManager:
         """
         try:
             try:
+                if record is NOTHING_KNOWN and self.hooks is None:
+                    return await self._execute(call, record)
                 return await self._attempt(call, record)
             except TellModel as said:
                 return await self._fail(call, said.text)
@@ -188,10 +190,9 @@ class ToolExecutionManager:
             raise failed.error from failed
 
     async def _attempt(self, call: Call, record: CallRecord) -> ToolPart | Parked:
-        if record is not NOTHING_KNOWN:
-            record = _that_began(record, call)
-            if record.ended is not None:
-                return record.ended
+        record = _that_began(record, call)
+        if record.ended is not None:
+            return record.ended
         if self.hooks is not None:
             return await self.hooks.around(call, record, self._execute, self._append)
         return await self._execute(call, record)
@@ -348,7 +349,9 @@ class ToolExecutionManager:
         self, call: Call, tool: Tool, values: dict[str, Any], context: ToolContext
     ) -> ToolPart | Parked:
         begun = self._clock.now()
-        limit = min(tool.timeout_s, self._limits.timeout_s or tool.timeout_s)
+        limit, bound = tool.timeout_s, self._limits.timeout_s
+        if bound and bound < limit:
+            limit = bound
         try:
             outcome = await invoke(tool, values, context, limit_s=limit)
         except asyncio.CancelledError:

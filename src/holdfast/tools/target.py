@@ -24,6 +24,8 @@ class Target:
 
     def of(self, arguments: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]:
         """Everything that the call touches; `*` for a tool that touches nothing nameable."""
+        if self is NO_TARGET:
+            return ("*",)
         return tuple(self.resolve(arguments, workspace)) or ("*",)
 
 

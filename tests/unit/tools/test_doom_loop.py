@@ -45,6 +45,11 @@ def test_another_input_or_tool_starts_anew_and_the_order_of_keys_does_not_matter
     assert not any(doom.is_repeating(*call) for call in calls)
 
 
+def test_a_number_is_neither_true_nor_a_fraction():
+    doom = DoomLoop()
+    assert not any(doom.is_repeating("t", {"a": value}) for value in (1, True, 1.0))
+
+
 async def test_repeating_asks_and_a_yes_lasts_for_the_next_ones(tmp_path):
     asked = Asked("allow")
     async with open_run(tmp_path, add, gate=Gate(approver=asked)) as run:
