@@ -175,7 +175,9 @@ class MessagesTable(Projection[MessageRow]):
         """A message has one row, under its id."""
         if isinstance(payload, facts.MessageCreated):
             return payload.message.id
-        assert isinstance(payload, facts.MessagePartUpdated | facts.MessageDeleted)
+        if isinstance(payload, facts.MessagePartUpdated):
+            return payload.message_id
+        assert isinstance(payload, facts.MessageDeleted)
         return payload.message_id
 
     def apply(self, row: MessageRow | None, event: Event, payload: Payload) -> MessageRow | None:
