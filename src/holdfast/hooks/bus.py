@@ -387,12 +387,13 @@ class EventBus:
             self._progress.set()
 
 
-def _checked_patterns(patterns: str | Sequence[str]) -> tuple[str, ...]:
+def _checked_patterns(patterns: object) -> tuple[str, ...]:
     """Return patterns that can mean something; others would wait in silence for ever."""
-    several = patterns if isinstance(patterns, Iterable) and not isinstance(patterns, str) else ()
-    given: tuple[object, ...] = tuple(several) or (patterns,)
+    given: tuple[object, ...] = (patterns,)
+    if isinstance(patterns, Iterable) and not isinstance(patterns, str):
+        given = tuple(patterns)
     checked = [one for one in given if isinstance(one, str) and one and "*" not in one[:-1]]
-    if len(checked) < len(given):
+    if not given or len(checked) < len(given):
         raise UsageError(
             detail="A subscription needs patterns: a name, '*', or the beginning of names, "
             "such as 'tool.*'."

@@ -275,16 +275,19 @@ class SandboxRunner:
         stages = [_Stage(";", [_Program(tuple(argv), dict(environment), [])])]
         return await self._run(stages, ".", limits, given)
 
-    async def open_program(self, argv: Sequence[str], *, line_bytes: int) -> SandboxStream:
+    async def open_program(
+        self, argv: Sequence[str], *, line_bytes: int, environment: Mapping[str, str] | None = None
+    ) -> SandboxStream:
         """Start one program that stays, and return the stream to it; whoever asked closes it.
 
         It starts at the top of the workspace, inside the profile, with its limits but that of
-        time. `line_bytes` is the longest line of it that can be read.
+        time. `line_bytes` is the longest line of it that can be read. `environment` holds values
+        of our own making, which are not checked as those of the options are.
 
         Raises:
             SandboxFailed: it cannot be confined here, so it was not started.
         """
-        stages = [_Stage(";", [_Program(tuple(argv), {}, [])])]
+        stages = [_Stage(";", [_Program(tuple(argv), dict(environment or {}), [])])]
         launcher = await self._acquire()
         job = self._job(stages, self._workspace.root, launcher, has_input=True)
         return await SandboxStream.start(
