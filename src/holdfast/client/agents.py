@@ -23,7 +23,7 @@ from holdfast.client.mcp import McpMethods
 from holdfast.client.memory import MemoryMethods
 from holdfast.client.scripts import ScriptMethods
 from holdfast.context import AgentContext
-from holdfast.errors import AlreadyExists
+from holdfast.errors import AlreadyExists, UsageError
 from holdfast.hooks import Where
 from holdfast.ids import new_id
 from holdfast.orchestration.delegation import task
@@ -185,7 +185,14 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
 
         Raises:
             NotFound: there is no such agent or session.
+            UsageError: the message is no text, or the agent neither an Agent nor a name.
         """
+        if not isinstance(launch.message, str):
+            raise UsageError(detail=f"The message of a run is a text, not {launch.message!r:.80}.")
+        if not isinstance(launch.agent, str | Agent):
+            raise UsageError(
+                detail=f"{launch.agent!r:.80} is neither an Agent nor a name."
+            )
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:
             await self._find(launch.agent)

@@ -237,6 +237,15 @@ def test_an_agent_that_cannot_be_meant_is_refused(fields: dict[str, Any]) -> Non
         Agent(**{"name": "a", **fields})
 
 
+@pytest.mark.parametrize(("agent", "message"), [("build", None), ("build", ["hi"]), (5, "hi")])
+async def test_a_run_of_something_else_than_an_agent_on_a_text_is_refused(
+    client: AsyncClient, agent: Any, message: Any
+) -> None:
+    with pytest.raises(UsageError):
+        await client.execute_agent(agent, "", message)
+    assert (await client.list_sessions()).items == ()
+
+
 async def test_output_that_never_fits_fails_after_two_corrections(client: AsyncClient) -> None:
     model = ScriptedModel("a", "b", "c", "d")
     result = await Agent("a", model=model, output=Weather).run("weather?", client=client)
