@@ -190,9 +190,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         if not isinstance(launch.message, str):
             raise UsageError(detail=f"The message of a run is a text, not {launch.message!r:.80}.")
         if not isinstance(launch.agent, str | Agent):
-            raise UsageError(
-                detail=f"{launch.agent!r:.80} is neither an Agent nor a name."
-            )
+            raise UsageError(detail=f"{launch.agent!r:.80} is neither an Agent nor a name.")
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:
             await self._find(launch.agent)
