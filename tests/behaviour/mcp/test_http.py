@@ -198,6 +198,30 @@ async def test_server_that_is_none_fails_clearly(tmp_path: Path, how: str):
             assert raised.value.code == error.code
 
 
+async def test_server_that_breaks_off_in_a_call_is_told_and_asked_again(tmp_path: Path):
+    inner, broken = make_server().streamable_http_app(), ["once"]
+
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        async def watched(message: Any) -> None:
+            headers = dict(scope["headers"])
+            if headers.get(b"mcp-method") == b"tools/call" and broken:
+                broken.clear()
+                told = [(b"content-type", b"application/json"), (b"content-length", b"99")]
+                await send({"type": "http.response.start", "status": 200, "headers": told})
+                raise ConnectionError("the cable")
+            await send(message)
+
+        await inner(scope, receive, watched if scope["type"] == "http" else send)
+
+    with served(breaking) as port:
+        async with client_for(tmp_path, at(f"http://127.0.0.1:{port}/mcp")) as client:
+            lost = await client.invoke_mcp("far", "echo", {"text": "x"})
+            assert lost.part.state == "error"
+            assert "whether the call took effect is not known" in lost.part.error
+            again = await client.invoke_mcp("far", "echo", {"text": "x"})
+            assert again.part.output == "x"
+
+
 async def test_token_is_sent_and_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     token = "tok-4f1c9ab37de24c55b1"
     monkeypatch.setenv("FAR_TOKEN", token)
