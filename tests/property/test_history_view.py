@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.context import HistoryView
 from holdfast.messages import CompactionPart, Message, TextPart, ToolPart
+from holdfast.sessions.growing import GrowingMessages
 
 STATES = st.sampled_from(["pending", "running", "completed", "error"])
 
@@ -71,3 +72,18 @@ def test_view_that_grows_equals_a_view_made_at_once(
     assert view.show(messages, pruned_to=pruned_to) == HistoryView().show(
         messages, pruned_to=pruned_to
     )
+
+
+@given(conversations(), st.integers(0, 90), st.integers(1, 8))
+def test_view_of_a_shared_past_equals_a_view_of_the_whole(
+    case: tuple[list[Message], str], count: int, step: int
+) -> None:
+    messages, pruned_to = case
+    view, base = HistoryView(), tuple(messages[:count])
+    for end in range(len(base), len(messages) + 1, step):
+        growing = GrowingMessages(base, messages[count:end])
+        whole = HistoryView().show(messages[:end], pruned_to=pruned_to)
+        assert view.show(growing, pruned_to=pruned_to) == whole
+        growing.append(msgspec.structs.replace(messages[0], parts=(TextPart(text="other"),)))
+        whole = HistoryView().show(list(growing), pruned_to=pruned_to)
+        assert view.show(growing, pruned_to=pruned_to) == whole

@@ -58,6 +58,7 @@ from holdfast.sessions import (
     compose,
 )
 from holdfast.sessions.events import MessageCreated
+from holdfast.sessions.growing import GrowingMessages
 from holdfast.sessions.messages import stored
 from holdfast.sessions.turn_endings import finish
 from holdfast.skills import Skill
@@ -126,7 +127,7 @@ class AgentTurn:
         self._skills = tuple(s for s in skills if allowed is None or s.name in allowed)
         self._listener = listener
         self._options = {**agent.options, **options}
-        self._messages: list[Message] = []
+        self._messages = GrowingMessages()
         self._call_ids: set[str] | None = None
         self._left_open: frozenset[str] = frozenset()
         self._steps = 0
@@ -226,7 +227,7 @@ class AgentTurn:
         # Messages are written only by whoever holds the session, so the count is true.
         if session.message_count:
             number = self._turn.last if self._turn.is_alone else 0
-            self._messages = list(await sessions.messages.all(session, up_to=number))
+            self._messages = await sessions.messages.growing(session, up_to=number)
         self._began_at = 0 if self._turn.is_resumed else len(self._messages)
         # Only the last message can have calls that nobody has answered yet.
         self._left_open = frozenset(
@@ -351,7 +352,7 @@ class AgentTurn:
         if has_answered and not self._turn.may_be_steered:
             return False
         sent = await self._turn.take_steering()
-        self._messages += sent
+        self._messages.extend(sent)
         return bool(sent)
 
     def _compactor(self, spending: Spending | None) -> Compactor:
@@ -398,7 +399,8 @@ class AgentTurn:
         )
 
     def _take(self, smaller: Conversation) -> None:
-        self._session, self._messages = smaller.session, list(smaller.messages)
+        self._session = smaller.session
+        self._messages = GrowingMessages((), smaller.messages)
         self._was_compacted = True
 
     async def _request(self, session: Session, messages: Sequence[Message]) -> ModelRequest:
@@ -569,7 +571,7 @@ class AgentTurn:
             done.get(part.call_id, part) if isinstance(part, ToolPart) else part
             for part in last.parts
         )
-        self._messages[-1] = msgspec.structs.replace(last, parts=parts)
+        self._messages.replace_last(msgspec.structs.replace(last, parts=parts))
 
     def _is_own_answer(self, message: Message) -> bool:
         return message.role == "assistant" and message.run_id == self._turn.run.id

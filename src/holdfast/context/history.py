@@ -22,11 +22,13 @@ import msgspec
 
 from holdfast.messages import CompactionPart, Message, RetryPart, ToolPart
 from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, SubtaskPart
+from holdfast.sessions.growing import GrowingMessages
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
 _LARGEST = 40_000
 _WORTH_KEEPING = 2
 _MOST_BUILT = 64
+_LONGEST_MORE = 64
 PROTECTED_TOOLS = frozenset({"skill"})
 """Tools whose output is instructions, not findings: never pruned."""
 PRUNE_CHARS = 400
@@ -46,19 +48,23 @@ class _Shown(NamedTuple):
 
 
 class _Built(NamedTuple):
-    """A view that was made before: of these messages, which were all but the last one."""
+    """A view that was made before, of all messages but the last one.
 
-    source: Sequence[Message]
+    What is shown of them comes in two parts, so that most of it is the same tuple each time.
+    """
+
+    base: tuple[Message, ...]
+    tail: Sequence[Message]
     pruned_to: str
-    shown: tuple[Message, ...]
+    first: tuple[Message, ...]
+    more: tuple[Message, ...]
     loaded: frozenset[str]
 
 
 class HistoryView:
     """Makes views, and remembers what it made of each message; safe to share.
 
-    A conversation that has only grown costs what is new in it; of the rest, references are
-    compared and copied.
+    A conversation that has only grown costs what is new in it, and one copy of references.
     """
 
     def __init__(self) -> None:
@@ -70,21 +76,31 @@ class HistoryView:
         """Return the messages to send, in order: complete pairs, nothing dangling."""
         if not messages:
             return ()
-        built = self._continued(messages, pruned_to)
-        if built is not None:
-            kept, prune_end = messages[len(built.source) :], 0
-            shown, loaded = built.shown, built.loaded
-        else:
-            kept = after_compaction(messages)
-            prune_end = _place_after(kept, pruned_to) if pruned_to else 0
-            shown, loaded = (), frozenset()
+        name = messages[-1].session_id
+        base, tail = _parts(messages)
+        built = self._continued(name, base, tail, pruned_to)
+        if built is None:
+            return self._anew(name, messages, pruned_to)
+        *new, last = tail[len(built.tail) :]
+        first, more, loaded = built.first, built.more, built.loaded
+        if new:
+            made, loaded = self._new(new, 0, loaded)
+            more += made
+            if len(more) > _LONGEST_MORE:
+                first, more = first + more, ()
+            self._keep(name, _Built(base, tail[:-1], pruned_to, first, more, loaded))
+        return (*first, *more, *self._new((last,), 0, loaded)[0])
+
+    def _anew(self, name: str, messages: Sequence[Message], pruned_to: str) -> tuple[Message, ...]:
+        kept = after_compaction(list(messages))
+        prune_end = _place_after(kept, pruned_to) if pruned_to else 0
         last = len(kept) - 1
-        if last:
-            new, loaded = self._new(kept[:last], prune_end, loaded)
-            shown += new
-            if len(messages) > _WORTH_KEEPING:
-                # All but the last message, which may still change.
-                self._keep(_Built(messages[:-1], pruned_to, shown, loaded))
+        shown, loaded = self._new(kept[:last], prune_end, frozenset())
+        if len(messages) > _WORTH_KEEPING:
+            # All but the last message, which may still change.
+            base, tail = _parts(messages)
+            if tail:
+                self._keep(name, _Built(base, tail[:-1], pruned_to, shown, (), loaded))
         return shown + self._new(kept[last:], prune_end - last, loaded)[0]
 
     def _new(
@@ -104,21 +120,23 @@ class HistoryView:
                 shown += entry.messages
         return tuple(shown), loaded
 
-    def _continued(self, messages: Sequence[Message], pruned_to: str) -> _Built | None:
+    def _continued(
+        self, name: str, base: tuple[Message, ...], tail: Sequence[Message], pruned_to: str
+    ) -> _Built | None:
         """Return the view of the beginning if it was made before and still holds."""
-        built = self._built.get(messages[0].session_id)
-        if built is None or built.pruned_to != pruned_to or len(messages) <= len(built.source):
+        built = self._built.get(name)
+        if built is None or built.base is not base or built.pruned_to != pruned_to:
             return None
+        count = len(built.tail)
         # Comparing the same objects costs next to nothing.
-        if messages[: len(built.source)] != built.source:
+        if len(tail) <= count or tail[:count] != built.tail:
             return None
-        for message in messages[len(built.source) :]:
+        for message in tail[count:]:
             if message.id == pruned_to or compaction_of(message) is not None:
                 return None
         return built
 
-    def _keep(self, built: _Built) -> None:
-        name = built.source[0].session_id
+    def _keep(self, name: str, built: _Built) -> None:
         self._built.pop(name, None)
         self._built[name] = built
         if len(self._built) > _MOST_BUILT:
@@ -135,6 +153,13 @@ class HistoryView:
         if not any([part.state in ("pending", "running") for part in calls]):
             self._known[id(message), is_pruned] = entry
         return entry
+
+
+def _parts(messages: Sequence[Message]) -> tuple[tuple[Message, ...], Sequence[Message]]:
+    """Return a beginning that is known by its identity, and what comes behind it."""
+    if isinstance(messages, GrowingMessages):
+        return messages.base, messages.tail
+    return (), messages
 
 
 def for_model(messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:

@@ -13,6 +13,7 @@ from holdfast.journal.journal import Journal
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message, Part, TextPart
 from holdfast.sessions.events import MessageCreated, MessagePartUpdated
+from holdfast.sessions.growing import GrowingMessages
 from holdfast.sessions.model import Ranges, Session, is_hidden
 from holdfast.sessions.pages import LONGEST_PAGE, Page, fetch_page
 from holdfast.sessions.projections import MESSAGES, MessageRow
@@ -77,12 +78,16 @@ class MessageReader:
         found = await self.page(session, limit=count, cursor="", newest_first=True)
         return tuple(reversed(found.items))
 
-    async def all(self, session: Session, *, up_to: int = 0) -> tuple[Message, ...]:
-        """Return every visible message in order; a long conversation is kept at hand.
+    async def all(self, session: Session) -> tuple[Message, ...]:
+        """Return every visible message in order; a long conversation is kept at hand."""
+        return await self._transcripts.messages(session)
+
+    async def growing(self, session: Session, *, up_to: int = 0) -> GrowingMessages:
+        """Return the same for somebody who adds to it.
 
         `up_to` is the number of the last event, if the caller knows it for certain.
         """
-        return await self._transcripts.messages(session, up_to=up_to)
+        return await self._transcripts.growing(session, up_to=up_to)
 
     def follow(
         self, events: Sequence[Event], drafts: Sequence[Draft], last: Event | None = None

@@ -19,10 +19,12 @@ from holdfast.journal.journal import Journal
 from holdfast.journal.payloads import Payload
 from holdfast.messages import Message, Part
 from holdfast.sessions import events as facts
+from holdfast.sessions.growing import GrowingMessages
 from holdfast.sessions.model import Ranges, Session, is_hidden
 
 _PAGE = 1000
 _FEWEST_EVENTS = 64
+_LONGEST_TAIL = 64
 _MOST_BYTES = 32 * 1024 * 1024
 _REDACTED = "journal.redacted"
 
@@ -33,22 +35,24 @@ class Transcript:
     def __init__(self, hidden: Ranges) -> None:
         """Begin before the first event; events in hidden ranges do not count."""
         self.hidden = hidden
-        self.messages: dict[str, Message] = {}
         self.size = 0
         self.count = 0
         self.last: Event | None = None
-        self._order: tuple[Message, ...] | None = None
+        self._messages: dict[str, Message] = {}
+        # The messages in order, in two parts; `None` while they have to be put together anew.
+        self._base: tuple[Message, ...] | None = ()
+        self._tail: list[Message] = []
 
     @property
     def reached(self) -> int:
         """The number of the last event that was folded."""
         return self.last.session_seq if self.last is not None else 0
 
-    def all(self) -> tuple[Message, ...]:
-        """The messages in order."""
-        if self._order is None:
-            self._order = tuple(self.messages.values())
-        return self._order
+    def all(self) -> GrowingMessages:
+        """Return the messages in order, to be added to."""
+        if self._base is None or len(self._tail) > _LONGEST_TAIL:
+            self._base, self._tail = tuple(self._messages.values()), []
+        return GrowingMessages(self._base, self._tail)
 
     def is_followed_by(self, event: Event, known: Event | None = None) -> bool:
         """Say whether an event is the next one of the same chain.
@@ -67,20 +71,29 @@ class Transcript:
         self.count += 1
         if event.kind not in _KINDS or is_hidden(self.hidden, event.session_seq):
             return
-        self._order = None
         self.size += len(event.payload)
         fact = fact if fact is not None else event.decode()
         if isinstance(fact, facts.MessageCreated):
             named = msgspec.structs.replace(fact.message, session_id=event.session_id)
-            self.messages[named.id] = named
+            self._tail.append(named)
+            if named.id in self._messages:
+                self._base = None
+            self._messages[named.id] = named
         elif isinstance(fact, facts.MessagePartUpdated):
-            if fact.part is not None and fact.message_id in self.messages:
-                self.messages[fact.message_id] = _with_part(
-                    self.messages[fact.message_id], fact.part
-                )
+            known = self._messages.get(fact.message_id)
+            if fact.part is not None and known is not None:
+                self._change(known, _with_part(known, fact.part))
         else:
             assert isinstance(fact, facts.MessageDeleted)
-            self.messages.pop(fact.message_id, None)
+            self._messages.pop(fact.message_id, None)
+            self._base = None
+
+    def _change(self, known: Message, changed: Message) -> None:
+        self._messages[known.id] = changed
+        if self._tail and self._tail[-1] is known:
+            self._tail[-1] = changed
+        else:
+            self._base = None
 
 
 def _with_part(message: Message, part: Part) -> Message:
@@ -124,8 +137,13 @@ class Transcripts:
             for event, draft in zip(events, drafts, strict=True):
                 known.fold(event, draft.value)
 
-    async def messages(self, session: Session, *, up_to: int = 0) -> tuple[Message, ...]:
-        """Return every visible message of a session in order.
+    async def messages(self, session: Session) -> tuple[Message, ...]:
+        """Return every visible message of a session in order."""
+        found = await self.growing(session)
+        return tuple(found) if found.tail else found.base
+
+    async def growing(self, session: Session, *, up_to: int = 0) -> GrowingMessages:
+        """Return the same for somebody who adds to it.
 
         Nothing is read if the caller knows that the log ends at `up_to`, and all until there
         is at hand.

@@ -12,6 +12,7 @@ from holdfast import AsyncClient
 from holdfast.messages import Message, TextPart
 from holdfast.sessions import Completed, Outcome, SessionManager, Turn, compose
 from holdfast.sessions.events import MessageCreated
+from holdfast.sessions.growing import GrowingMessages
 from holdfast.sessions.messages import MessageReader
 from holdfast.sessions.transcripts import Transcript, Transcripts
 
@@ -150,7 +151,7 @@ async def test_what_a_turn_appends_is_at_hand_for_the_next_one(tmp_path: Path) -
 
         async def answer(turn: Turn) -> Outcome:
             assert turn.session is not None
-            heard.append(await sessions.messages.all(turn.session, up_to=turn.last))
+            heard.append(tuple(await sessions.messages.growing(turn.session, up_to=turn.last)))
             await turn.add_message(compose(session_id, "user", f"word {len(heard)}", 0.0))
             return Completed()
 
@@ -168,6 +169,49 @@ async def test_what_a_turn_appends_is_at_hand_for_the_next_one(tmp_path: Path) -
         assert await sessions.messages.all(session) == await anew.messages(session)
 
 
+async def test_the_past_is_the_same_object_until_it_changes(sessions: SessionManager) -> None:
+    session_id = await _long_session(sessions)
+    reader = MessageReader(sessions.journal)
+    session = await sessions.get_session(session_id)
+    first = await reader.growing(session)
+    for number in range(70):
+        added = await sessions.add_message(session_id, "user", f"more {number}")
+        part = TextPart(id=added.parts[0].id, text=f"better {number}")
+        await sessions.update_part(session_id, added.id, part)
+        second = await reader.growing(session)
+        assert (second.base is first.base) == (number < 64)
+        assert second[-1].text == f"better {number}"
+    assert list(second) == list(await MessageReader(sessions.journal).all(session))
+    # Nobody else sees what is added here.
+    second.append(second[0])
+    second.extend([second[1]])
+    assert len(await reader.growing(session)) == len(second) - 2 == 150
+    part = TextPart(id=second[5].parts[0].id, text="changed")
+    await sessions.update_part(session_id, second[5].id, part)
+    third = await reader.growing(session)
+    assert third.base is not second.base
+    assert third[5].text == "changed"
+
+
+def test_growing_messages_are_a_sequence() -> None:
+    plain = [Message(id=f"m{number}", session_id="s", role="user") for number in range(6)]
+    for count in range(7):
+        growing = GrowingMessages(tuple(plain[:count]), plain[count:])
+        assert len(growing) == 6
+        assert list(growing) == plain
+        assert list(reversed(growing)) == plain[::-1]
+        for at in range(-6, 6):
+            assert growing[at] is plain[at]
+            for end in range(-6, 6):
+                assert growing[at:end] == plain[at:end]
+        assert growing[::2] == plain[::2]
+        for beyond in (6, -7):
+            with pytest.raises(IndexError):
+                growing[beyond]
+        growing.replace_last(plain[0])
+        assert list(growing) == [*plain[:-1], plain[0]]
+
+
 async def test_what_somebody_else_wrote_between_is_read(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client, AsyncClient(tmp_path) as other:
         sessions, turns = await client.session_manager(), await client.turns()
@@ -178,7 +222,7 @@ async def test_what_somebody_else_wrote_between_is_read(tmp_path: Path) -> None:
 
         async def answer(turn: Turn) -> Outcome:
             session = await sessions.get_session(session_id)
-            heard.append(await sessions.messages.all(session, up_to=turn.last))
+            heard.append(tuple(await sessions.messages.growing(session, up_to=turn.last)))
             return Completed()
 
         message = compose(session_id, "user", "go", 0.0)
