@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.messages import CompactionPart, Message, RetryPart, ToolPart
+from holdfast.messages import CompactionPart, Message, RetryPart, TextPart, ToolPart
 from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, SubtaskPart
 from holdfast.sessions.growing import GrowingMessages
 
@@ -89,7 +89,8 @@ class HistoryView:
             if len(more) > _LONGEST_MORE:
                 first, more = first + more, ()
             self._keep(name, _Built(base, tail[:-1], pruned_to, first, more, loaded))
-        return (*first, *more, *self._new((last,), 0, loaded)[0])
+        # Put together in this order, the long part is copied once.
+        return first + (more + self._new((last,), 0, loaded)[0])
 
     def _anew(self, name: str, messages: Sequence[Message], pruned_to: str) -> tuple[Message, ...]:
         kept = after_compaction(list(messages))
@@ -109,6 +110,9 @@ class HistoryView:
         """Return what is shown of further messages, and the skills that are loaded then."""
         shown: list[Message] = []
         for place, message in enumerate(messages):
+            if len(message.parts) == 1 and isinstance(message.parts[0], TextPart):
+                shown.append(message)  # as most are
+                continue
             is_pruned = place < prune_end
             entry = self._known.get((id(message), is_pruned))
             if entry is None or entry.source is not message:

@@ -24,7 +24,7 @@ from holdfast.sessions.model import Ranges, Session, is_hidden
 
 _PAGE = 1000
 _FEWEST_EVENTS = 64
-_LONGEST_TAIL = 64
+_SHORT_TAIL = 64
 _MOST_BYTES = 32 * 1024 * 1024
 _REDACTED = "journal.redacted"
 
@@ -50,7 +50,8 @@ class Transcript:
 
     def all(self) -> GrowingMessages:
         """Return the messages in order, to be added to."""
-        if self._base is None or len(self._tail) > _LONGEST_TAIL:
+        # Seldom in a long conversation, since all that was made of the base is made anew then.
+        if self._base is None or len(self._tail) > max(_SHORT_TAIL, len(self._base) // 8):
             self._base, self._tail = tuple(self._messages.values()), []
         return GrowingMessages(self._base, self._tail)
 

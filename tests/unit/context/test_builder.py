@@ -246,6 +246,45 @@ async def test_changed_file_is_read_again(builder: ContextBuilder, project: Path
     assert "other rules now" in (await _prompt(builder, project)).system_prompt
 
 
+async def test_requests_of_one_turn_begin_in_the_same_way(
+    builder: ContextBuilder, project: Path
+) -> None:
+    class Count:
+        name = "count"
+        seen = 0
+
+        async def apply(self, draft: ContextDraft) -> None:
+            self.seen += 1
+            draft.tools.clear()
+            draft.add(self.name, f"history {len(draft.history)}")
+
+    of_turn = builder.adding(Count(), after="tools").for_turn()
+    place, agent, tools = session(project), Agent("a", prompt="hey"), {add.name: add}
+    first = await of_turn.build_agent_context(place, agent, tools, messages=[user(1, "one")])
+    (project / "AGENTS.md").write_text("other rules now")
+    talk = [user(1, "one"), answer(2, "two")]
+    second = await of_turn.build_agent_context(place, agent, tools, messages=talk)
+    assert second.system_prompt == first.system_prompt.replace("history 1", "history 2")
+    assert "other rules" not in second.system_prompt
+    fewer = await of_turn.build_agent_context(place, agent, {}, messages=talk)
+    assert "other rules now" in fewer.system_prompt
+    assert tools == {add.name: add}
+    next_turn = builder.for_turn()
+    context = await next_turn.build_agent_context(place, agent, tools, messages=talk)
+    assert "other rules now" in context.system_prompt
+    assert list(context.tools) == [add.name]
+    again = await next_turn.build_agent_context(place, agent, tools, messages=talk)
+    assert (again.system_prompt, again.tool_specs) == (context.system_prompt, context.tool_specs)
+
+
+async def test_a_builder_of_ones_own_kind_is_used_as_it_is(client: AsyncClient) -> None:
+    class Own(ContextBuilder):
+        pass
+
+    own = Own(await client.session_manager())
+    assert own.for_turn() is own
+
+
 async def test_link_out_of_the_project_is_not_followed(
     builder: ContextBuilder, project: Path
 ) -> None:
