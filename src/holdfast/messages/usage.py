@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a model call used; the five counts never overlap, so `total` counts once.
 
     `input` excludes cached tokens, `output` excludes reasoning tokens, whatever the

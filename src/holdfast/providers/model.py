@@ -37,19 +37,19 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Provider-specific fields, sent as they are."""
 
 
-class TextDelta(msgspec.Struct, frozen=True, tag="text"):
+class TextDelta(msgspec.Struct, frozen=True, gc=False, tag="text"):
     """A piece of the answer's text."""
 
     text: str
 
 
-class ReasoningDelta(msgspec.Struct, frozen=True, tag="reasoning"):
+class ReasoningDelta(msgspec.Struct, frozen=True, gc=False, tag="reasoning"):
     """A piece of the model's reasoning."""
 
     text: str
 
 
-class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call"):
+class ToolCallDelta(msgspec.Struct, frozen=True, gc=False, tag="tool_call"):
     """A tool call begins (`name` set) or its arguments grow; `index` tells calls apart."""
 
     index: int
