@@ -275,7 +275,10 @@ def _require_open(payloads: Sequence[Payload | Draft]) -> None:
 
 
 def _are_synced(drafts: Sequence[Draft]) -> bool:
-    return any([draft.value.is_synced for draft in drafts])
+    for draft in drafts:  # as `any`, which takes three times as long for one or two
+        if draft.value.is_synced:
+            return True
+    return False
 
 
 def _matches(event: Event, patterns: Sequence[str]) -> bool:

@@ -71,7 +71,7 @@ class Appender:
             return None
         events = _sealed(request, chain, self._chains.seq)
         changes: Changes | None = None
-        if any([self._tables.folds(event.kind) for event in events]):
+        if self._tables.folds_any(events):
             changes = self._waiting_changes(connection, chain, _with_values(request, events))
             if changes is None:
                 return None
@@ -264,7 +264,10 @@ def _is_plain(request: AppendRequest, chain: Chain) -> bool:
         return False
     if chain.is_behind or len(request.drafts) > MOST_AT_ONCE:
         return False
-    return not any([len(draft.payload) > BLOB_THRESHOLD for draft in request.drafts])
+    for draft in request.drafts:
+        if len(draft.payload) > BLOB_THRESHOLD:
+            return False
+    return True
 
 
 def _may_wait(chain: Chain, more: int) -> bool:

@@ -89,6 +89,13 @@ class RowTables:
         """Say whether any projection follows this kind."""
         return kind in self._all_by_kind
 
+    def folds_any(self, events: Iterable[Event]) -> bool:
+        """Say whether any projection follows one of these events."""
+        for event in events:
+            if event.kind in self._all_by_kind:
+                return True
+        return False
+
     def touches_eager(self, event: Event, payload: Payload) -> bool:
         """Say whether an event changes a row that is written together with it."""
         eager = self._eager_by_kind.get(event.kind, ())
