@@ -185,7 +185,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
 
         Raises:
             NotFound: there is no such agent or session.
-            UsageError: the message is no text, or the agent neither an Agent nor a name.
+            UsageError: the message is no text, the agent neither an Agent nor a name, or the run
+                that of another agent.
         """
         if not isinstance(launch.message, str):
             raise UsageError(detail=f"The message of a run is a text, not {launch.message!r:.80}.")
@@ -200,6 +201,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         else:
             session = await self._session_of(launch)
         agent = await self._agent_for(launch.agent, session)
+        if opening is None and launch.run_id:
+            await self._check_owner(launch.run_id, agent)
         ready = await self.ready_model(launch.model or agent.model)
         confinement = await self._confinement()
         runtime = AgentRuntime(
@@ -360,6 +363,20 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             _title_of(message), directory=self.settings.workspace
         )
         return session.id
+
+    async def _check_owner(self, run_id: str, agent: Agent) -> None:
+        """Return if an agent may go on with a run: what one was allowed, no other was.
+
+        Raises:
+            UsageError: it is the run of another agent.
+        """
+        known = await self._turns.find(run_id)
+        if known is None or known.has_ended or known.agent in ("", agent.name):
+            return
+        raise UsageError(
+            detail=f"The run {run_id} is one of the agent {known.agent!r}, and only that one goes "
+            f"on with it, not {agent.name!r}."
+        )
 
     async def _agent_for(self, agent: str | Agent, session: Session) -> Agent:
         """The agent that was named, else the session's own, else the default one."""

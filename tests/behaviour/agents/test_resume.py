@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.errors import NotFound, RunInTheWay
+from holdfast.errors import NotFound, RunInTheWay, UsageError
 from holdfast.orchestration.workflows import Order, Workflow
 from holdfast.providers.model import TextDelta
 from holdfast.sessions import Outcome, Run, Session, Turn, compose
@@ -239,3 +239,15 @@ async def test_agents_workflows_and_loops_leave_one_anothers_runs_alone(
         assert caught.value.context["run_id"] == first.id
         for run in (first, behind):
             assert not (await turns.get(run.id)).has_ended
+
+
+async def test_no_other_agent_goes_on_with_a_run(tmp_path: Path) -> None:
+    shop = Shop()
+    await _die_during_charge(tmp_path, shop, "unsafe")
+    async with AsyncClient(tmp_path) as client:
+        other = Agent("thief", model=ScriptedModel("mine"), tools=[shop.tool("read")])
+        with pytest.raises(UsageError):
+            await other.run("go on", run_id="job", client=client)
+        run = await (await client.turns()).get("job")
+        assert (run.agent, run.has_ended) == ("seller", False)
+    assert shop.calls == 1
