@@ -100,7 +100,8 @@ class HistoryView:
         if len(messages) > _WORTH_KEEPING:
             # All but the last message, which may still change.
             base, tail = _parts(messages)
-            if tail:
+            # A mark on the last message has pruned all of them, and may go with it.
+            if tail and tail[-1].id != pruned_to:
                 self._keep(name, _Built(base, tail[:-1], pruned_to, shown, (), loaded))
         return shown + self._new(kept[last:], prune_end - last, loaded)[0]
 
