@@ -189,7 +189,7 @@ class AgentTurn:
         self._offered = await self._services.surroundings.discover(manager.tool_registry, tools)
         compactor = self._compactor(spending)
         while True:
-            last = self._messages[-1]
+            last = self._messages.last
             calls = last.tool_calls
             open_calls = [part for part in calls if part.state == "pending"]
             is_answer = not calls and self._is_own_answer(last)
@@ -269,7 +269,7 @@ class AgentTurn:
         # A reload may bring limits to a run that has none yet.
         if not spending.is_limited and not confinement.has_policies:
             return None
-        pending = sum(part.state == "pending" for part in self._messages[-1].tool_calls)
+        pending = sum(part.state == "pending" for part in self._messages.last.tool_calls)
         await spending.open(session, services.sessions.journal, pending)
         return spending
 
@@ -566,7 +566,7 @@ class AgentTurn:
         return self._call_ids
 
     def _replace_last(self, done: dict[str, ToolPart]) -> None:
-        last = self._messages[-1]
+        last = self._messages.last
         parts = tuple(
             done.get(part.call_id, part) if isinstance(part, ToolPart) else part
             for part in last.parts

@@ -74,10 +74,10 @@ class HistoryView:
 
     def show(self, messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:
         """Return the messages to send, in order: complete pairs, nothing dangling."""
-        if not messages:
-            return ()
-        name = messages[-1].session_id
         base, tail = _parts(messages)
+        if not tail and not base:
+            return ()
+        name = (tail or base)[0].session_id
         built = self._continued(name, base, tail, pruned_to)
         if built is None:
             return self._anew(name, messages, pruned_to)

@@ -23,6 +23,11 @@ class GrowingMessages(Sequence[Message]):
         self.base = base
         self.tail = list(tail)
 
+    @property
+    def last(self) -> Message:
+        """The newest message; raises IndexError where there is none."""
+        return self.tail[-1] if self.tail else self.base[-1]
+
     def __len__(self) -> int:
         """How many messages there are."""
         return len(self.base) + len(self.tail)
