@@ -241,3 +241,12 @@ async def test_an_event_of_another_chain_does_not_follow(sessions: SessionManage
     assert transcript.is_followed_by(events[-1])
     assert not transcript.is_followed_by(events[-2])
     assert not transcript.is_followed_by(msgspec.structs.replace(events[-1], epoch=9))
+
+
+async def test_message_that_the_log_holds_twice_is_shown_once(sessions: SessionManager) -> None:
+    session_id = await _long_session(sessions, 2)
+    first, second = await _read(sessions, Transcripts(sessions.journal), session_id)
+    async with sessions.writing(session_id) as hold:
+        await hold.append(MessageCreated(message=msgspec.structs.replace(first, session_id="")))
+    anew = await _read(sessions, Transcripts(sessions.journal), session_id)
+    assert anew == (first, second)
