@@ -182,9 +182,12 @@ class Transcripts:
         return known
 
     async def _read(self, session_id: str, transcript: Transcript) -> None:
-        while page := await self._journal.read(session_id, after=transcript.reached, limit=_PAGE):
+        is_more = True
+        while is_more:
+            page = await self._journal.read(session_id, after=transcript.reached, limit=_PAGE)
             for event in page:
                 transcript.fold(event)
+            is_more = len(page) == _PAGE
 
     def _trim(self) -> None:
         while (
