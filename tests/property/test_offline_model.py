@@ -32,6 +32,7 @@ GOALS = st.one_of(
             "find TODOs",
             "where is `main` defined?",
             "read README.md",
+            "Make a plan to fix HeatSource and write tests",
         ]
     ),
 )

@@ -77,7 +77,7 @@ def command(
 
     Every step is kept: kill it at any moment and the same --run-id goes on. Without a key
     and without a model server, the built-in offline model answers; it can look around a
-    workspace and use a calculator, and says so.
+    workspace, show a file, outline a plan and use a calculator, and says so.
 
     A run that waits for a person ends with exit code 5 and says how to answer; afterwards
     --run-id alone goes on with it.

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from holdfast import Agent
 from holdfast.cli.app import root
+from holdfast.orchestration.loop.plan import DraftPlan, problems_of
+from holdfast.settings.environment import process_environment
 
 
 @pytest.fixture
@@ -45,3 +51,37 @@ def test_a_sum_goes_to_the_calculator_among_all_the_tools(project: Path) -> None
     assert ended.exit_code == 0, ended.output
     assert ended.stdout.strip() == "15 * 23 = 345"
     assert "calculator" in ended.stderr
+
+
+def test_a_plan_is_made_by_the_program_from_the_workspace_that_it_sees(project: Path) -> None:
+    source = Path(__file__).resolve().parents[3] / "src"
+    ended = subprocess.run(
+        [sys.executable, "-m", "holdfast", "run", "--model", "offline", "Make a plan to test main"],
+        capture_output=True,
+        text=True,
+        env={**process_environment(), "PYTHONPATH": str(source)},
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "# Plan: test main" in ended.stdout
+    assert "(begin with `main.py`)" in ended.stdout
+    assert "is no language model" in ended.stdout
+    assert "NOT a language model" in ended.stderr
+
+
+def test_python_gets_the_same_plan_as_a_text_and_as_a_form(project: Path) -> None:
+    said = "Plan how to add a changelog"
+    told = Agent("planner", model="offline").run_sync(said).response
+    formed = Agent("planner", model="offline", output=DraftPlan).run_sync(said).output
+    assert isinstance(formed, DraftPlan)
+    assert problems_of(formed) == []
+    named = re.findall(r"^\d+\. \*\*(.*?)\.\*\*", told, re.MULTILINE)
+    assert [step.title for step in formed.steps] == named
+    assert "Add a changelog" in named
+
+
+def test_a_file_is_read_when_it_is_named(project: Path) -> None:
+    result = Agent("reader", model="offline").run_sync("Read main.py")
+    assert "    def main():" in result.response

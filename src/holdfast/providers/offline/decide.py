@@ -25,6 +25,8 @@ from holdfast.providers.offline.instance import (
 )
 from holdfast.providers.offline.intent import Intent, read_intent
 from holdfast.providers.offline.loop import review, workspace_steps
+from holdfast.providers.offline.outline import is_known_work
+from holdfast.providers.offline.planner import next_look, plan_steps, plan_text
 from holdfast.providers.offline.sums import next_sum_move
 from holdfast.providers.offline.toolbox import Call, Toolbox, as_number
 from holdfast.providers.offline.workspace import (
@@ -47,7 +49,7 @@ HOW_TO_CONFIGURE = """To use a language model, do one of these and try again:
 
 _ABILITIES = """I am Holdfast's built-in offline model: I follow fixed rules and am no language \
 model. I can describe the workspace, find a text or a definition in it, show a file, and have a \
-calculator tool do a sum, when the tools for that are offered."""
+calculator tool do a sum, when the tools for that are offered; and I can outline a plan."""
 
 _FAILURE_SIGNS = re.compile(
     r"\btraceback\b|\bfailed\b|\bfailure\b|\berror\b|exit code:? [1-9]|\bdenied\b|\btimed? ?out\b",
@@ -58,6 +60,7 @@ _WANTS_PLAN = re.compile(
     r"\b[^.\n]{0,60}\bplan\b|\byou are (?:a|the) planner\b|\bplanning agent\b",
     re.IGNORECASE,
 )
+_IS_PLANNER = re.compile(r"\byou plan\b|\byou are (?:a|the) planner\b|\bplanning agent\b", re.I)
 _ENDS = re.compile(
     r"(?:^|_)(?:final|submit|answer|respond|output|finish|complete|result|plan|report)", re.I
 )
@@ -81,15 +84,15 @@ def decide(request: ModelRequest) -> Answer:
     be a goal; texts in tool results are quoted at most.
     """
     conversation = read_conversation(request)
-    intent = read_intent(conversation.asked)
+    intent = _intent(request, conversation)
     may_call = request.tool_choice != "none" and conversation.rounds < MAX_ROUNDS
     if request.output_schema is not None and (
         is_plan_schema(request.output_schema) or is_verdict_schema(request.output_schema)
     ):
         if request.tool_choice in {"auto", "none"}:
-            first = _look_first(request, intent, conversation) if may_call else None
-            if first is not None:
-                return Answer(calls=(first,))
+            looks = _look_first(request, intent, conversation) if may_call else ()
+            if looks:
+                return Answer(calls=looks)
             return _form(request, intent, conversation)
     box = Toolbox(request.tools)
     calls, text, result = _natural(intent, conversation, box, request)
@@ -102,25 +105,46 @@ def decide(request: ModelRequest) -> Answer:
     if calls:
         text = _stopped(intent, conversation, box)
     if request.output_schema is not None:
-        return _structured(request.output_schema, _known(intent, conversation, text, result))
+        return _structured(request.output_schema, _known(intent, conversation, box, text, result))
     return Answer(text=text)
 
 
-def _look_first(request: ModelRequest, intent: Intent, conversation: Conversation) -> Call | None:
-    """List the workspace before planning for it, so that the plan names what is there."""
+def _intent(request: ModelRequest, conversation: Conversation) -> Intent:
+    """Read the goal; what to one that acts is work, to a planner is a goal to plan for.
+
+    A planner whose plan is carried out by others plans for the goal as it stands, even for
+    one that asks for a plan.
+    """
+    intent = read_intent(conversation.asked)
+    if not _IS_PLANNER.search(request.system[:20_000]):
+        return intent
+    if request.output_schema is not None:
+        return intent._replace(kind="unknown") if intent.kind == "plan" else intent
+    if intent.kind == "unknown" and is_known_work(conversation.asked):
+        return Intent("plan", subject=conversation.asked)
+    return intent
+
+
+def _look_first(
+    request: ModelRequest, intent: Intent, conversation: Conversation
+) -> tuple[Call, ...]:
+    """Look at the workspace before planning for it, so that the plan names what is there."""
+    box = Toolbox(request.tools)
+    if intent.kind == "plan" and is_plan_schema(request.output_schema):
+        return tuple(next_look(intent.subject, conversation, box))
     if intent.kind != "workspace" or not has_evidence(request.output_schema):
-        return None
-    if conversation.steps or request.tool_choice == "none":
-        return None
-    return Toolbox(request.tools).list_call()
+        return ()
+    listing = None if conversation.steps else box.list_call()
+    return (listing,) if listing is not None else ()
 
 
 def _form(request: ModelRequest, intent: Intent, conversation: Conversation) -> Answer:
     """Fill in a plan or a verdict."""
     schema = request.output_schema or {}
-    known = _known(intent, conversation, "", "")
+    box = Toolbox(request.tools)
+    known = _known(intent, conversation, box)
     if is_plan_schema(schema):
-        listing = merged_listing(conversation, Toolbox(request.tools))
+        listing = merged_listing(conversation, box)
         if intent.kind == "workspace" and listing.files:
             known = known._replace(steps=workspace_steps(listing, telling_files(listing)))
         return _structured(schema, known)
@@ -143,6 +167,9 @@ def _natural(
     if intent.kind == "sum" and intent.expression is not None:
         move = next_sum_move(intent.expression, conversation, box)
         return move.calls, move.text, move.result
+    if intent.kind == "plan":
+        looks = next_look(intent.subject, conversation, box)
+        return tuple(looks), "" if looks else plan_text(intent.subject, conversation, box), ""
     if intent.kind != "unknown":
         able = [box.has(role) for role in ("list", "glob", "read", "grep")]
         if not any(able) and not conversation.steps:
@@ -156,7 +183,7 @@ def _plan_move(request: ModelRequest, intent: Intent, conversation: Conversation
     """A plan, when the system text asks for one and there is a way to hand it over."""
     if not _WANTS_PLAN.search(request.system[:20_000]) or request.output_schema is not None:
         return None
-    known = _known(intent, conversation, "", "")._replace(is_plan=True)
+    known = _known(intent, conversation, Toolbox(request.tools))._replace(is_plan=True)
     for spec in request.tools:
         if is_plan_schema(spec.parameters):
             if any(step.tool == spec.name for step in conversation.steps):
@@ -183,18 +210,22 @@ def _plan_move(request: ModelRequest, intent: Intent, conversation: Conversation
     return Answer(text="\n".join(listed))
 
 
-def _known(intent: Intent, conversation: Conversation, text: str, result: str) -> Known:
+def _known(
+    intent: Intent, conversation: Conversation, box: Toolbox, text: str = "", result: str = ""
+) -> Known:
     failed = any(step.failure for step in conversation.steps)
     return Known(
         goal=conversation.asked,
         answer=text,
         number=as_number(result) if result else None,
-        steps=_plan_steps(intent, conversation.asked),
+        steps=_plan_steps(intent, conversation, box),
         is_positive=not failed and not _FAILURE_SIGNS.search(conversation.goal),
     )
 
 
-def _plan_steps(intent: Intent, goal: str) -> tuple[PlanStep, ...]:
+def _plan_steps(intent: Intent, conversation: Conversation, box: Toolbox) -> tuple[PlanStep, ...]:
+    if intent.kind == "plan" and intent.subject:
+        return plan_steps(intent.subject, conversation, box)
     if intent.kind == "workspace":
         return (
             PlanStep("List the files", "List the files of this workspace.", "list"),
@@ -207,8 +238,8 @@ def _plan_steps(intent: Intent, goal: str) -> tuple[PlanStep, ...]:
         )
     if intent.kind == "sum" and intent.expression is not None:
         return (PlanStep("Calculate", f"Calculate {render(intent.expression)}"),)
-    short = quoted(goal, 80) or "No goal was given"
-    return (PlanStep(short, quoted(goal, 2_000) or short),)
+    short = quoted(conversation.asked, 80) or "No goal was given"
+    return (PlanStep(short, quoted(conversation.asked, 2_000) or short),)
 
 
 def _structured(schema: JsonObject, known: Known) -> Answer:
@@ -247,7 +278,7 @@ def _forced(
         for call in calls:
             if call.tool == choice:
                 return call
-    known = _known(intent, conversation, text, "")
+    known = _known(intent, conversation, box, text)
     for tool in allowed:
         found = _by_role(tool, intent, conversation, box) or _by_schema(tool, known)
         if found is not None:
@@ -281,7 +312,8 @@ def _by_schema(tool: ToolSpec, known: Known) -> Call | None:
 
 def _stopped(intent: Intent, conversation: Conversation, box: Toolbox) -> str:
     """The answer from what is known so far, when no further call may be made."""
-    del box
+    if intent.kind == "plan":
+        return plan_text(intent.subject, conversation, box)
     told = "\n".join(
         f"- `{step.tool}`: {quoted(step.failure or step.output, 300)}"
         for step in conversation.steps

@@ -42,6 +42,12 @@ class PlanStep(NamedTuple):
     tool: str = ""
     shows: tuple[str, ...] = ()
     """What the answer of the step must contain; each is known to be there."""
+    makes: str = ""
+    """What the step produces, in words."""
+    check: str = ""
+    """How it is seen that the step is done, in words."""
+    evidence: tuple[JsonObject, ...] = ()
+    """Checks that a machine can make, in the form of the plans of the autonomous loop."""
 
 
 class Known(NamedTuple):
@@ -204,14 +210,15 @@ class _Builder:
         return [self.value(part.get("items", {}), name, depth + 1, step) for _ in range(count)]
 
     def checks(self, part: JsonObject, step: int) -> list[Any]:
-        """Say what the answer of a step must contain, if the schema knows such a check."""
-        shows = self.known.steps[step].shows if step < len(self.known.steps) else ()
-        wanted: list[JsonObject] = [{"kind": "answer_contains", "text": text} for text in shows]
-        made = wanted or [{"kind": "answer_contains"}]
+        """Say what must hold after a step, in the form that the schema knows."""
+        plan = self.known.steps[step] if step < len(self.known.steps) else PlanStep("", "")
+        shown = [{"kind": "answer_contains", "text": text} for text in plan.shows]
+        wanted: list[Any] = [*shown, *plan.evidence]
         whole = {**part, "$defs": self.root.get("$defs", {})}
-        if not fits(made, whole):
-            return []
-        return made
+        for made in (wanted or [{"kind": "answer_contains"}], [plan.check] if plan.check else []):
+            if fits(made, whole):
+                return made
+        return []
 
     def text(self, part: JsonObject, name: str, step: int | None) -> str:
         found = self.known_text(name, step)
@@ -259,8 +266,10 @@ class _Builder:
             return plan.tool or None
         if re.search(r"descr|detail|instruct|action|goal|prompt|objective|what|activeform", key):
             return plan.detail
-        if re.search(r"expect|accept|criteri|success|done|evidence|outcome|verif", key):
-            return f"{plan.title}: the step gave a result."
+        if re.search(r"expect|accept|criteri|success|done|evidence|outcome|verif|check", key):
+            return plan.check or f"{plan.title}: the step gave a result."
+        if plan.makes and re.search(r"produc|make|deliver|result|output", key):
+            return plan.makes
         if key in _REASONS:
             return NOTE
         return None

@@ -6,8 +6,11 @@ import re
 from typing import Literal, NamedTuple, TypeAlias
 
 from holdfast.providers.offline.arithmetic import Expression, find_expression
+from holdfast.providers.offline.plan_request import planned_goal
 
-Kind: TypeAlias = Literal["sum", "search", "read", "workspace", "list", "read_all", "unknown"]
+Kind: TypeAlias = Literal[
+    "sum", "search", "read", "workspace", "list", "read_all", "plan", "unknown"
+]
 
 _PLACE = (
     r"work ?space|project|repo(?:sitory)?|folder|director(?:y|ies)|code ?base|files|source tree"
@@ -45,10 +48,19 @@ _LOOKS_FOR = re.compile(
     re.I,
 )
 _SHOWS = re.compile(
-    r"\b(?:read|show|print|display|open|summari[sz]e|describe|explain|cat|what(?:'s| is) in)\b",
+    r"\b(?:read|show|print|display|open|view|look (?:at|into)|summari[sz]e|describe|explain|cat|"
+    r"contents? of|what(?:'s| is) (?:in|inside|written in)|what do(?:es)?)\b",
     re.I,
 )
-_FILE_NAME = re.compile(r"[\w./-]*[\w-]{2,}\.[A-Za-z]\w{0,9}|README|Makefile|LICENSE", re.I)
+_FILE_NAME = re.compile(
+    r"[\w./-]*[\w-]\.[A-Za-z]\w{0,9}|\.{0,2}/[\w./-]+|(?:[\w.-]+/){2,}[\w.-]+|(?:[\w.-]*/)?\.[A-Za-z][\w-]{2,30}|"
+    r"README|Makefile|Justfile|Dockerfile|LICENSE|CHANGELOG",
+    re.I,
+)
+_FOLDER_NAME = re.compile(r"(?:[\w.-]+/)+")
+_ABBREVIATIONS = {"e.g", "i.e", "a.k.a"}
+_QUOTED_FILE = re.compile(r"\s+(?:me\s+)?(?:the\s+file\s+)?[`\"'](?P<name>[^`\"'\n]{1,200})[`\"']")
+_MOST_FILES = 5
 _MAX_GOAL = 20_000
 
 
@@ -62,7 +74,9 @@ class Intent(NamedTuple):
     fallback: str = ""
     """A wider search for when the first finds nothing."""
     subject: str = ""
-    """The asked word, or the asked file."""
+    """The asked word, folder or file, or the goal of the asked plan."""
+    files: tuple[str, ...] = ()
+    """The asked files, all of them."""
     also_asks_for_change: bool = False
 
 
@@ -77,6 +91,9 @@ def read_intent(goal: str) -> Intent:
     expression = find_expression(text)
     if expression is not None:
         return Intent("sum", expression=expression)
+    planned = planned_goal(text)
+    if planned is not None:
+        return Intent("plan", subject=planned)
     changes = bool(_CHANGES.search(_MAKES_TEXT.sub(" ", _without_names(lowered))))
     asks = bool(re.search(rf"\b(?:{_ASKS})\b", lowered)) or bool(_MAKES_TEXT.search(lowered))
     starts_with_change = bool(_CHANGES.match(_MAKES_TEXT.sub("", lowered.removeprefix("please "))))
@@ -85,9 +102,11 @@ def read_intent(goal: str) -> Intent:
     searched = _search(text)
     if searched is not None:
         return searched._replace(also_asks_for_change=changes and not _TODO.search(text))
-    file = _asked_file(text)
-    if file:
-        return Intent("read", subject=file, also_asks_for_change=changes)
+    files = _asked_files(text)
+    if files and files[0].endswith("/"):
+        return Intent("list", subject=files[0].rstrip("/"))
+    if files:
+        return Intent("read", subject=files[0], files=files, also_asks_for_change=changes)
     if asks and re.search(rf"\b(?:{_PLACE})\b", lowered):
         return Intent("workspace", also_asks_for_change=changes)
     return Intent("unknown", also_asks_for_change=changes)
@@ -95,17 +114,30 @@ def read_intent(goal: str) -> Intent:
 
 def _without_names(text: str) -> str:
     """Blank out quoted words and paths: `run.py` asks for nothing."""
-    return re.sub(r"[`\"'][^`\"']*[`\"']|\S*[./_]\w+\S*", " ", text)
+    words = re.sub(r"[`\"'][^`\"']*[`\"']", " ", text).split()
+    return " ".join(word for word in words if not re.search(r"[./_]\w", word))
 
 
-def _asked_file(text: str) -> str:
-    """Return the file that the words right behind a verb of showing name, if they do."""
+def _asked_files(text: str) -> tuple[str, ...]:
+    """Return the files that the words right behind a verb of showing name, if they do.
+
+    A name that ends with a slash is a folder; only the first name can be one.
+    """
     verb = _SHOWS.search(text)
-    for word in text[verb.end() :].split()[:8] if verb else []:
+    if verb is None:
+        return ()
+    rest = text[verb.end() :]
+    named = _QUOTED_FILE.match(rest)
+    if named is not None and _FILE_NAME.fullmatch(named["name"].replace(" ", "_")):
+        return (named["name"],)
+    found: list[str] = []
+    for word in rest.split()[: 8 + _MOST_FILES]:
         name = word.strip("`\"'?!,;:()").rstrip(".")
-        if len(name) <= 200 and _FILE_NAME.fullmatch(name):
-            return name
-    return ""
+        is_file = _FILE_NAME.fullmatch(name) or (not found and _FOLDER_NAME.fullmatch(name))
+        if len(name) <= 200 and is_file and name.lower() not in _ABBREVIATIONS:
+            found.append(name)
+    first_words = {word.strip("`\"'?!,;:()").rstrip(".") for word in rest.split()[:8]}
+    return tuple(dict.fromkeys(found))[:_MOST_FILES] if first_words & set(found) else ()
 
 
 def _search(text: str) -> Intent | None:

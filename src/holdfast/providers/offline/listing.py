@@ -13,7 +13,9 @@ _MAX_LINES = 20_000
 _MAX_LINE = 1_000
 _GLYPHS = re.compile(r"^(?P<lead>(?:[\s│|]*)(?:[├└`+][─\-]{1,3}\s?|[-*•]\s)?)(?P<name>.*)$")
 _NOISE = re.compile(
-    r"^\(.*\)$|^\.{3}|^…|^\d+ (?:director|file|entr|item)|truncated|^total \d+$", re.I
+    r"^\(.*\)$|^\.{3}|^…|^\d+ (?:director|file|entr|item)|truncated|^total \d+$|"
+    r"^no (?:files?|match(?:es)?|entries|results) ",
+    re.I,
 )
 _CUT = re.compile(
     r"truncated|\bmore (?:files|entries|results)\b|^\(the first \d+ |^…|^\.\.\.|/…$", re.I | re.M

@@ -53,7 +53,8 @@ def listing_report(listing: Listing) -> str:
         return "The listing shows no file here."
     shallow = sorted(listing.files, key=lambda path: (path.count("/"), path))
     lines = [
-        f"{len(listing.files)} files and {len(listing.directories)} directories are listed"
+        f"{_count(listing.files, 'file', 'files')} and "
+        f"{_count(listing.directories, 'directory', 'directories')} listed"
         + (" (the listing is cut)" if listing.is_cut else "")
         + "."
     ]
@@ -61,6 +62,10 @@ def listing_report(listing: Listing) -> str:
     if len(shallow) > _MOST_LISTED:
         lines.append(f"- and {len(shallow) - _MOST_LISTED} more")
     return "\n".join(lines)
+
+
+def _count(names: Sequence[str], one: str, more: str) -> str:
+    return f"{len(names)} {one if len(names) == 1 else more}"
 
 
 def reading_report(reads: Sequence[Step]) -> str:

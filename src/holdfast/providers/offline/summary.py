@@ -52,6 +52,7 @@ _NO_HITS = ("found ", "no match", "no line matches", "no files", "no results", "
 _PROSE = (".md", ".rst", ".txt", ".html", ".json")
 _MAX_LISTED = 25
 _MAX_HITS = 40
+_MAX_SHOWN = 60
 _MAX_LINE = 200
 
 NO_CHANGE = (
@@ -107,27 +108,36 @@ def search_report(intent: Intent, done: Sequence[Step]) -> str:
 
 
 def file_report(intent: Intent, done: Sequence[Step]) -> str:
-    """Show what a file says: its facts, then its beginning."""
+    """Show what the asked files say: their facts, then their beginning."""
     good = [step for step in done if not step.failure]
-    subject = _code(quoted(intent.subject, 100))
+    subject = _code(quoted(path_of(good[0]) if len(good) > 1 else intent.subject, 100))
     lines = [f"# `{subject}`", ""]
     if not done:
         return f"I have no tool that reads files, so I cannot open `{subject}`.\n"
-    for step in good[:1]:
-        text = plain_lines(step.output)
-        about = read_facts(path_of(step), step.output)
-        if about.about:
-            lines += [f"> {about.about}", ""]
-        shown = text.splitlines()[:60]
-        lines += ["It begins:", "", *(f"    {line[:_MAX_LINE]}" for line in shown), ""]
-        if len(text.splitlines()) > len(shown):
-            lines += [f"… and {len(text.splitlines()) - len(shown)} more lines were read.", ""]
+    for step in good:
+        if len(good) > 1 and step is not good[0]:
+            lines += [f"# `{_code(path_of(step))}`", ""]
+        lines += _file_lines(step, _MAX_SHOWN // len(good))
     if not good:
         lines += ["The file could not be read.", ""]
     lines += _failures(done)
     if intent.also_asks_for_change:
         lines += [NO_CHANGE]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _file_lines(step: Step, most: int) -> list[str]:
+    text = plain_lines(step.output).splitlines()
+    about = read_facts(path_of(step), step.output).about
+    lines = [f"> {about}", ""] if about else []
+    shown = text[:most]
+    if not any(line.strip() for line in text):
+        return [*lines, "It is empty.", ""]
+    begins = "It begins:" if len(text) > len(shown) else "It says:"
+    lines += [begins, "", *(f"    {line[:_MAX_LINE]}" for line in shown), ""]
+    if len(text) > len(shown):
+        lines += [f"… and {len(text) - len(shown)} more lines were read.", ""]
+    return lines
 
 
 def hit_lines(output: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from holdfast.canonical import canonical_json
 from holdfast.providers.offline.conversation import Conversation, Step
+from holdfast.providers.offline.facts import quoted
 from holdfast.providers.offline.intent import Intent
 from holdfast.providers.offline.listing import Listing, read_listing
 from holdfast.providers.offline.loop import key_files, listing_report, reading_report
@@ -50,7 +51,7 @@ def next_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
     if intent.kind == "read":
         return _read_move(intent, conversation, box)
     if intent.kind == "list":
-        return _list_move(conversation, box)
+        return _list_move(intent, conversation, box)
     if intent.kind == "read_all":
         return _read_all_move(intent, conversation, box)
     return _describe_move(intent, conversation, box)
@@ -83,11 +84,16 @@ def _describe_move(intent: Intent, conversation: Conversation, box: Toolbox) -> 
     return workspace_report(intent, conversation, box, listing)
 
 
-def _list_move(conversation: Conversation, box: Toolbox) -> Move:
-    if not _steps(conversation, box, "list") and not _steps(conversation, box, "glob"):
-        first = box.list_call() or box.glob_call("**/*")
+def _list_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+    looks = [*_steps(conversation, box, "list"), *_steps(conversation, box, "glob")]
+    if not looks:
+        below = f"{intent.subject}/**/*" if intent.subject else "**/*"
+        first = box.list_call(intent.subject or ".") or box.glob_call(below)
         if first is not None:
             return [first]
+    failed = [step.failure for step in looks if step.failure]
+    if failed and len(failed) == len(looks):
+        return f"The listing failed: {quoted(failed[0], 300)}"
     return listing_report(merged_listing(conversation, box))
 
 
@@ -117,9 +123,10 @@ def _search_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Mo
 def _read_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
     done = _steps(conversation, box, "read")
     if not done:
-        first = box.read_call(intent.subject)
-        if first is not None:
-            return [first]
+        calls = [box.read_call(path) for path in intent.files or (intent.subject,)]
+        wanted = [call for call in calls if call is not None]
+        if wanted:
+            return wanted
     elif len(done) == 1 and done[0].failure and "/" not in intent.subject:
         # The name alone may stand for a file further down.
         found = _steps(conversation, box, "glob")

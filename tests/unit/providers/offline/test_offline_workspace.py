@@ -106,6 +106,61 @@ async def test_a_file_is_shown_also_when_only_its_name_is_known(project: Path) -
     assert [tool for tool, _ in drive.calls] == ["read", "glob", "read"]
 
 
+@pytest.mark.parametrize(
+    ("goal", "path"),
+    [
+        ("Read a.txt", "a.txt"),
+        ("Show me src/x.py", "src/x.py"),
+        ("What is in README.md?", "README.md"),
+        ("What's in src/x.py", "src/x.py"),
+        ("What does README.md say?", "README.md"),
+        ("cat a.txt", "a.txt"),
+        ("Contents of a.txt, please", "a.txt"),
+        ('Open "my notes.txt"', "my notes.txt"),
+        ("Show .gitignore", ".gitignore"),
+        ("Look at ./run", "./run"),
+    ],
+)
+async def test_a_named_file_is_read_and_shown(tmp_path: Path, goal: str, path: str) -> None:
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text("one line of it\n")
+    drive = Drive(folder_tools(tmp_path), FILE_TOOLS)
+    text = (await drive.answer(goal)).text
+    assert drive.calls == [("read", {"file_path": path})]
+    assert "    one line of it" in text
+
+
+async def test_several_named_files_are_shown_and_an_empty_one_is_said_to_be(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "b.txt").write_text("")
+    drive = Drive(folder_tools(tmp_path), FILE_TOOLS)
+    text = (await drive.answer("Read a.txt, b.txt and c.txt")).text
+    assert [given["file_path"] for _, given in drive.calls] == ["a.txt", "b.txt", "c.txt"]
+    assert "# `a.txt`\n\nIt says:\n\n    one\n" in text
+    assert "# `b.txt`\n\nIt is empty.\n" in text
+    assert "`read` on `c.txt` failed" in text
+
+
+async def test_a_named_folder_is_listed(project: Path) -> None:
+    drive = Drive(folder_tools(project), FILE_TOOLS)
+    assert "heat.py" in (await drive.answer("What is in src/kettle/?")).text
+    assert drive.calls == [("list", {"path": "src/kettle"})]
+    assert "The listing failed" in (await Drive(_broken, FILE_TOOLS).answer("Show me x/")).text
+
+
+@pytest.mark.parametrize("goal", ["explain TCP/IP", "explain e.g. this", "Explain it."])
+async def test_words_that_only_look_like_paths_are_not_read(project: Path, goal: str) -> None:
+    drive = Drive(folder_tools(project), FILE_TOOLS)
+    assert (await drive.answer(goal)).text.startswith("I cannot do this")
+    assert drive.calls == []
+
+
+def _broken(tool: str, given: dict[str, object]) -> str:
+    raise OSError("disk on fire")
+
+
 async def test_failing_tools_are_reported_and_end_the_run(project: Path) -> None:
     def broken(tool: str, given: dict[str, object]) -> str:
         raise OSError("disk on fire")
