@@ -93,8 +93,11 @@ def test(
 ) -> None:
     """Try a provider for real, and say what is wrong with it.
 
-    Ends with 4 if the key is missing or refused, and with 1 if anything else is wrong.
-    With --tools up to three tiny questions are asked, and what works is remembered.
+    Ends with 4 if the key is missing or refused, with 1 if anything else is wrong, and with 0
+    if nothing wrong was found. What that rests on is said, and stands under `checked` with
+    --json: an answer of the model (with --model), a list of models, a file, or no more than
+    an installed package. With --tools up to three tiny questions are asked of a server's
+    model, and what works is remembered.
     """
 
     async def work(
@@ -102,7 +105,7 @@ def test(
     ) -> tuple[ProviderCheck, ToolModeProbe | None, str]:
         config = await registry.get_provider(name)
         wanted = model or config.default_model
-        if tries_tools:
+        if tries_tools and config.is_http:
             # The questions about tools ask the model; without a list it is asked at once.
             asked = config.model_copy(update={"default_model": wanted})
             check = await registry.check_provider(asked)
@@ -115,6 +118,8 @@ def test(
 
     check, probe, asked = _run(invocation, work)
     _print_check(invocation, check, probe, asked)
+    if tries_tools and check.is_ok and probe is None:
+        say("Tools were not tried: --tools asks the model of a server.", err=True)
     if not check.is_ok:
         is_key = check.code == "llm.auth"
         ctx.exit(ExitCode.AUTHENTICATION if is_key else ExitCode.FAILED)
@@ -208,12 +213,15 @@ def _print_check(
     facts: dict[str, object] = {
         "provider": check.provider,
         "ok": check.is_ok,
+        "checked": check.checked or None,
         "latency_ms": round(check.latency_s * 1000, 1),
         "models": list(check.models),
         "cautions": list(check.cautions),
     }
     if not check.is_ok:
         facts.update(reason=check.reason, hint=check.hint, code=check.code)
+    elif check.checked not in {"answer", "built_in"}:
+        facts["next"] = _ask_one(check.provider)
     if probe is not None:
         facts["tools"] = {
             "model": asked,
@@ -230,7 +238,8 @@ def _print_check(
         say(f"{check.provider} cannot be used: {check.reason}")
         say(f"next: {check.hint}" if check.hint else f"code: {check.code}")
         return
-    say(f"{check.provider} answers ({facts['latency_ms']} ms).")
+    for line in _found(check, asked):
+        say(line)
     if check.models:
         more = (
             f", and {len(check.models) - _MAX_SHOWN} more" if len(check.models) > _MAX_SHOWN else ""
@@ -239,3 +248,23 @@ def _print_check(
     if probe is not None:
         works = f"{asked} calls tools in the mode {probe.mode}."
         say(works if probe.is_working else f"{asked} could not call a tool in any mode.")
+
+
+def _found(check: ProviderCheck, asked: str) -> list[str]:
+    """Say what was looked at and what was not."""
+    took = f"({check.latency_s * 1000:.1f} ms)"
+    not_asked = f"No model was asked; ask one with: {_ask_one(check.provider)}"
+    match check.checked:
+        case "answer":
+            return [f"{check.provider} answers {took}: {asked} was asked a tiny question."]
+        case "models":
+            return [f"{check.provider} answers {took} with a list of its models.", not_asked]
+        case "file":
+            return [f"{check.provider}: {asked} is a GGUF file; it was not loaded.", not_asked]
+        case "package":
+            return [f"{check.provider}: its package is installed.", not_asked]
+    return [f"{check.provider} is built in: there is nothing that could be missing."]
+
+
+def _ask_one(provider: str) -> str:
+    return f"holdfast providers test {provider} --model MODEL"

@@ -7,6 +7,7 @@ through our own chat codec, and LiteLLM only carries them.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 import os
 import re
@@ -57,6 +58,16 @@ _BY_NAME: dict[str, type[LLMError]] = {
     "UnsupportedParamsError": LLMBadRequest,
     "JSONSchemaValidationError": LLMProtocolError,
 }
+
+
+def find_litellm() -> None:
+    """Return if LiteLLM is installed; it is not imported, which would take seconds.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    if importlib.util.find_spec("litellm") is None:
+        raise MissingExtra(what="LiteLLM", package="litellm", extra="litellm")
 
 
 def require_litellm() -> Any:  # noqa: ANN401 - a module that is only carried

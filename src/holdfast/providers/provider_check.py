@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -26,11 +27,20 @@ _KEY_PATHS = {"openrouter.ai": "/key"}
 """Where a list of models is open to everybody, so that it says nothing about the key."""
 
 
+Checked: TypeAlias = Literal["", "answer", "models", "file", "package", "built_in"]
+"""What a check rests on: a model answered, the server listed its models, the file of the model
+has the right form, the package is installed, or there is nothing that could be missing."""
+
+
 class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What trying a provider showed; `reason` and `hint` say why it cannot be used."""
+    """What trying a provider showed; `reason` and `hint` say why it cannot be used.
+
+    `is_ok` means that nothing wrong was found; `checked` says how far that goes.
+    """
 
     provider: str
     is_ok: bool
+    checked: Checked = ""
     reason: str = ""
     hint: str = ""
     code: str = ""
@@ -42,10 +52,10 @@ class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True):
 def failed_check(config: ProviderConfig, error: HoldfastError) -> ProviderCheck:
     """Return the check that an error stands for."""
     hint = error.hint
-    if isinstance(error, LLMConnectionError):
+    if config.base_url and isinstance(error, LLMConnectionError):
         start = "Start it" if config.is_local else "Check the network and any proxy"
         hint = f"{start}, or correct its address, which is {config.base_url}."
-    elif isinstance(error, LLMNotFound):
+    elif config.base_url and isinstance(error, LLMNotFound):
         hint = f"Name a model that it has, or correct its address, which is {config.base_url}."
     return ProviderCheck(
         provider=config.name, is_ok=False, reason=str(error), hint=hint, code=error.code
@@ -64,7 +74,7 @@ async def check_endpoint(
     """Ask for the list of models; where there is none, ask `ask` a tiny question.
 
     A model that somebody named (`is_named`) is asked in any case: being listed is no answer.
-    Never raises for what the provider does; `is_ok` means that a call would go through.
+    Never raises for what the provider does.
     """
     cautions = tuple(config.cautions(has_key=bool(endpoint.key.reveal())))
     begin = clock.monotonic()
@@ -79,13 +89,15 @@ async def check_endpoint(
                 model="",
                 detail="it lists no models, and no model is named to ask",
             )
-        if ask is not None and (models is None or is_named):
-            await _ask(ask)
+        is_asked = ask is not None and (models is None or is_named)
+        if ask is not None and is_asked:
+            await ask_briefly(ask)
     except HoldfastError as error:
         return msgspec.structs.replace(failed_check(config, error), cautions=cautions)
     return ProviderCheck(
         provider=config.name,
         is_ok=True,
+        checked="answer" if is_asked else "models",
         models=tuple(models or ()),
         latency_s=clock.monotonic() - begin,
         cautions=cautions,
@@ -159,7 +171,8 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return data
 
 
-async def _ask(model: Model) -> None:
+async def ask_briefly(model: Model) -> None:
+    """Ask a tiny question and wait for the whole answer; raises LLMError if none comes."""
     message = Message(id=new_id("msg"), session_id="", role="user", parts=(TextPart(text="Hi"),))
     request = ModelRequest(messages=(message,), max_output_tokens=16)
     async with opened(model, request, False) as answer:

@@ -26,13 +26,15 @@ from holdfast.providers.config import ProviderConfig, looks_like_secret, make_co
 from holdfast.providers.endpoint_memory import FILE_NAME as MEMORY_FILE
 from holdfast.providers.endpoint_memory import EndpointMemory
 from holdfast.providers.gguf import GgufModel, check_gguf, require_xllamacpp
-from holdfast.providers.litellm import LiteLLMModel, require_litellm
+from holdfast.providers.litellm import LiteLLMModel, find_litellm
 from holdfast.providers.model import Model, ModelInfo
 from holdfast.providers.offline import OfflineModel
 from holdfast.providers.presets import presets
 from holdfast.providers.private_file import locked, read_private, write_private
 from holdfast.providers.provider_check import (
+    Checked,
     ProviderCheck,
+    ask_briefly,
     check_endpoint,
     failed_check,
     list_models,
@@ -154,14 +156,18 @@ class ProviderRegistry:
         return self._default or self._load().default
 
     async def validate_provider(self, config: ProviderConfig) -> bool:
-        """Say whether a call to the provider would go through, by really trying."""
+        """Say whether a provider can be used as far as trying shows; see `check_provider`."""
         return (await self.check_provider(config)).is_ok
 
     async def check_provider(self, config: ProviderConfig, *, model: str = "") -> ProviderCheck:
-        """Try a provider and say what is wrong with it, if anything; `model` is really asked."""
+        """Try a provider and say what is wrong with it, if anything; `model` is really asked.
+
+        `checked` of the answer says what was looked at: without a model, a provider that has
+        no server shows no more than that its package is there.
+        """
         try:
             if not config.is_http:
-                return _check_in_process(config, model or config.default_model)
+                return await self._check_in_process(config, model)
             self._require_key(config)
             wanted = model or config.default_model
             ask = self._http_model(config, wanted) if wanted else None
@@ -291,6 +297,26 @@ class ProviderRegistry:
             return msgspec.structs.replace(self.endpoint(chosen), provider=name)
         return Endpoint(provider=name, base_url=address)
 
+    async def _check_in_process(self, config: ProviderConfig, model: str) -> ProviderCheck:
+        """Try what has no server: the package, the file, and the model if one is named."""
+        if config.api == "offline":
+            return ProviderCheck(
+                provider=config.name, is_ok=True, checked="built_in", models=("offline",)
+            )
+        if model:
+            begin = self._clock.monotonic()
+            opened = self._open(config, model)
+            try:
+                await ask_briefly(opened)
+            finally:
+                await opened.close()
+            took_s = self._clock.monotonic() - begin
+            return ProviderCheck(
+                provider=config.name, is_ok=True, checked="answer", latency_s=took_s
+            )
+        checked = _look_in_process(config)
+        return ProviderCheck(provider=config.name, is_ok=True, checked=checked)
+
     def _open(self, config: ProviderConfig, name: str) -> Model:
         if config.api == "offline":
             return OfflineModel(time=self._clock)
@@ -395,16 +421,16 @@ class ProviderRegistry:
             raise ConfigError(detail="  - a key stands in the configuration; nothing was stored")
 
 
-def _check_in_process(config: ProviderConfig, model: str) -> ProviderCheck:
-    """Try what needs no server: the packages and the file must be there."""
-    if config.api == "gguf":
-        require_xllamacpp()
-        if model:
-            check_gguf(Path(model).expanduser())
-    elif config.api == "litellm":
-        require_litellm()
-    names = ("offline",) if config.api == "offline" else ()
-    return ProviderCheck(provider=config.name, is_ok=True, models=names)
+def _look_in_process(config: ProviderConfig) -> Checked:
+    """Look for what a model in this process needs, without loading any; say what was seen."""
+    if config.api == "litellm":
+        find_litellm()
+        return "package"
+    require_xllamacpp()
+    if not config.default_model:
+        return "package"
+    check_gguf(Path(config.default_model).expanduser())
+    return "file"
 
 
 def _check_stored(path: Path, fields: dict[str, Any]) -> None:

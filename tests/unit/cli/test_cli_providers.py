@@ -115,3 +115,43 @@ def test_built_in_providers_cannot_be_changed(state: Path) -> None:
 def test_plain_http_to_another_machine_is_warned_about(state: Path) -> None:
     added = call("add", "far", "--base-url", "http://192.0.2.7/v1", "--key-env", "MINE_API_KEY")
     assert "without encryption" in added.stderr
+
+
+def test_an_answer_is_told_from_a_list_of_models(state: Path, server: FakeServer) -> None:
+    add(server, "--api", "chat")
+    listed = json.loads(call("test", "mine", "--json").stdout)
+    assert (listed["checked"], listed["next"]) == (
+        "models",
+        "holdfast providers test mine --model MODEL",
+    )
+    asked = json.loads(call("test", "mine", "--model", "fake-model", "--json").stdout)
+    assert asked["checked"] == "answer"
+    assert "next" not in asked
+
+
+def test_an_installed_package_is_not_called_an_answer(state: Path) -> None:
+    for name in ("gguf", "litellm"):
+        shown = call("test", name)
+        assert shown.exit_code == 0
+        assert "its package is installed" in shown.stdout
+        assert f"holdfast providers test {name} --model MODEL" in shown.stdout
+        assert "answers" not in shown.stdout
+        told = call("test", name, "--json")
+        assert (told.exit_code, json.loads(told.stdout)["checked"]) == (0, "package")
+    assert json.loads(call("test", "offline", "--json").stdout)["checked"] == "built_in"
+
+
+def test_a_file_is_looked_at_and_loaded_only_when_it_is_named(state: Path, tmp_path: Path) -> None:
+    file = tmp_path / "broken.gguf"
+    file.write_bytes(b"GGUF" + bytes(64))
+    named = call("test", "gguf", "--model", str(file), "--json")
+    assert named.exit_code == 1
+    assert json.loads(named.stdout)["ok"] is False
+    missing = call("test", "gguf", "--model", str(tmp_path / "gone.gguf"), "--json")
+    assert (missing.exit_code, json.loads(missing.stdout)["ok"]) == (1, False)
+
+
+def test_tools_that_were_not_tried_are_said_to_be(state: Path) -> None:
+    tried = call("test", "offline", "--tools")
+    assert tried.exit_code == 0
+    assert "Tools were not tried" in tried.stderr

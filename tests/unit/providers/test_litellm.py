@@ -11,6 +11,7 @@ from holdfast.errors import LLMContextTooLong, LLMError, LLMOverloaded, LLMRateL
 from holdfast.messages import Message, TextPart, ToolSpec
 from holdfast.providers.litellm import LiteLLMModel
 from holdfast.providers.model import Delta, Finished, ModelRequest, TextDelta, ToolCallDelta
+from holdfast.providers.registry import ProviderRegistry
 from holdfast.providers.wire import Secret
 from holdfast.testing.fake_server import Failure, FakeServer, Reply, ScriptedCall
 
@@ -105,3 +106,26 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtra) as raised:
         model()
     assert "holdfast[litellm]" in raised.value.hint
+
+
+async def test_a_check_asks_a_named_model_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = ProviderRegistry(None, keys=lambda name: "")
+    config = await registry.get_provider("litellm")
+    assert (await registry.check_provider(config)).checked == "package"
+    monkeypatch.setenv("OPENAI_API_KEY", "test-key")
+    async with FakeServer([Reply(text="hello")], key="test-key") as server:
+        monkeypatch.setenv("OPENAI_API_BASE", server.base_url)
+        asked = await registry.check_provider(config, model="openai/fake-model")
+        assert (asked.is_ok, asked.checked, len(server.requests)) == (True, "answer", 1)
+        monkeypatch.setenv("OPENAI_API_KEY", "wrong-key")
+        refused = await registry.check_provider(config, model="openai/fake-model")
+        assert (refused.is_ok, refused.checked, refused.code) == (False, "", "llm.auth")
+    await registry.close()
+
+
+async def test_a_check_without_the_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    registry = ProviderRegistry(None, keys=lambda name: "")
+    check = await registry.check_provider(await registry.get_provider("litellm"))
+    assert (check.is_ok, check.code) == (False, MissingExtra.code)
+    await registry.close()
