@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from holdfast import private_files
 from holdfast.errors import InvalidImport, UsageError
-from holdfast.ids import random_token
 from holdfast.journal import Event
 from holdfast.sessions import parse_export
 
@@ -34,20 +34,11 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         UsageError: the place cannot be written; nothing is left behind.
     """
-    partial = path.with_name(f".{path.name[:100]}.{random_token(8)}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # O_EXCL: never through a link that somebody else put there.
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with private_files.whole_file(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
     except OSError as error:
         raise UsageError(detail=f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
 
 
 def write_whole(path: Path, content: bytes) -> None:

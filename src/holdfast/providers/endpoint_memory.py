@@ -9,8 +9,8 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.errors import StorageError
+from holdfast.private_files import PrivateJsonFile
 from holdfast.providers.model import ToolMode
-from holdfast.providers.private_file import locked, read_private, write_private
 from holdfast.providers.wire import OpenAIApi
 
 FILE_NAME = "endpoints.json"
@@ -31,6 +31,11 @@ class _File(msgspec.Struct):
     version: int
     endpoints: list[_Entry]
 
+    def known(self) -> _Known:
+        """Return the entries by what they are about; none of a newer Holdfast's."""
+        entries = self.endpoints if self.version == _VERSION else []
+        return {(entry.base_url, entry.model): entry for entry in entries}
+
 
 _Known: TypeAlias = dict[tuple[str, str], _Entry]
 
@@ -45,7 +50,9 @@ class EndpointMemory:
 
     def __init__(self, path: Path | None) -> None:
         """Read from and write to `path`; None keeps everything in this process."""
-        self._path = path
+        self._file: PrivateJsonFile[_File] | None = None
+        if path is not None:
+            self._file = PrivateJsonFile(path, _File, empty=_nothing, is_expendable=True)
         self._known: _Known | None = None
 
     def get(self, base_url: str, model: str) -> OpenAIApi | None:
@@ -86,17 +93,17 @@ class EndpointMemory:
 
     def _change(self, change: Callable[[_Known], object]) -> None:
         change(self._entries())
-        if self._path is None:
+        if self._file is None:
             return
+
+        def merge(file: _File) -> _File:
+            # Another process may have learnt something meanwhile.
+            merged = file.known()
+            change(merged)
+            return _File(version=_VERSION, endpoints=list(merged.values())[-_MAX_ENTRIES:])
+
         try:
-            with locked(self._path):
-                # Another process may have learnt something meanwhile.
-                merged = self._read()
-                change(merged)
-                kept = list(merged.values())[-_MAX_ENTRIES:]
-                data = msgspec.json.encode(_File(version=_VERSION, endpoints=kept))
-                write_private(self._path, msgspec.json.format(data, indent=1))
-                self._known = {(entry.base_url, entry.model): entry for entry in kept}
+            self._known = self._file.change(merge).known()
         except StorageError:
             # Known in this process all the same; the next one finds out again.
             return
@@ -107,13 +114,11 @@ class EndpointMemory:
         return self._known
 
     def _read(self) -> _Known:
-        if self._path is None:
-            return {}
         try:
-            data = read_private(self._path)
-            file = msgspec.json.decode(data, type=_File) if data else None
-        except (StorageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return self._file.read().known() if self._file is not None else {}
+        except StorageError:
             return {}
-        if file is None or file.version != _VERSION:
-            return {}
-        return {(entry.base_url, entry.model): entry for entry in file.endpoints}
+
+
+def _nothing() -> _File:
+    return _File(version=_VERSION, endpoints=[])

@@ -21,6 +21,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.observability import Logger
+from holdfast.private_files import PrivateJsonFile
 from holdfast.providers.address import plain_address
 from holdfast.providers.config import ProviderConfig, looks_like_secret, make_config
 from holdfast.providers.endpoint_memory import FILE_NAME as MEMORY_FILE
@@ -30,7 +31,6 @@ from holdfast.providers.litellm import LiteLLMModel, find_litellm
 from holdfast.providers.model import Model, ModelInfo
 from holdfast.providers.offline import OfflineModel
 from holdfast.providers.presets import presets
-from holdfast.providers.private_file import locked, read_private, write_private
 from holdfast.providers.provider_check import (
     Checked,
     ProviderCheck,
@@ -98,7 +98,10 @@ class ProviderRegistry:
         `overrides` are other addresses of built-in providers (`OPENAI_BASE_URL`),
         `default` is the provider that the settings name.
         """
-        self._path = state_dir / FILE_NAME if state_dir is not None else None
+        self._stored: PrivateJsonFile[_File] | None = None
+        if state_dir is not None:
+            path = state_dir / FILE_NAME
+            self._stored = PrivateJsonFile(path, _File, empty=lambda: _File(version=_VERSION))
         self._keys = keys
         self._overrides = overrides or {}
         self._default = default
@@ -383,39 +386,26 @@ class ProviderRegistry:
         return make_config(**fields, base_url=url)
 
     def _load(self) -> _File:
-        if self._path is None:
-            return self._added
-        data = read_private(self._path)
-        if data is None:
-            return _File(version=_VERSION)
-        try:
-            file = msgspec.json.decode(data, type=_File)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise StorageDamaged(
-                path=str(self._path), detail="it is no list of providers"
-            ) from error
-        if file.version > _VERSION:
-            raise SchemaTooNew(what=str(self._path), found=file.version, known=_VERSION)
-        for fields in file.providers:
-            _check_stored(self._path, fields)
-        return file
+        stored = self._stored
+        return self._added if stored is None else _usable(stored.read(), stored.path)
 
     def _change(self, change: Callable[[_File], None]) -> None:
-        if self._path is None:
+        stored = self._stored
+        if stored is None:
             change(self._added)
             return
-        with locked(self._path):
-            file = self._load()
-            change(file)
-            data = msgspec.json.format(msgspec.json.encode(file), indent=2)
-            self._refuse_keys(file, data)
-            write_private(self._path, data)
 
-    def _refuse_keys(self, file: _File, data: bytes) -> None:
+        def guarded(file: _File) -> None:
+            change(_usable(file, stored.path))
+            self._refuse_keys(file)
+
+        stored.change(guarded)
+
+    def _refuse_keys(self, file: _File) -> None:
         """The last look before anything is stored: no key of any provider may be in it."""
         names = {str(fields.get("key_env", "")) for fields in file.providers}
         names |= {config.key_env for config in presets().values()}
-        text = data.decode()
+        text = msgspec.json.encode(file).decode()
         held = [key for key in map(self._keys, filter(None, names)) if len(key) >= 8]
         if any(key in text for key in held) or looks_like_secret(text):
             raise ConfigError(detail="  - a key stands in the configuration; nothing was stored")
@@ -433,8 +423,14 @@ def _look_in_process(config: ProviderConfig) -> Checked:
     return "file"
 
 
-def _check_stored(path: Path, fields: dict[str, Any]) -> None:
-    try:
-        make_config(**fields)
-    except ConfigError as error:
-        raise StorageDamaged(path=str(path), detail="a provider in it is not valid") from error
+def _usable(file: _File, path: Path) -> _File:
+    """Return a stored file if this Holdfast understands all of it; raises Damaged if not."""
+    if file.version > _VERSION:
+        raise SchemaTooNew(what=str(path), found=file.version, known=_VERSION)
+    for fields in file.providers:
+        try:
+            make_config(**fields)
+        except ConfigError as error:
+            detail = "a provider in it is not valid"
+            raise StorageDamaged(path=str(path), detail=detail) from error
+    return file

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StorageError
 from holdfast.providers.endpoint_memory import EndpointMemory
-from holdfast.providers.private_file import read_private, write_private
 
 URL = "http://127.0.0.1:1234/v1"
 
@@ -66,16 +63,3 @@ def test_an_address_can_be_forgotten(tmp_path: Path) -> None:
     memory.forget(URL)
     assert memory.get(URL, "m") is None
     assert EndpointMemory(tmp_path / "e.json").get("http://127.0.0.1:2/v1", "m") == "chat"
-
-
-def test_a_file_is_replaced_at_once_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    path = tmp_path / "f.json"
-    write_private(path, b"old")
-    write_private(path, b"new")
-    assert read_private(path) == b"new"
-    assert os.listdir(tmp_path) == ["f.json"]
-    (tmp_path / "dir").mkdir()
-    with pytest.raises(StorageError):
-        write_private(tmp_path / "dir", b"x")
-    assert sorted(os.listdir(tmp_path)) == ["dir", "f.json"]
-    assert read_private(tmp_path / "missing") is None

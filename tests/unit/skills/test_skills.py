@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient
-from holdfast.errors import NotFound, UsageError
+from holdfast.errors import NotFound, StorageDamaged, UsageError
 from holdfast.skills import (
     Skill,
     SkillInjector,
@@ -350,3 +350,18 @@ async def test_skill_given_in_code_is_offered(client: AsyncClient) -> None:
     model = ScriptedModel(tool_call("skill", name="coded"), "ok")
     await Agent("a", model=model, allowed_tools=["skill"]).run("go", client=client)
     assert "CODE BODY" in model.requests[1].messages[-1].tool_calls[0].output
+
+
+def test_damaged_trust_records_trust_nothing_and_are_left_as_they_are(tmp_path: Path) -> None:
+    store = TrustStore(tmp_path)
+    store.trust("project", "skill", "digest")
+    assert store.is_trusted("project", "skill", "digest")
+    (tmp_path / "trust.json").write_text('{"project": {"skill":')
+    assert not store.is_trusted("project", "skill", "digest")
+    assert not store.is_known("project", "skill")
+    with pytest.raises(StorageDamaged):
+        store.trust("project", "other", "digest")
+    assert (tmp_path / "trust.json").read_text() == '{"project": {"skill":'
+    (tmp_path / "trust.json").unlink()
+    store.revoke("project", "skill")
+    assert not store.is_known("project", "skill")

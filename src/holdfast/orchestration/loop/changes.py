@@ -7,7 +7,6 @@ beyond the bounds is compared by size and time only, and shown without its lines
 from __future__ import annotations
 
 import contextlib
-import os
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,8 +15,8 @@ import msgspec
 
 from holdfast.canonical import sha256_hex
 from holdfast.errors import HoldfastError
-from holdfast.ids import random_token
 from holdfast.orchestration.loop.events import FileDelta
+from holdfast.private_files import whole_file
 from holdfast.tools import Workspace
 from holdfast.tools.diffs import unified_diff
 from holdfast.tools.file_walk import FileWalk
@@ -49,12 +48,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     def save(self, path: Path) -> None:
         """Keep it in a file that is seen whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial = path.with_name(f".{path.name[:100]}.{random_token(8)}.part")
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "wb") as file:
+        with whole_file(path, is_durable=False) as file:
             file.write(zlib.compress(msgspec.json.encode(self), 1))
-        os.replace(partial, path)
 
     @classmethod
     def load(cls, path: Path) -> Snapshot | None:

@@ -24,10 +24,11 @@ from holdfast.agents.children import runs_below_session
 from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
 from holdfast.errors import InvalidImport, StorageError
-from holdfast.ids import is_id, random_token
+from holdfast.ids import is_id
 from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import ToolPart
 from holdfast.orchestration.loop.report import LoopReport
+from holdfast.private_files import whole_file
 from holdfast.sessions import SessionManager
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.sessions.projections import SESSIONS
@@ -340,12 +341,9 @@ def _audited(event: Event) -> AuditLine | None:
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> None:
-    partial = path.with_name(f".{path.name[:100]}.{random_token(8)}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # O_EXCL: never through a link that somebody else put there.
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        # Not synced: the journal holds every line of it as well.
+        with whole_file(path, is_durable=False) as file:
             file.writelines(lines)
-        os.replace(partial, path)
     except OSError as error:
         raise StorageError(path=str(path), detail=error.strerror or str(error)) from error
