@@ -22,11 +22,13 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.context import ContextBuilder
 from holdfast.errors import NotFound, RunInTheWay, UsageError
 from holdfast.ids import new_id
+from holdfast.messages import Message
 from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.model import Model
 from holdfast.sessions import (
     NewSession,
     Outcome,
+    Run,
     Session,
     SessionManager,
     Turn,
@@ -169,21 +171,18 @@ class AgentRuntime:
         own: list[AgentTurn] = []
 
         async def handler(turn: Turn) -> Outcome:
-            # A run that a dead process left behind stands first; it is somebody else's.
-            is_own = turn.run.id == own_id
-            if not is_own and (outcome := await self.take_over(turn)) is not None:
-                return outcome
-            who = agent if is_own else await self._left_behind(turn, agent)
+            if turn.run.id != own_id:
+                return await self._finish_left_behind(turn, agent, session, tools, skills)
             doing = AgentTurn(
-                self._around(services, "/".join(path_of(who, session)), turn),
-                who,
+                self._around(services, "/".join(path_of(agent, session)), turn),
+                agent,
                 turn,
                 tools,
                 skills=skills,
-                listener=listener if is_own else hear_nothing,
-                options=(options or {}) if is_own else {},
+                listener=listener,
+                options=options or {},
             )
-            own.extend([doing] if is_own else [])
+            own.append(doing)
             return await doing.execute()
 
         try:
@@ -203,11 +202,36 @@ class AgentRuntime:
             # Its caller is told that it did not run; then it must not do so later.
             await finish(services.turns.cancel(own_id, reason=str(first)))
             raise
-        messages = own[-1].messages_as_stored() if own else None
-        if messages is None:
-            messages = await run_messages(services.sessions, run)
+        messages = await self._messages_of(run, own)
         took = services.clock.monotonic() - began
         return await agent.finish(summarize(agent, run, messages, took))
+
+    async def _messages_of(self, run: Run, own: Sequence[AgentTurn]) -> Sequence[Message]:
+        """Return the messages of a run: those at hand if it was executed here, else as stored."""
+        at_hand = own[-1].messages_as_stored() if own else None
+        return at_hand if at_hand is not None else await run_messages(self._services.sessions, run)
+
+    async def _finish_left_behind(
+        self,
+        turn: Turn,
+        agent: Agent,
+        session: Session,
+        tools: ToolRegistry,
+        skills: Sequence[Skill],
+    ) -> Outcome:
+        """Execute a run that a dead process left behind: it stands first in the session.
+
+        Nobody listens to it here, and the options of the call that comes after are not its own.
+        """
+        taken = await self.take_over(turn)
+        if taken is not None:
+            return taken
+        who = await self._left_behind(turn, agent)
+        around = self._around(self._services, "/".join(path_of(who, session)), turn)
+        doing = AgentTurn(
+            around, who, turn, tools, skills=skills, listener=hear_nothing, options={}
+        )
+        return await doing.execute()
 
     def stream_agent(
         self,

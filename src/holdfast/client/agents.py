@@ -31,7 +31,16 @@ from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Model
-from holdfast.sessions import NewSession, Outcome, Run, Session, Turn, compose, new_session
+from holdfast.sessions import (
+    NewSession,
+    Outcome,
+    Run,
+    Session,
+    SessionManager,
+    Turn,
+    compose,
+    new_session,
+)
 from holdfast.sessions.events import OnBusy
 from holdfast.skills import TrustStore, skill_tool
 from holdfast.tools import Tool, ToolRegistry
@@ -188,10 +197,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             UsageError: the message is no text, the agent neither an Agent nor a name, or the run
                 that of another agent.
         """
-        if not isinstance(launch.message, str):
-            raise UsageError(detail=f"The message of a run is a text, not {launch.message!r:.80}.")
-        if not isinstance(launch.agent, str | Agent):
-            raise UsageError(detail=f"{launch.agent!r:.80} is neither an Agent nor a name.")
+        _check_types(launch)
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:
             await self._find(launch.agent)
@@ -203,24 +209,9 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         agent = await self._agent_for(launch.agent, session)
         if opening is None and launch.run_id:
             await self._check_owner(launch.run_id, agent)
-        ready = await self.ready_model(launch.model or agent.model)
         confinement = await self._confinement()
-        runtime = AgentRuntime(
-            sessions,
-            self._turns,
-            model=ready.model,
-            charge=ready.charge,
-            context_builder=self.context_builder,
-            approver=self._approver_for(agent.approve or launch.approver, session),
-            terms=self.approval_terms(launch.on_ask),
-            budgets=self._budgets(),
-            confinement=confinement,
-            surroundings=self._surroundings(),
-        )
-        runtime.on_busy = launch.on_busy or self.settings.sessions.on_busy
+        runtime = await self._runtime_for(launch, agent, session, sessions, confinement)
         runtime.opening = opening
-        runtime.find_agent = self.get_agent
-        runtime.take_over = self._take_over
         skills = await self._skills_for(session)
         tools = await self._tools_for(agent, session, confinement)
         run_id = launch.run_id
@@ -253,6 +244,33 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             return await self._agent_lives().run(agent, where, launch.message, execute)
         finally:
             await self._remember_turns(session.id)
+
+    async def _runtime_for(
+        self,
+        launch: Launch,
+        agent: Agent,
+        session: Session,
+        sessions: SessionManager,
+        confinement: Confinement,
+    ) -> AgentRuntime:
+        """Return what executes a launch, with the model, the consents and the limits of it."""
+        ready = await self.ready_model(launch.model or agent.model)
+        runtime = AgentRuntime(
+            sessions,
+            self._turns,
+            model=ready.model,
+            charge=ready.charge,
+            context_builder=self.context_builder,
+            approver=self._approver_for(agent.approve or launch.approver, session),
+            terms=self.approval_terms(launch.on_ask),
+            budgets=self._budgets(),
+            confinement=confinement,
+            surroundings=self._surroundings(),
+        )
+        runtime.on_busy = launch.on_busy or self.settings.sessions.on_busy
+        runtime.find_agent = self.get_agent
+        runtime.take_over = self._take_over
+        return runtime
 
     async def _take_over(self, turn: Turn) -> Outcome | None:
         """Execute a run that was left behind and is no agent's; `None` for all others."""
@@ -420,6 +438,13 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
                     self._tools.register(made, replace=True)
             register_bundles(self._tools, self.settings.tools.dir)
         return self._tools
+
+
+def _check_types(launch: Launch) -> None:
+    if not isinstance(launch.message, str):
+        raise UsageError(detail=f"The message of a run is a text, not {launch.message!r:.80}.")
+    if not isinstance(launch.agent, str | Agent):
+        raise UsageError(detail=f"{launch.agent!r:.80} is neither an Agent nor a name.")
 
 
 def _title_of(message: str) -> str:
