@@ -33,7 +33,7 @@ from holdfast.policy.budgets import (
     stricter,
 )
 from holdfast.policy.shared_budget import SharedBudget
-from holdfast.providers.model import Model, ModelRequest
+from holdfast.providers.model import Model, ModelInfo, ModelRequest
 from holdfast.sessions import Session, Turn
 from holdfast.sessions.events import MessageCreated, RunParked, RunResumed, RunStarted
 from holdfast.sessions.projections import RUNS, SESSIONS
@@ -269,21 +269,23 @@ class Spending:
             await self._tenant.settle(held.shared, actual)
 
     def _price(self, model: Model, charge: Charge) -> Callable[[int, int], int] | None:
-        """Return the price of so many tokens in and out.
+        """Return the price of so many tokens in and out, from whichever model is the dearest.
 
         Raises:
             BudgetExceeded: it is not known, and a limit in dollars does not accept that.
         """
+        infos = (model.info, *model.info.fallbacks)
         levels = (*self.limits, *[share.budget for share in self._above])
         limited = [budget for budget in levels if budget.max_cost_usd is not None]
 
         def price(tokens_in: int, tokens_out: int) -> int:
             usage = TokenUsage(input=tokens_in, output=tokens_out)
-            return round(_charged(model, charge, usage).cost_usd * PICO)
+            return round(max(_charged(info, charge, usage).cost_usd for info in infos) * PICO)
 
-        probe = _charged(model, charge, TokenUsage(input=1))
+        probes = [_charged(info, charge, TokenUsage(input=1)) for info in infos]
+        is_known = all(probe.metadata.get("cost") != "unknown" for probe in probes)
         is_uncounted = charge is without_cost and model.info.is_llm
-        if probe.metadata.get("cost") != "unknown" and not is_uncounted:
+        if is_known and not is_uncounted:
             return price
         if all(budget.on_unknown_price == "ignore" for budget in limited):
             return None
@@ -324,8 +326,7 @@ def session_budget(session: Session) -> Budget:
         raise UsageError(detail=detail) from error
 
 
-def _charged(model: Model, charge: Charge, usage: TokenUsage) -> Message:
-    info = model.info
+def _charged(info: ModelInfo, charge: Charge, usage: TokenUsage) -> Message:
     return charge(
         Message(
             id="",

@@ -11,7 +11,7 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -379,7 +379,7 @@ class AgentTurn:
         build = self._request
         request = await build(self._session, self._messages)
         if compactor.is_needed(request, self._messages):
-            self._take(await compactor.make_room(self._conversation(), build, self._turn))
+            await self._make_room(compactor.make_room(self._conversation(), build, self._turn))
             request = await build(self._session, self._messages)
         attempt = 1
         while True:
@@ -389,7 +389,8 @@ class AgentTurn:
                 if attempt > MOST_ATTEMPTS:
                     raise
                 talk = self._conversation()
-                self._take(await compactor.make_more_room(talk, build, self._turn, attempt))
+                more = compactor.make_more_room(talk, build, self._turn, attempt)
+                await self._make_room(more)
                 request = await build(self._session, self._messages)
                 attempt += 1
 
@@ -398,7 +399,14 @@ class AgentTurn:
             session=self._session, messages=tuple(self._messages), run_id=self._turn.run.id
         )
 
-    def _take(self, smaller: Conversation) -> None:
+    async def _make_room(self, making: Awaitable[Conversation]) -> None:
+        """Go on with a smaller conversation; what its model calls met with is kept as well."""
+        with hearing_events(self._agent.name) as heard:
+            try:
+                smaller = await making
+            finally:
+                if heard:
+                    await self._turn.append(*heard, agent_path=self._path)
         self._session = smaller.session
         self._messages = GrowingMessages((), smaller.messages)
         self._was_compacted = True
@@ -426,7 +434,7 @@ class AgentTurn:
             model, charge = self._services.model, self._services.charge
             request, held = await spending.before_model(model, request, charge)
         try:
-            with hearing_events() as heard:
+            with hearing_events(self._agent.name) as heard:
                 try:
                     seconds = spending.seconds_left if spending is not None else None
                     if spending is None or seconds is None:

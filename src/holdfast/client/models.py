@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -62,16 +62,18 @@ class ModelMethods(ClientBase):
         name = wanted or self.settings.model.name or ""
         known = self._ready_models = self._ready_models or {}
         if name not in known:
-            resolution = await resolve_model(self._provider_registry(), name)
-            model = self._resilient(resolution)
-            if self.fallback_models and model.info.is_llm:
-                others = [
-                    self._resilient(await resolve_model(self._provider_registry(), other))
+            first = await resolve_model(self._provider_registry(), name)
+            chain = [first]
+            if first.model.info.is_llm:
+                chain += [
+                    await resolve_model(self._provider_registry(), other)
                     for other in self.fallback_models
                 ]
-                model = FallbackModel([model, *others], on_event=note_event)
+            models = [self._resilient(resolution) for resolution in chain]
             known[name] = ReadyModel(
-                model=model, charge=self._charge_for(resolution), notice=resolution.notice
+                model=FallbackModel(models, on_event=note_event) if chain[1:] else models[0],
+                charge=self._charge_by_provider(chain) if chain[1:] else self._charge_for(first),
+                notice=first.notice,
             )
         return known[name]
 
@@ -102,8 +104,15 @@ class ModelMethods(ClientBase):
         if self.rate_limiter is not None:
             from holdfast.providers.rate_limits import RateLimitedModel  # noqa: PLC0415 - 0.1 s
 
-            guarded = RateLimitedModel(guarded, self.rate_limiter, on_event=note_event)
+            guarded = RateLimitedModel(
+                guarded, self.rate_limiter, tenant=self.settings.tenant, on_event=note_event
+            )
         return RetryingModel(guarded, on_event=note_event)
+
+    def _charge_by_provider(self, chain: Sequence[Resolution]) -> Charge:
+        """Charge each answer as the provider that gave it does, whichever that was."""
+        charges = {found.provider.name: self._charge_for(found) for found in chain}
+        return lambda message: charges.get(message.provider, _unknown)(message)
 
     def _charge_for(self, resolution: Resolution) -> Charge:
         if resolution.provider.is_local or not resolution.model.info.is_llm:

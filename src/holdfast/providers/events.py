@@ -63,28 +63,39 @@ def ignore_event(event: ProviderEvent) -> None:
     """The observer of nobody."""
 
 
-_heard: ContextVar[list[ProviderEvent] | None] = ContextVar("heard_provider_events", default=None)
-
-
 def note_event(event: ProviderEvent) -> None:
     """The observer of shared models: hands an event to whoever made the call."""
-    heard = _heard.get()
-    if heard is not None:
-        heard.append(event)
+    caller = _caller.get()
+    if caller is not None:
+        caller.heard.append(event)
 
 
-def hearing_events() -> AbstractContextManager[list[ProviderEvent]]:
-    """Collect what happens around the model calls made in this block."""
-    return _Hearing()
+def calling_agent() -> str:
+    """Return the agent that makes the call, for models that several agents share."""
+    caller = _caller.get()
+    return caller.agent if caller is not None else ""
 
 
-class _Hearing(AbstractContextManager[list[ProviderEvent]]):
-    _token: Token[list[ProviderEvent] | None]
+def hearing_events(agent: str = "") -> AbstractContextManager[list[ProviderEvent]]:
+    """Collect what happens around the model calls that an agent makes in this block."""
+    return _Caller(agent)
+
+
+class _Caller(AbstractContextManager[list[ProviderEvent]]):
+    """Who makes model calls now, and what was noted about them."""
+
+    _token: Token[_Caller | None]
+
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+        self.heard: list[ProviderEvent] = []
 
     def __enter__(self) -> list[ProviderEvent]:
-        heard: list[ProviderEvent] = []
-        self._token = _heard.set(heard)
-        return heard
+        self._token = _caller.set(self)
+        return self.heard
 
     def __exit__(self, *_: object) -> None:
-        _heard.reset(self._token)
+        _caller.reset(self._token)
+
+
+_caller: ContextVar[_Caller | None] = ContextVar("caller_of_models", default=None)

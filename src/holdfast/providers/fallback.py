@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+
 from holdfast.errors import (
     HoldfastError,
     LLMAuthError,
@@ -41,7 +43,7 @@ class FallbackModel:
     reported with its reason. Whoever listens to deltas gets `Restarted` first when
     there is half a text to drop; only `Finished` may be acted on, so nothing was done
     twice. When nobody is left, the last error is raised. `info` and `count_tokens` are
-    those of the first model.
+    those of the first model; `info.fallbacks` names the others.
     """
 
     def __init__(self, models: Sequence[Model], *, on_event: EventObserver = ignore_event) -> None:
@@ -50,11 +52,13 @@ class FallbackModel:
             raise UsageError(detail="A fallback model needs at least one model.")
         self.models = tuple(models)
         self._on_event = on_event
+        others = tuple(model.info for model in models[1:])
+        self._info = msgspec.structs.replace(models[0].info, fallbacks=others)
 
     @property
     def info(self) -> ModelInfo:
-        """What is known about the first model."""
-        return self.models[0].info
+        """What is known about the first model, and about those that may answer for it."""
+        return self._info
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Count as the first model counts."""

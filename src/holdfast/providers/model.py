@@ -95,6 +95,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     tool_mode: ToolMode = "native"
     is_llm: bool = True
     """False for the built-in offline model, which only follows fixed rules."""
+    fallbacks: tuple[ModelInfo, ...] = ()
+    """Other models that may answer in its place."""
 
 
 class Model(Protocol):

@@ -10,7 +10,12 @@ import msgspec
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import LLMCircuitOpen, RateLimitError, RateRuleTooSmall
-from holdfast.providers.events import EventObserver, ProviderRateLimited, ignore_event
+from holdfast.providers.events import (
+    EventObserver,
+    ProviderRateLimited,
+    calling_agent,
+    ignore_event,
+)
 from holdfast.providers.model import Delta, Finished, Model, ModelRequest
 from holdfast.providers.rate_rules import (
     RateCharge,
@@ -187,7 +192,10 @@ class RateLimitedModel(ModelWrapper):
         expected_output_tokens: int = 1_000,
         on_event: EventObserver = ignore_event,
     ) -> None:
-        """Wrap a model for one agent and tenant; wrappers are cheap, limiters are shared."""
+        """Wrap a model for one agent and tenant; wrappers are cheap, limiters are shared.
+
+        Without an agent, each call counts for the one that makes it (`calling_agent`).
+        """
         super().__init__(inner)
         self._limiter = limiter
         info = inner.info
@@ -215,10 +223,13 @@ class RateLimitedModel(ModelWrapper):
             raise
 
     async def _reserve(self, request: ModelRequest) -> Reservation:
+        subject = self._subject
+        if not subject.agent:
+            subject = msgspec.structs.replace(subject, agent=calling_agent())
         if not self._limiter.counts_tokens:
-            return await self._limiter.acquire(self._subject, on_short=self._report)
+            return await self._limiter.acquire(subject, on_short=self._report)
         return await self._limiter.acquire(
-            self._subject,
+            subject,
             input_tokens=self.inner.count_tokens(request),
             output_tokens=request.max_output_tokens or self._expected_output_tokens,
             on_short=self._report,

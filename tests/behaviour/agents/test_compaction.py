@@ -11,6 +11,7 @@ from holdfast import Agent, AsyncClient, tool
 from holdfast.context import ContextPruned, SessionCompacted
 from holdfast.errors import LLMContextTooLong, LLMOverloaded
 from holdfast.messages import CompactionPart, Message, ToolPart
+from holdfast.providers.events import ModelRetried, calling_agent, note_event
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
 
@@ -349,3 +350,27 @@ async def test_what_a_summary_stands_for_can_still_be_searched(client: AsyncClie
     found, nothing = model.requests[1].messages[-1].tool_calls
     assert "[message 1, user] the password of the kettle is blue-42" in found.output
     assert nothing.output == "Nothing was found."
+
+
+async def test_what_a_summary_met_with_is_kept_and_counts_for_the_agent(
+    client: AsyncClient,
+) -> None:
+    window = Window(*[100] * 20, thoughts=800)
+    callers = []
+
+    def answer(request: ModelRequest) -> Reply | Exception | ToolPart:
+        callers.append(calling_agent())
+        if not request.tools:
+            note_event(
+                ModelRetried(
+                    provider="test", model="small", attempt=2, wait_s=0, error_code="x", reason="x"
+                )
+            )
+        return window.answer(request)
+
+    window.model = FunctionModel(answer, info=INFO)
+    session = await client.create_session("long")
+    result = await agent(window).run("go", session=session.id, client=client)
+    assert (result.status, set(callers)) == ("completed", {"a"})
+    assert window.summaries > 0
+    assert len(await events(client, session.id, ModelRetried)) == window.summaries

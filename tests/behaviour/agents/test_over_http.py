@@ -9,12 +9,17 @@ import pytest
 import stamina
 
 from holdfast import Agent, AsyncClient, tool
+from holdfast.messages import TokenUsage
+from holdfast.policy.budgets import Budget
+from holdfast.providers.config import make_config
 from holdfast.providers.events import ModelFellBack
 from holdfast.providers.rate_limits import RateLimiter
 from holdfast.providers.rate_rules import RateLimitRule
+from holdfast.providers.registry import ProviderRegistry
 from holdfast.testing.fake_server import Failure, FakeServer, Recorded, Reply, ScriptedCall
 
 KEY = "sk-test-3f9a8b7c6d5e4f3a2b1c"
+USED = TokenUsage(input=1_000, output=100)
 
 
 @tool(effect="read")
@@ -118,3 +123,56 @@ async def test_rate_rules_of_the_client_hold_for_its_models(
             results = [await agent.run("hello", client=client) for _ in range(3)]
     assert [result.status for result in results] == ["completed", "completed", "failed"]
     assert results[2].metadata["error"]["code"] == "rate.limited"
+
+
+async def test_rate_rules_count_for_each_agent_and_tenant_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = [
+        RateLimitRule(name="agent", max_calls=1, window_seconds=3600, scope="agent"),
+        RateLimitRule(name="tenant", max_calls=2, window_seconds=3600, scope="tenant"),
+    ]
+    limiter = RateLimiter(rules, on_exhausted="refuse")
+    async with FakeServer(script=lambda _: Reply(text="yes")) as server:
+        _point_to(server, "openai-chat", monkeypatch)
+        refused = []
+        for tenant, names in (("acme", ("ann", "ann", "bob", "eve")), ("zeta", ("ann",))):
+            monkeypatch.setenv("HOLDFAST_TENANT", tenant)
+            async with AsyncClient(tmp_path) as client:
+                client.rate_limiter = limiter
+                for name in names:
+                    result = await Agent(name, model="openai:m").run("hello", client=client)
+                    error = result.metadata.get("error", {})
+                    refused.append(error.get("context", {}).get("rule", error.get("code")))
+    # Each window is of its own: ann's call is the only one of hers, wherever she calls from.
+    assert refused == [None, "agent", None, "tenant", "agent"]
+
+
+async def test_an_answer_costs_what_the_model_that_gave_it_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(request: Recorded) -> Failure | Reply:
+        is_good = request.json["model"] == "gpt-4o-mini"
+        return Reply(text="paid", usage=USED) if is_good else Failure(status=503)
+
+    async with FakeServer(script=answer) as server:
+        _point_to(server, "openai-chat", monkeypatch)
+        near = make_config(
+            name="near",
+            base_url=server.base_url,
+            api="chat",
+            is_local=True,
+            tool_modes={"*": "native"},
+        )
+        await ProviderRegistry(tmp_path, keys=lambda _: "").add_provider(near)
+        async with AsyncClient(tmp_path) as client:
+            client.fallback_models = ("openai:gpt-4o-mini",)
+            agent = Agent("a", model="near:free")
+            result = await agent.run("hello", client=client)
+            # Somebody dearer may have to answer: that is what has to fit.
+            poor = Budget(max_cost_usd=0.000001)
+            asked = len(server.requests)
+            refused = await Agent("b", model="near:free", budget=poor).run("hi", client=client)
+            assert len(server.requests) == asked
+    assert result.cost_usd == pytest.approx(USED.input * 0.15e-6 + USED.output * 0.6e-6)
+    assert refused.metadata["error"]["code"] == "budget.exceeded"
