@@ -548,7 +548,9 @@ class LLMContextTooLong(LLMBadRequest):
 
     code = "llm.context_too_long"
     message = "The request does not fit into the window of {model}: {detail}"
-    next_step = "Compact the session, or choose a model with a larger window."
+    next_step = (
+        "Compact the session, give the agent fewer tools, or choose a model with a larger window."
+    )
 
 
 class LLMNotFound(LLMBadRequest):

@@ -15,13 +15,15 @@ from typing import Any
 from holdfast import clock
 from holdfast.errors import LLMError, MissingExtra, UsageError
 from holdfast.ids import random_token
+from holdfast.providers.gguf_header import MAGIC, trained_window
 from holdfast.providers.model import Delta, ModelInfo, ModelRequest
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire import Endpoint, HttpTransport, Secret, Timeouts, WireModel
 from holdfast.providers.wrapper import opened
 
-_MAGIC = b"GGUF"
-_DEFAULT_WINDOW = 8_192
+_UNKNOWN_WINDOW = 8_192
+_MAX_WINDOW = 16_384
+"""More is used only when it is asked for: memory is taken for the whole window at once."""
 _LOCAL_TIMEOUTS = Timeouts(connect_s=10, first_token_s=600, idle_s=300, total_s=3_600)
 
 
@@ -47,12 +49,12 @@ def check_gguf(path: Path) -> None:
     """
     try:
         with path.open("rb") as file:
-            start = file.read(len(_MAGIC))
+            start = file.read(len(MAGIC))
     except FileNotFoundError:
         raise UsageError(detail=f"There is no model file {path}.") from None
     except OSError as error:
         raise UsageError(detail=f"{path} cannot be read: {error.strerror}") from error
-    if start != _MAGIC:
+    if start != MAGIC:
         raise UsageError(detail=f"{path} is not a GGUF file.")
 
 
@@ -73,6 +75,9 @@ class GgufModel:
     ) -> None:
         """Check the file and the extra; nothing is loaded yet.
 
+        Without `context_window`, the model gets the window that it was trained with, but no
+        more than 16,384 tokens.
+
         Raises:
             MissingExtra: the extra `local` is not installed.
             UsageError: there is no such file, or it is not a GGUF model.
@@ -81,7 +86,8 @@ class GgufModel:
         check_gguf(path)
         self._path = path
         self._transport = transport
-        self._window = context_window or _DEFAULT_WINDOW
+        trained = trained_window(path) or _UNKNOWN_WINDOW
+        self._window = context_window or min(trained, _MAX_WINDOW)
         self._clock = time
         self._info = ModelInfo(
             provider="gguf", model=path.name, context_window=self._window, max_output_tokens=2_048

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from holdfast.errors import LLMError, MissingExtra, UsageError
 from holdfast.messages import Message, TextPart
 from holdfast.providers.gguf import GgufModel, check_gguf
+from holdfast.providers.gguf_header import trained_window
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.wire import HttpTransport
 
@@ -54,3 +56,57 @@ async def test_a_closed_model_refuses_to_be_asked(broken: Path) -> None:
     with pytest.raises(UsageError):
         async for _ in model.stream(ModelRequest(messages=(GOAL,))):
             pass
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def header(*values: bytes, count: int | None = None) -> bytes:
+    number = len(values) if count is None else count
+    return b"GGUF" + struct.pack("<IQQ", 3, 7, number) + b"".join(values)
+
+
+NAME = text("general.architecture") + struct.pack("<I", 8) + text("llama")
+TAGS = text("general.tags") + struct.pack("<IIQ", 9, 8, 2) + text("one") + text("two")
+SCORES = text("x.scores") + struct.pack("<IIQ", 9, 6, 3) + bytes(12)
+FLAG = text("x.flag") + struct.pack("<IB", 7, 1)
+WINDOW = text("llama.context_length") + struct.pack("<II", 4, 32_768)
+
+
+def test_the_window_is_found_among_other_values(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(header(NAME, TAGS, SCORES, FLAG, WINDOW))
+    assert trained_window(path) == 32_768
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"GGUF",
+        b"GGUF" + bytes(100),
+        header(NAME, TAGS),
+        header(NAME, WINDOW)[:-2],
+        header(WINDOW[:-4] + bytes(4)),
+        header(text("a") + struct.pack("<I", 99), WINDOW),
+        header(text("a") + struct.pack("<IIQ", 9, 9, 1), WINDOW),
+        header(text("a") + struct.pack("<IIQ", 9, 8, 2**63), WINDOW),
+        header(text("a") + struct.pack("<IQ", 8, 2**64 - 1), WINDOW),
+        header(struct.pack("<Q", 2**62), WINDOW),
+        header(NAME, count=2**63),
+    ],
+)
+def test_a_strange_header_says_nothing(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(content)
+    assert trained_window(path) is None
+
+
+def test_a_model_gets_its_own_window_within_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(header(NAME, WINDOW))
+    assert GgufModel(path, HttpTransport()).info.context_window == 16_384
+    assert GgufModel(path, HttpTransport(), context_window=32_000).info.context_window == 32_000
+    path.write_bytes(header(NAME, WINDOW[:-4] + struct.pack("<I", 2_048)))
+    assert GgufModel(path, HttpTransport()).info.context_window == 2_048
