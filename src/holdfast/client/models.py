@@ -111,7 +111,7 @@ class ModelMethods(ClientBase):
 
     def _charge_by_provider(self, chain: Sequence[Resolution]) -> Charge:
         """Charge each answer as the provider that gave it does, whichever that was."""
-        charges = {found.provider.name: self._charge_for(found) for found in chain}
+        charges = {found.model.info.provider: self._charge_for(found) for found in chain}
         return lambda message: charges.get(message.provider, _unknown)(message)
 
     def _charge_for(self, resolution: Resolution) -> Charge:
