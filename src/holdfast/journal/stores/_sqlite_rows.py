@@ -22,6 +22,7 @@ from holdfast.journal.projection import (
     RowQuery,
     by_kind,
 )
+from holdfast.journal.stores._sqlite_events import blob
 
 Place: TypeAlias = tuple[str, str]
 """The name of a projection and the key of a row, within one session."""
@@ -147,7 +148,7 @@ class RowTables:
                 connection.execute(self._delete[name], (rows.stream, key))
             elif stored is None or stored is _NOT_READ:
                 values = [getattr(row, column) for column in self._named[name].columns]
-                new.setdefault(name, []).append([rows.stream, key, _encode(row), *values])
+                new.setdefault(name, []).append([rows.stream, key, blob(_encode(row)), *values])
             else:
                 self._change(connection, rows.stream, place, stored, row)
         for name, inserted in new.items():
@@ -169,7 +170,7 @@ class RowTables:
         if sql is None:
             sql = self._update[name, changed] = self._update_sql(name, changed)
         values = [getattr(row, column) for column in changed]
-        connection.execute(sql, (_encode(row), *values, stream, key))
+        connection.execute(sql, (blob(_encode(row)), *values, stream, key))
 
     def forget(self, connection: sqlite3.Connection, stream: int) -> None:
         """Remove all rows of a session."""
