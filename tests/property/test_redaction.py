@@ -42,6 +42,14 @@ def test_json_is_redacted_like_the_strings_in_it(text):
     assert json.loads(REDACTOR.json(data)) == {"k": [REDACTOR.text(text), 1]}
 
 
+@given(st.lists(TEXTS, max_size=4))
+def test_texts_looked_through_together_are_redacted_as_each_alone(texts):
+    given_texts = [msgspec.json.encode({"k": text}) for text in texts]
+    clean = REDACTOR.json_texts(given_texts)
+    assert clean == [REDACTOR.json(data) for data in given_texts]
+    assert (clean is given_texts) == (clean == given_texts)
+
+
 @given(TEXTS)
 def test_json_inside_json_is_redacted_too(text):
     data = msgspec.json.encode([json.dumps({"inner": text})])

@@ -5,7 +5,16 @@ owns the payload types of its kinds; tables are projections that can be rebuilt.
 """
 
 from holdfast.journal.audit import Finding, export_heads, parse_heads, verify
-from holdfast.journal.envelope import GENESIS, NO_ORIGIN, SYSTEM_SESSION, Draft, Event, Origin
+from holdfast.journal.envelope import (
+    GENESIS,
+    NO_ORIGIN,
+    SYSTEM_SESSION,
+    Batch,
+    Draft,
+    Encoded,
+    Event,
+    Origin,
+)
 from holdfast.journal.events import EventsRedacted, SessionDeleted
 from holdfast.journal.journal import Journal
 from holdfast.journal.payloads import (
@@ -26,8 +35,10 @@ __all__ = [
     "NO_ORIGIN",
     "SYSTEM_SESSION",
     "AppendRequest",
+    "Batch",
     "Condition",
     "Draft",
+    "Encoded",
     "Event",
     "EventsRedacted",
     "Finding",

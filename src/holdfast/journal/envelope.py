@@ -69,8 +69,20 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 NO_ORIGIN = Origin()
 
 
+class Encoded(msgspec.Struct, frozen=True):
+    """A fact on its way into the journal, of which it is certain that it can be kept.
+
+    It may still hold secrets; `Journal.batch` takes them out.
+    """
+
+    value: Payload
+    payload: bytes
+    time: float
+    origin: Origin
+
+
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact on its way into the journal, already encoded; `value` is what was encoded."""
+    """A fact as it will be stored, already encoded; `value` is what was encoded."""
 
     kind: str
     version: int
@@ -79,6 +91,14 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
     payload_digest: str
     value: Payload
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Facts that are stored together, as they will be: encoded, and without secrets."""
+
+    drafts: tuple[Draft, ...]
+    was_redacted: bool = False
+    """Whether one of them is not what was given."""
 
 
 def payload_digest(payload: bytes) -> str:

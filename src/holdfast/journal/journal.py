@@ -11,7 +11,9 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import ChainBroken, UsageError
 from holdfast.journal.envelope import (
     NO_ORIGIN,
+    Batch,
     Draft,
+    Encoded,
     Event,
     Origin,
     payload_digest,
@@ -65,7 +67,7 @@ class Journal:
     async def append(
         self,
         session_id: str,
-        payloads: Sequence[Payload | Draft],
+        payloads: Sequence[Payload] | Batch,
         *,
         epoch: int | None = None,
         after: int | None = None,
@@ -83,20 +85,20 @@ class Journal:
         Without an `epoch` only open kinds are taken: facts that anyone may add, such as a
         turn put into the queue. `release` gives the lease back with the last fact. `is_synced`
         puts the facts on the disk before this returns, as kinds that declare it always do.
-        A fact may be a draft already (`draft`), with an origin and a time of its own.
+        Facts may be fit for the store already (`batch`), with origins and times of their own.
 
         Raises:
             LeaseLost: another process owns the session now; stop writing.
             StaleWriter: someone appended since `after`; re-read, then decide again.
             UsageError: a payload cannot be stored, or needs a lease.
         """
-        if not payloads:
+        drafts = self._drafts(payloads, origin)
+        if not drafts:
             raise UsageError(detail="Nothing to append.")
         if epoch is None:
-            _require_open(payloads)
+            _require_open(drafts)
             if release:
                 raise UsageError(detail="Only the holder of a lease can give it back.")
-        drafts = self._drafts(payloads, origin)
         return await self.store.append(
             AppendRequest(
                 session_id=session_id,
@@ -112,7 +114,7 @@ class Journal:
     async def begin(
         self,
         session_id: str,
-        payloads: Sequence[Payload | Draft],
+        payloads: Sequence[Payload] | Batch,
         *,
         owner: str,
         ttl_s: float,
@@ -144,29 +146,43 @@ class Journal:
             )
         )
 
-    def _drafts(self, payloads: Sequence[Payload | Draft], origin: Origin) -> tuple[Draft, ...]:
-        return tuple(
-            [value if isinstance(value, Draft) else self.draft(value, origin) for value in payloads]
-        )
+    def _drafts(self, payloads: Sequence[Payload] | Batch, origin: Origin) -> tuple[Draft, ...]:
+        given = payloads if isinstance(payloads, Batch) else self.batch(payloads, origin)
+        return given.drafts
 
     def draft(self, value: Payload, origin: Origin = NO_ORIGIN) -> Draft:
         """Encode a payload as it will be stored, without secrets."""
-        data = encode_payload(value)
+        return self.batch((value,), origin).drafts[0]
+
+    def encode(self, value: Payload, origin: Origin = NO_ORIGIN) -> Encoded:
+        """Encode a payload that is stored later, with the time of now.
+
+        Raises:
+            UsageError: it cannot be stored.
+        """
+        # A whole second must not be hashed as an integer and read back as a float.
+        return Encoded(value, encode_payload(value), float(self.clock.now()), origin)
+
+    def batch(self, facts: Sequence[Payload | Encoded], origin: Origin = NO_ORIGIN) -> Batch:
+        """Make facts that are stored together fit for the store: encoded, without secrets.
+
+        They are looked through together, which takes hardly longer than for one. The origin is
+        that of those that are not encoded yet.
+
+        Raises:
+            UsageError: one of them cannot be stored.
+        """
+        encoded = [
+            fact if isinstance(fact, Encoded) else self.encode(fact, origin) for fact in facts
+        ]
+        is_clean = True
         if self.redactor is not None:
-            clean = self.redactor.json(data)
-            if clean is not data:
-                # Projections are made from the value, so it must be as clean as the bytes.
-                data, value = clean, decode_payload(value.kind, value.schema_version, clean)
-        return Draft(
-            kind=value.kind,
-            version=value.schema_version,
-            # A whole second must not be hashed as an integer and read back as a float.
-            time=float(self.clock.now()),
-            origin=origin,
-            payload=data,
-            payload_digest=payload_digest(data),
-            value=value,
-        )
+            given = [fact.payload for fact in encoded]
+            kept = self.redactor.json_texts(given)
+            is_clean = kept is given
+            if not is_clean:
+                encoded = [_with_payload(*pair) for pair in zip(encoded, kept, strict=True)]
+        return Batch(tuple([_draft(fact) for fact in encoded]), not is_clean)
 
     async def read(
         self,
@@ -267,11 +283,32 @@ class Journal:
         return await self.store.rebuild(progress)
 
 
-def _require_open(payloads: Sequence[Payload | Draft]) -> None:
-    for fact in payloads:
-        value = fact.value if isinstance(fact, Draft) else fact
-        if not value.is_open:
-            raise UsageError(detail=f"{value.kind} can only be appended under a lease.")
+def _with_payload(fact: Encoded, payload: bytes) -> Encoded:
+    """Return what a redactor left of a fact."""
+    if payload is fact.payload:
+        return fact
+    # Projections are made from the value, so it must be as clean as the bytes.
+    value = decode_payload(fact.value.kind, fact.value.schema_version, payload)
+    return Encoded(value, payload, fact.time, fact.origin)
+
+
+def _draft(fact: Encoded) -> Draft:
+    value, payload = fact.value, fact.payload
+    return Draft(
+        kind=value.kind,
+        version=value.schema_version,
+        time=fact.time,
+        origin=fact.origin,
+        payload=payload,
+        payload_digest=payload_digest(payload),
+        value=value,
+    )
+
+
+def _require_open(drafts: Sequence[Draft]) -> None:
+    for draft in drafts:
+        if not draft.value.is_open:
+            raise UsageError(detail=f"{draft.kind} can only be appended under a lease.")
 
 
 def _are_synced(drafts: Sequence[Draft]) -> bool:

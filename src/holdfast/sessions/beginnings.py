@@ -101,19 +101,19 @@ class Beginnings:
         if created is not None:
             first.insert(0, created)
         origin = Origin(run_id=queued.run_id)
-        drafts = [journal.draft(fact, origin) for fact in first]
+        batch = journal.batch(first, origin)
         self._keeper.show_presence()
         try:
             lease, events = await self._keeper.begin(
-                session_id, drafts, after=standing.number, must_be_new=created is not None
+                session_id, batch, after=standing.number, must_be_new=created is not None
             )
         except (StaleWriter, SessionBusy, AlreadyExists):
             return None
         except asyncio.CancelledError:
             await finish(self._keeper.forgo(session_id))
             raise
-        self._manager.messages.follow(events, drafts)
-        return _begun(self._manager, standing.session, lease, events, drafts)
+        self._manager.messages.follow(events, batch.drafts)
+        return _begun(self._manager, standing.session, lease, events, batch.drafts)
 
 
 async def unfinished(journal: Journal, session_id: str) -> list[Run]:

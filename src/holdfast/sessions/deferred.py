@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from holdfast.errors import HoldfastError
-from holdfast.journal.envelope import Draft
+from holdfast.journal.envelope import Encoded
 
 _MOMENT_S = 0.1
 
-Store: TypeAlias = Callable[[Sequence[Draft]], Awaitable[object]]
+Store: TypeAlias = Callable[[Sequence[Encoded]], Awaitable[object]]
 """Stores facts, together or not at all."""
 
 
@@ -24,12 +24,12 @@ class DeferredFacts:
     def __init__(self, store: Store) -> None:
         """Write with this function."""
         self._store = store
-        self._waiting: list[Draft] = []
+        self._waiting: list[Encoded] = []
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._storing: asyncio.Task[None] | None = None
 
-    def add(self, facts: Sequence[Draft]) -> None:
+    def add(self, facts: Sequence[Encoded]) -> None:
         """Take facts; they are stored a moment later at the latest."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
@@ -38,7 +38,7 @@ class DeferredFacts:
         if self._timer is None:
             self._timer = loop.call_at(self._due, self._store_soon, loop)
 
-    async def take(self) -> list[Draft]:
+    async def take(self) -> list[Encoded]:
         """Hand over what waits, to be stored before the taker's own facts.
 
         What is being stored right now is stored first, and with it what came meanwhile.
@@ -48,7 +48,7 @@ class DeferredFacts:
         taken, self._waiting = self._waiting, []
         return taken
 
-    def put_back(self, facts: Sequence[Draft]) -> None:
+    def put_back(self, facts: Sequence[Encoded]) -> None:
         """Take back what could not be stored; the next one tries again."""
         self._waiting[:0] = facts
 

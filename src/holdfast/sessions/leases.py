@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, LeaseLost, SessionBusy
 from holdfast.ids import random_token
-from holdfast.journal.envelope import NO_ORIGIN, Draft, Event, Origin
+from holdfast.journal.envelope import NO_ORIGIN, Batch, Event, Origin
 from holdfast.journal.journal import Journal
 from holdfast.journal.payloads import Payload
 
@@ -62,7 +62,7 @@ class LeaseKeeper:
     async def begin(
         self,
         session_id: str,
-        payloads: Sequence[Payload | Draft],
+        payloads: Sequence[Payload] | Batch,
         *,
         after: int,
         origin: Origin = NO_ORIGIN,

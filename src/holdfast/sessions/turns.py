@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import RunInTheWay
-from holdfast.journal.envelope import Draft, Event, Origin
+from holdfast.journal.envelope import Encoded, Event, Origin
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message, ToolPart
@@ -211,7 +211,8 @@ class Turn:
         For what needs no commit of its own because it can be done again after a crash, such
         as the result of a mere read.
         """
-        self._deferred.add(self._drafts(payloads, self._origin_of(agent_path)))
+        journal, origin = self._manager.journal, self._origin_of(agent_path)
+        self._deferred.add([journal.encode(fact, origin) for fact in payloads])
 
     async def flush(self) -> None:
         """Store what was deferred, now."""
@@ -219,23 +220,24 @@ class Turn:
 
     async def _store(
         self,
-        payloads: Sequence[Payload | Draft],
+        given: Sequence[Payload | Encoded],
         *,
         agent_path: str = "",
         after: int | None = None,
         is_synced: bool = False,
         release: bool = False,
     ) -> tuple[Event, ...]:
-        drafts = self._drafts(payloads, self._origin_of(agent_path))
+        batch = self._manager.journal.batch(given, self._origin_of(agent_path))
+        self.was_redacted = self.was_redacted or batch.was_redacted
         events = await self._manager.journal.append(
             self.session_id,
-            drafts,
+            batch,
             epoch=self.epoch,
             after=after,
             is_synced=is_synced,
             release=release,
         )
-        self._manager.messages.follow(events, drafts, self._last_event)
+        self._manager.messages.follow(events, batch.drafts, self._last_event)
         self._last_event = events[-1]
         before, last = events[0].session_seq - 1, events[-1].session_seq
         self.last = last
@@ -245,21 +247,12 @@ class Turn:
             self._looked = last
         return events
 
-    async def _has_stored(self, drafts: Sequence[Draft], after: int) -> bool:
+    async def _has_stored(self, waited: Sequence[Encoded], after: int) -> bool:
         """Say whether facts that are stored together are in the journal, behind this number."""
+        [draft] = self._manager.journal.batch(waited[:1]).drafts
         events = await self._manager.journal.store.read(self.session_id, after=after)
         stored_facts = {(event.time, event.payload_digest) for event in events}
-        return (drafts[0].time, drafts[0].payload_digest) in stored_facts
-
-    def _drafts(self, payloads: Sequence[Payload | Draft], origin: Origin) -> list[Draft]:
-        drafts = []
-        for given in payloads:
-            draft = given
-            if not isinstance(draft, Draft):
-                draft = self._manager.journal.draft(draft, origin)
-                self.was_redacted = self.was_redacted or draft.value is not given
-            drafts.append(draft)
-        return drafts
+        return (draft.time, draft.payload_digest) in stored_facts
 
     def _origin_of(self, agent_path: str) -> Origin:
         if agent_path != self._origin.agent_path:

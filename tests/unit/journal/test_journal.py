@@ -13,6 +13,7 @@ from holdfast.errors import ChainBroken, UsageError
 from holdfast.journal import Journal, MemoryStore, Origin, SqliteStore, verify
 from holdfast.journal import journal as module
 from holdfast.journal.projection import by_kind
+from holdfast.redaction import Redactor
 from holdfast.testing import FakeClock
 from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Note, Step
 
@@ -47,6 +48,27 @@ async def test_events_say_who_caused_them(journal: Journal) -> None:
     assert await verify(journal.store) == []
     with pytest.raises(UsageError):
         event.expect(Step)
+
+
+async def test_facts_that_are_stored_together_hold_no_secret(journal: Journal) -> None:
+    journal.redactor = Redactor({"pin": "correct-horse-battery"})
+    early = journal.encode(Note(text="correct-horse-battery"), Origin(run_id="run_1"))
+    plain = Note(text="plain")
+    batch = journal.batch([early, plain], Origin(run_id="run_2"))
+    assert batch.was_redacted and batch.drafts[1].value is plain
+    events = await journal.append("s1", batch)
+    assert [event.expect(Note).text for event in events] == ["[redacted:pin]", "plain"]
+    assert [(event.time, event.run_id) for event in events] == [
+        (early.time, "run_1"),
+        (batch.drafts[1].time, "run_2"),
+    ]
+    assert not journal.batch([plain, plain]).was_redacted
+    assert await verify(journal.store) == []
+
+
+async def test_a_fact_that_cannot_be_kept_is_refused_before_it_waits(journal: Journal) -> None:
+    with pytest.raises(UsageError):
+        journal.encode(Note(text="\ud800"))
 
 
 async def test_a_clock_of_whole_seconds_keeps_the_chain(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.journal import Journal, SqliteStore
 from holdfast.messages import Message, TextPart, ToolPart
+from holdfast.redaction import Redactor
 from holdfast.sessions import (
     SESSION_PROJECTIONS,
     Completed,
@@ -85,6 +86,19 @@ async def test_what_was_deferred_is_stored_once_when_the_cancellation_comes_in_t
         return Completed()
 
     assert [message.text for message in await in_a_turn(busy, handler)] == ["first", "second"]
+
+
+async def test_what_was_deferred_with_a_secret_is_stored_once_and_without_it(busy):
+    busy.journal.redactor = Redactor({"pin": "correct-horse-battery"})
+
+    async def handler(turn: Turn) -> Outcome:
+        turn.defer(MessageCreated(message=said("correct-horse-battery")))
+        await busy.cancelled_in_the_commit(turn.add_message(said("second")))
+        await turn.flush()
+        assert turn.was_redacted
+        return Completed()
+
+    assert [one.text for one in await in_a_turn(busy, handler)] == ["[redacted:pin]", "second"]
 
 
 async def test_what_was_deferred_waits_on_when_the_cancellation_comes_before_the_commit(busy):

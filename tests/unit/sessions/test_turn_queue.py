@@ -21,7 +21,7 @@ from holdfast.errors import (
     ToolError,
     UsageError,
 )
-from holdfast.journal import Journal
+from holdfast.journal import Batch, Journal
 from holdfast.messages import Message
 from holdfast.sessions import (
     Cancelled,
@@ -880,7 +880,8 @@ class Full(Journal):
     is_full = False
 
     async def append(self, session_id: str, payloads: Any, **kwargs: Any) -> Any:
-        if self.is_full and any(fact.kind == "run.completed" for fact in payloads):
+        drafts = payloads.drafts if isinstance(payloads, Batch) else ()
+        if self.is_full and any(draft.kind == "run.completed" for draft in drafts):
             raise StorageFull(path="journal.db")
         return await super().append(session_id, payloads, **kwargs)
 
