@@ -48,7 +48,7 @@ from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.builtin.search import searxng_tools
 from holdfast.tools.bundles import register_bundles
 from holdfast.tools.gate import Approver, Gate
-from holdfast.tools.lsp import LanguageServers
+from holdfast.tools.lsp import LanguageServer, LanguageServers
 
 _TITLE = 60
 DEFAULT_AGENT = "build"
@@ -427,7 +427,16 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
                 task,
                 *self._memory_tools(),
             )
-            self._language_servers = LanguageServers(hidden=(str(self.base_dir),))
+            servers = [
+                LanguageServer(
+                    name=name,
+                    command=(said.command, *said.args),
+                    endings=said.endings,
+                    readable=said.readable,
+                )
+                for name, said in self.settings.tools.language_servers.items()
+            ]
+            self._language_servers = LanguageServers(servers, hidden=(str(self.base_dir),))
             builtin = builtin_tools(language_servers=self._language_servers)
             layer = builtin.child(own, scope="built-in")
             if self.settings.mcp_endpoints:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from holdfast.settings.language_servers import LanguageServerTable
 from holdfast.settings.mcp import McpEndpoints
 from holdfast.settings.values import (
     AnyCase,
@@ -207,6 +208,12 @@ class ToolSettings(_Section):
         default=None,
         description="Address of a SearXNG server with its JSON format on, for `websearch` and "
         "`codesearch`; its host must be allowed by the network rules.",
+    )
+    language_servers: LanguageServerTable = Field(
+        default_factory=dict,
+        description="Language servers for the `lsp` tool besides those that it finds itself, each "
+        "in a table of its own, such as `[tools.language_servers.rust]`; a project's file cannot "
+        "name any. See the guide on language servers.",
     )
 
 

@@ -27,6 +27,7 @@ _BASE_URLS: Final = {
     "model.anthropic_base_url": ("secrets.anthropic_api_key", "api.anthropic.com"),
 }
 _ENDPOINTS: Final = "mcp_endpoints"
+_SERVERS: Final = "tools.language_servers"
 _LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
 
 
@@ -61,7 +62,7 @@ class LoadedSettings:
             elif isinstance(value, Path):
                 value = str(value)
             elif isinstance(value, dict):
-                value = {name: endpoint.said() for name, endpoint in value.items()}
+                value = {name: one.said() for name, one in value.items()}
             rows.append({"key": name, "value": value, "source": self.sources[name]})
         return rows
 
@@ -211,6 +212,10 @@ def _validate(collector: Collector) -> tuple[dict[str, tuple[object, Rank]], dic
         except ValueError as error:
             collector.note(item.source, f"{item.key.name}: {error}")
             continue
+        if item.key.name == _SERVERS and item.rank in _PROJECT_RANKS:
+            text = "a project cannot have a program started; say it in your own config.toml"
+            collector.note(item.source, f"{_SERVERS}: {text}")
+            continue
         if item.key.name == _ENDPOINTS and isinstance(value, dict):
             value = _with_weaker(collector, item, chosen, value)
         chosen[item.key.name] = (value, item.rank)
@@ -277,7 +282,7 @@ def _explain(item: Found, error: ValidationError) -> str:
 def _place(item: Found, steps: tuple[int | str, ...]) -> str:
     """Where in a value that has parts something is wrong; nothing for a plain one."""
     named = [str(step)[:80] for step in steps if step != "[key]"]
-    return f"{'.'.join(named)}: " if named and item.key.name == _ENDPOINTS else ""
+    return f"{'.'.join(named)}: " if named and item.key.name in (_ENDPOINTS, _SERVERS) else ""
 
 
 def _fill_defaults(
