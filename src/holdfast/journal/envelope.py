@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
@@ -20,7 +21,7 @@ P = TypeVar("P", bound=Payload)
 _encode = msgspec.json.Encoder().encode
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One kept fact: where it stands, what it says, and how it is bound to the one before.
 
     `seq` counts the whole store, `session_seq` one session without gaps. `payload` is
@@ -57,7 +58,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Who caused a fact: the run, the agent inside it, and the chain of causes."""
 
     run_id: str = ""
@@ -69,7 +70,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 NO_ORIGIN = Origin()
 
 
-class Encoded(msgspec.Struct, frozen=True):
+class Encoded(msgspec.Struct, frozen=True, gc=False):
     """A fact on its way into the journal, of which it is certain that it can be kept.
 
     It may still hold secrets; `Journal.batch` takes them out.
@@ -81,7 +82,7 @@ class Encoded(msgspec.Struct, frozen=True):
     origin: Origin
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A fact as it will be stored, already encoded; `value` is what was encoded."""
 
     kind: str
@@ -133,47 +134,46 @@ def header_of(event: Event) -> tuple[object, ...]:
     )
 
 
-def link(draft: Draft, session_id: str, session_seq: int, epoch: int, previous: str) -> str:
-    """Return the hash of the event that a draft becomes after the one with hash `previous`.
+def chained(
+    drafts: Sequence[Draft], *, session_id: str, epoch: int, hash: str, session_seq: int, seq: int
+) -> list[Event]:
+    """Return the events that drafts become behind the one with this hash and these numbers.
 
-    It is `chain_hash` over `header_of` that event, without making either.
+    The hash of each is `chain_hash` over its `header_of`.
     """
-    origin = draft.origin
-    covered = (
-        previous,
-        session_id,
-        session_seq,
-        draft.kind,
-        draft.version,
-        draft.time,
-        origin.run_id,
-        origin.agent_path,
-        origin.correlation_id,
-        origin.causation_id,
-        epoch,
-        draft.payload_digest,
-    )
-    return hashlib.sha256(_encode(covered)).hexdigest()
-
-
-def seal(
-    draft: Draft, *, seq: int, session_id: str, session_seq: int, epoch: int, hash: str
-) -> Event:
-    """Turn a draft into the event with the given place and hash."""
-    origin = draft.origin
-    return Event(
-        seq=seq,
-        session_id=session_id,
-        session_seq=session_seq,
-        run_id=origin.run_id,
-        agent_path=origin.agent_path,
-        kind=draft.kind,
-        version=draft.version,
-        time=draft.time,
-        correlation_id=origin.correlation_id,
-        causation_id=origin.causation_id,
-        epoch=epoch,
-        payload_digest=draft.payload_digest,
-        hash=hash,
-        payload=draft.payload,
-    )
+    events = []
+    for draft in drafts:
+        session_seq, seq, origin = session_seq + 1, seq + 1, draft.origin
+        covered = (
+            hash,
+            session_id,
+            session_seq,
+            draft.kind,
+            draft.version,
+            draft.time,
+            origin.run_id,
+            origin.agent_path,
+            origin.correlation_id,
+            origin.causation_id,
+            epoch,
+            draft.payload_digest,
+        )
+        hash = hashlib.sha256(_encode(covered)).hexdigest()
+        event = Event(
+            seq=seq,
+            session_id=session_id,
+            session_seq=session_seq,
+            run_id=origin.run_id,
+            agent_path=origin.agent_path,
+            kind=draft.kind,
+            version=draft.version,
+            time=draft.time,
+            correlation_id=origin.correlation_id,
+            causation_id=origin.causation_id,
+            epoch=epoch,
+            payload_digest=draft.payload_digest,
+            hash=hash,
+            payload=draft.payload,
+        )
+        events.append(event)
+    return events

@@ -173,10 +173,10 @@ class MessagesTable(Projection[MessageRow]):
 
     def key(self, event: Event, payload: Payload) -> str:
         """A message has one row, under its id."""
-        if isinstance(payload, facts.MessageCreated):
-            return payload.message.id
         if isinstance(payload, facts.MessagePartUpdated):
             return payload.message_id
+        if isinstance(payload, facts.MessageCreated):
+            return payload.message.id
         assert isinstance(payload, facts.MessageDeleted)
         return payload.message_id
 
@@ -186,9 +186,9 @@ class MessagesTable(Projection[MessageRow]):
             return MessageRow(event.session_seq)
         if row is None:
             return None
-        if isinstance(payload, facts.MessageDeleted):
-            return msgspec.structs.replace(row, deletions=(*row.deletions, event.session_seq))
-        return msgspec.structs.replace(row, updates=(*row.updates, event.session_seq))
+        if isinstance(payload, facts.MessagePartUpdated):
+            return msgspec.structs.replace(row, updates=(*row.updates, event.session_seq))
+        return msgspec.structs.replace(row, deletions=(*row.deletions, event.session_seq))
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

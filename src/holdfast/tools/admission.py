@@ -19,9 +19,8 @@ from holdfast.errors import (
     ToolInputInvalid,
 )
 from holdfast.journal import Payload
-from holdfast.policy import CallRequest, Decision
+from holdfast.policy import CallRequest
 from holdfast.policy.approvals import rules_for
-from holdfast.policy.decision import Action
 from holdfast.policy.file_events import violation
 from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told, validated
 from holdfast.tools.consent import ConsentDesk, Granted, Refused, Waiting, sealed
@@ -33,6 +32,7 @@ from holdfast.tools.gate import ApprovalRequest, Gate, default_action
 from holdfast.tools.invocation import ask_aside
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import Parked
+from holdfast.tools.target import NO_TARGET
 
 ContextOf: TypeAlias = Callable[[Call], ToolContext]
 _PREVIEW_CHARS = 20_000
@@ -57,41 +57,51 @@ class Admission:
         self._agent_path = "/".join(context.agent_path)
         self._context_of = context_of
         self.doom = DoomLoop()
+        self._fixed: dict[Tool, CallRequest] = {}
+        """What tools ask for that touch nothing nameable: always the same."""
 
-    def _judge(self, tool: Tool, values: dict[str, Any]) -> tuple[CallRequest, Decision]:
+    def judge(self, call: Call, tool: Tool, values: dict[str, Any]) -> Passage:
+        """Return what the rules say of a call; it goes on only if `lets_pass` says so."""
+        request = self._fixed.get(tool) or self._request(tool, values)
+        decision = self._gate.decide(request)
+        return Passage(call=call, values=values, request=request, decision=decision)
+
+    def lets_pass(self, passage: Passage) -> bool:
+        """Say whether a call may run without anybody being asked, and count it."""
+        if passage.decision.action != "allow":
+            return False
+        part = passage.call.part
+        return not self.doom.is_repeating(passage.request.permission, part.input)
+
+    async def ask(self, passage: Passage, tool: Tool) -> Passage | Denial | Parked:
+        """Return the way on of a call that was not let pass, its refusal, or that it waits."""
+        request, decision, passed = passage.request, passage.decision, passage
+        if decision.action != "allow":
+            consented = await self._consent(passage, tool)
+            if not isinstance(consented, Passage):
+                return consented
+            if not self.doom.is_repeating(tool.name, passage.call.part.input):
+                return consented
+            passed = consented
+        loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
+        asked = replace(passed, request=loop, decision=self._gate.decide(loop))
+        again = await self._consent(asked, tool)
+        if isinstance(again, Passage):
+            self.doom.forgive()
+            if again.call is asked.call:
+                return replace(again, request=request, decision=decision)
+        return again
+
+    def _request(self, tool: Tool, values: dict[str, Any]) -> CallRequest:
         request = CallRequest(
             permission=tool.name,
             targets=tool.targets(values, self._context.workspace),
             target_kind=tool.target.kind,
-            default=self._default(tool),
+            default=default_action(tool, self._registry.scope_of(tool.name)),
         )
-        return request, self._gate.decide(request)
-
-    def _default(self, tool: Tool) -> Action:
-        if_built_in = default_action(tool, "built-in")
-        if tool.permission == if_built_in:
-            # Where it comes from does not matter.
-            return if_built_in
-        return default_action(tool, self._registry.scope_of(tool.name))
-
-    async def admit(
-        self, call: Call, tool: Tool, values: dict[str, Any]
-    ) -> Passage | Denial | Parked:
-        """Return the way on if the call may run; else its refusal, or that it has to wait."""
-        request, decision = self._judge(tool, values)
-        passage = Passage(call=call, values=values, request=request, decision=decision)
-        passed: Passage | Denial | Parked = passage
-        if decision.action != "allow":
-            passed = await self._consent(passage, tool)
-        if isinstance(passed, Passage) and self.doom.is_repeating(tool.name, call.part.input):
-            loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
-            asked = replace(passed, request=loop, decision=self._gate.decide(loop))
-            passed = await self._consent(asked, tool)
-            if isinstance(passed, Passage):
-                self.doom.forgive()
-                if passed.call is asked.call:
-                    passed = replace(passed, request=request, decision=decision)
-        return passed
+        if tool.target is NO_TARGET:
+            self._fixed[tool] = request
+        return request
 
     async def _consent(self, passage: Passage, tool: Tool) -> Passage | Denial | Parked:
         """Let an allowed call pass, refuse a denied one, and ask about any other."""
@@ -127,11 +137,10 @@ class Admission:
             values = validated(tool, call.part)
         except (ToolInputInvalid, ArgumentsWithheld) as error:
             return self._refuse(passage, tool, f"{consent.by} put in other arguments: {error}")
-        request, decision = self._judge(tool, values)
-        passage = replace(passage, call=call, values=values, request=request, decision=decision)
-        if decision.action == "deny":
-            return self._refuse(passage, tool, decision.explain())
-        return passage
+        judged = replace(self.judge(call, tool, values), facts=passage.facts)
+        if judged.decision.action == "deny":
+            return self._refuse(judged, tool, judged.decision.explain())
+        return judged
 
     def _refuse(self, passage: Passage, tool: Tool, because: str) -> Denial:
         """Say that it was refused, together with the answer that led to it."""

@@ -175,6 +175,11 @@ class Tool:
         declared = [self.name, self.version, self.effect, self.spec.parameters, self.description]
         return digest([sha256_hex(_source(self.function)), declared])
 
+    @functools.cached_property
+    def provenance(self) -> Mapping[str, str]:
+        """What every result of the tool says about where it comes from."""
+        return {"tool_version": self.version, "source_hash": self.source_hash}
+
     # --- for the execution manager --------------------------------------------------
 
     def validate(self, arguments: JsonObject) -> dict[str, Any]:
@@ -193,14 +198,16 @@ class Tool:
         Raises:
             TellModel, ToolError, or whatever the function raises.
         """
+        return to_outcome(await self.started(values, context), self.name)
+
+    def started(self, values: Mapping[str, Any], context: ToolContext) -> Awaitable[object]:
+        """Return what is awaited for the function's own result, as `call` does."""
         parameter = self.signature.context_parameter
         passed = {**values, parameter: context} if parameter else values
         if self.is_async:
             made: Any = self.function(**passed)
-            value: object = await made
-        else:
-            value = await context.threads.run(self.function, **passed)
-        return to_outcome(value, self.name)
+            return made  # type: ignore[no-any-return] - it is `async def`
+        return context.threads.run(self.function, **passed)
 
     @functools.cached_property
     def is_async(self) -> bool:

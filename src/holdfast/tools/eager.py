@@ -12,7 +12,6 @@ import contextvars
 import sys
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from holdfast.errors import UsageError
 
@@ -55,9 +54,11 @@ class _Seat(Coroutine[Any, Any, Any]):
             self._is_taken.set_result(None)
         return None
 
-    def leave(self, _caller: object = None) -> None:
+    def leave(self, caller: asyncio.Task[Any]) -> None:
         """Let the task end; nobody comes any more."""
         self._is_taken.cancel()
+        if _seats.get(caller) is self:
+            del _seats[caller]
 
     # --- for the task -----------------------------------------------------------------
 
@@ -83,8 +84,8 @@ class _Seat(Coroutine[Any, Any, Any]):
         raise UsageError(detail="Only a task executes this.")
 
 
-_seats: WeakKeyDictionary[asyncio.Task[Any], _Seat] = WeakKeyDictionary()
-"""Where the next coroutine of a task sits."""
+_seats: dict[asyncio.Task[Any], _Seat] = {}
+"""Where the next coroutine of a task sits, as long as the task is not done."""
 
 
 def _seat_for(caller: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> _Seat:
@@ -93,7 +94,7 @@ def _seat_for(caller: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> _Se
     if seat is None or not seat.is_free(context):
         if seat is not None:
             caller.remove_done_callback(seat.leave)
-            seat.leave()
+            seat.leave(caller)
         seat = _seats[caller] = _Seat(loop, context)
         caller.add_done_callback(seat.leave)
     return seat

@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, TellModel, ToolError, ToolTimeout
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
 from holdfast.tools.eager import start_eagerly
-from holdfast.tools.result import NestedCallWaits, Outcome
+from holdfast.tools.result import NestedCallWaits, Outcome, to_outcome
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,7 +62,7 @@ async def invoke(
 
 async def _guarded(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Outcome:
     try:
-        return await tool.call(values, context)
+        return to_outcome(await tool.started(values, context), tool.name)
     except (asyncio.CancelledError, GeneratorExit, TellModel, HoldfastError, NestedCallWaits):
         raise
     except BaseException as error:

@@ -202,7 +202,9 @@ class ToolExecutionManager:
             # What began is what goes on, also where a person had changed the arguments.
             call = call.with_input(record.started.intent.arguments)
         try:
-            tool = self._find(call.part.tool)
+            tool = self.tool_registry.find(call.part.tool)
+            if tool is None:
+                raise self._unknown(call.part.tool)
             if call.is_recorded or record.started is not None:
                 refuse_withheld(tool, call.part.input)
             values = validated(tool, call.part)
@@ -210,18 +212,18 @@ class ToolExecutionManager:
                 await self.hooks.validated(call)
             if record is not NOTHING_KNOWN:
                 return await self._recover(call, tool, values, record)
-            passed = await self._admission.admit(call, tool, values)
-            if isinstance(passed, Denial):
-                return await self._fail(passed.call, passed.text, facts=passed.facts)
-            if isinstance(passed, Parked):
-                return passed
-            call = passed.call
+            passage = self._admission.judge(call, tool, values)
+            if not self._admission.lets_pass(passage):
+                passed = await self._admission.ask(passage, tool)
+                if not isinstance(passed, Passage):
+                    return await self._halt(passed)
+                passage, call = passed, passed.call
             if self.hooks is not None and (given := self.hooks.substitute(call)) is not None:
                 done = self._completed(call, tool, given, None)
-                return await self._finish(call, done, *passed.facts)
+                return await self._finish(call, done, *passage.facts)
             if tool.cacheable and (known := self._cache.get(self._cache_key(tool, call.part))):
-                return await self._finish(call, _with_result(call.part, known), *passed.facts)
-            return await self._start(tool, passed)
+                return await self._finish(call, _with_result(call.part, known), *passage.facts)
+            return await self._start(tool, passage)
         except TellModel as said:
             return await self._fail(call, said.text)
         except HoldfastError as error:
@@ -229,14 +231,16 @@ class ToolExecutionManager:
 
     # --- the steps --------------------------------------------------------------------
 
-    def _find(self, name: str) -> Tool:
-        tool = self.tool_registry.find(name)
-        if tool is None:
-            known = list(self.tool_registry.tools)
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-            shown = ", ".join(near or known[:20])
-            raise ToolError(tool=name, detail=f"there is no such tool; there are: {shown}.")
-        return tool
+    async def _halt(self, stopped: Denial | Parked) -> ToolPart | Parked:
+        if isinstance(stopped, Denial):
+            return await self._fail(stopped.call, stopped.text, facts=stopped.facts)
+        return stopped
+
+    def _unknown(self, name: str) -> ToolError:
+        known = list(self.tool_registry.tools)
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        shown = ", ".join(near or known[:20])
+        return ToolError(tool=name, detail=f"there is no such tool; there are: {shown}.")
 
     def _violations(self, call: Call, error: HoldfastError) -> tuple[Payload, ...]:
         """What a tool or the sandbox refused is kept beside the call's result."""
@@ -401,7 +405,7 @@ class ToolExecutionManager:
             error=result.output if result.is_error else "",
             title=result.title,
             attachments=result.attachments,
-            metadata={**call.part.metadata, **result.metadata, **_provenance(tool)},
+            metadata={**call.part.metadata, **result.metadata, **tool.provenance},
             time_start=begun if begun is not None else now,
             time_end=now,
         )
@@ -420,7 +424,7 @@ class ToolExecutionManager:
             call.part,
             state="error",
             error=clip(text, self._limits.output_chars),
-            metadata={**call.part.metadata, **(_provenance(tool) if tool is not None else {})},
+            metadata={**call.part.metadata, **(tool.provenance if tool is not None else {})},
             time_start=begun if begun is not None else now,
             time_end=now,
         )
@@ -488,10 +492,6 @@ class _NestedCalls(msgspec.Struct):
     async def run(self, calls: Sequence[tuple[str, JsonObject]]) -> tuple[ToolPart, ...]:
         """Execute calls and return their results in order; see `execute_nested`."""
         return await self.manager.execute_nested(self.outer, calls)
-
-
-def _provenance(tool: Tool) -> JsonObject:
-    return {"tool_version": tool.version, "source_hash": tool.source_hash}
 
 
 def _ending(call: Call, part: ToolPart) -> Payload:

@@ -26,6 +26,7 @@ from holdfast.tools.docstrings import parse_docstring
 from holdfast.tools.result import Parked, ToolResult
 
 _MAX_FAULTS = 10
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ def validate_arguments(
     """
     try:
         # The adapter's own method first looks whether its types are known; here they always are.
-        data = msgspec.json.encode(arguments)
+        data = _encode(arguments)
         values: dict[str, Any] = adapter.validator.validate_json(data, strict=True)
     except ValidationError as error:
         raise ToolInputInvalid(tool=tool, detail=_faults(error)) from error

@@ -18,7 +18,7 @@ from holdfast.errors import (
     SessionBusy,
     StaleWriter,
 )
-from holdfast.journal.envelope import SYSTEM_SESSION, Event, link, seal
+from holdfast.journal.envelope import SYSTEM_SESSION, Event, chained
 from holdfast.journal.payloads import Payload
 from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish
 from holdfast.journal.stores._group_commit import GroupCommit
@@ -277,23 +277,14 @@ def _may_wait(chain: Chain, more: int) -> bool:
 
 def _sealed(request: AppendRequest, chain: Chain, seq: int) -> list[Event]:
     """Return the events that follow at the end of a chain, and in the store after `seq`."""
-    events = []
-    session_id, epoch = request.session_id, chain.epoch
-    previous, number = chain.hash, chain.session_seq
-    for draft in request.drafts:
-        number, seq = number + 1, seq + 1
-        previous = link(draft, session_id, number, epoch, previous)
-        events.append(
-            seal(
-                draft,
-                seq=seq,
-                session_id=session_id,
-                session_seq=number,
-                epoch=epoch,
-                hash=previous,
-            )
-        )
-    return events
+    return chained(
+        request.drafts,
+        session_id=request.session_id,
+        epoch=chain.epoch,
+        hash=chain.hash,
+        session_seq=chain.session_seq,
+        seq=seq,
+    )
 
 
 def _with_values(request: AppendRequest, events: list[Event]) -> list[tuple[Event, Payload]]:

@@ -48,8 +48,8 @@ def insert(connection: sqlite3.Connection, stream: int, events: Sequence[Event])
         chunk = events[start : start + MOST_AT_ONCE]
         values: list[Any] = []
         for event in chunk:
-            placement = _place(connection, event)
-            values += (event.seq, stream, *_columns(event, placement))
+            values.append(event.seq)
+            values += _columns(stream, event, _place(connection, event))
         connection.execute(_INSERT[len(chunk)], values)
 
 
@@ -61,9 +61,10 @@ def fenced(
     A moved chain meets a taken number, another stale writer an empty stream: either violates a
     constraint, and nothing is stored.
     """
-    values: list[Any] = [stream, epoch, rows_from, *_columns(events[0], INLINE)]
-    for event in events[1:]:
-        values += (stream, *_columns(event, INLINE))
+    first, *others = events
+    values: list[Any] = [stream, epoch, rows_from, *_columns(stream, first, INLINE)[1:]]
+    for event in others:
+        values += _columns(stream, event, INLINE)
     return _INSERT_FENCED[len(events)], values
 
 
@@ -80,8 +81,10 @@ def _place(connection: sqlite3.Connection, event: Event) -> int:
     return BLOB
 
 
-def _columns(event: Event, placement: int) -> tuple[Any, ...]:
+def _columns(stream: int, event: Event, placement: int) -> tuple[Any, ...]:
+    """Everything that is stored of an event but its `seq`."""
     return (
+        stream,
         event.session_seq,
         event.kind,
         event.version,

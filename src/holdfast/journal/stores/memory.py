@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import AlreadyExists, LeaseLost, NotFound, SessionBusy, StaleWriter
-from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, link, seal
+from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, chained
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import (
     AnyProjection,
@@ -78,31 +78,26 @@ class MemoryStore:
         head = stream.head(request.session_id)
         if request.acquire is not None:
             head = msgspec.structs.replace(head, epoch=head.epoch + 1)
-        sealed: list[tuple[Event, Payload]] = []
-        previous, number = head.hash, head.session_seq
-        for draft in request.drafts:
-            number += 1
-            previous = link(draft, request.session_id, number, head.epoch, previous)
-            event = seal(
-                draft,
-                seq=self._seq + len(sealed) + 1,
-                session_id=request.session_id,
-                session_seq=number,
-                epoch=head.epoch,
-                hash=previous,
-            )
-            sealed.append((event, draft.value))
+        events = chained(
+            request.drafts,
+            session_id=request.session_id,
+            epoch=head.epoch,
+            hash=head.hash,
+            session_seq=head.session_seq,
+            seq=self._seq,
+        )
+        values = [draft.value for draft in request.drafts]
         # Fold first: a projection that fails must leave nothing behind.
-        self._rows.update(self._folded(sealed))
+        self._rows.update(self._folded(list(zip(events, values, strict=True))))
         self._streams.setdefault(request.session_id, stream)
-        stream.events += [event for event, _ in sealed]
-        self._seq += len(sealed)
+        stream.events += events
+        self._seq += len(events)
         if request.acquire is not None:
             stream.take(request.acquire, self._clock.now())
         if request.release:
             stream.owner, stream.lease_expires = "", 0.0
         self._wakeups.notify()
-        return tuple(event for event, _ in sealed)
+        return tuple(events)
 
     async def restore(self, events: Sequence[Event]) -> None:
         """Store a whole session as it was elsewhere; see `Store.restore`."""
