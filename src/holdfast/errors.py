@@ -67,6 +67,7 @@ One branch per reader::
         HookFailed             a hook raised, took too long, or answered nonsense
         StorageError           the store cannot be used as it is
           StorageFull            no space left
+          ResultNotStored        an effect has happened, and what came of it is not stored
           StorageReadOnly        the place cannot be written
           StorageLocked          another program keeps the database locked
         EmbeddingFailed        an embedder gave no vectors, or unusable ones
@@ -716,6 +717,17 @@ class StorageFull(StorageError):
     is_retryable = True
     message = "There is no space left for {path}; the last change was not stored."
     next_step = "Free space, or run `holdfast storage clean`; everything stored before is intact."
+
+
+class ResultNotStored(StorageError):
+    """A call with an effect has ended, but not what came of it could be stored; its run rests."""
+
+    code = "storage.result_not_stored"
+    message = "What came of a call of {tool} could not be stored: {detail}"
+    next_step = (
+        "Mend the cause, then run or resume the run again: it finds out what became of the call, "
+        "or asks a person."
+    )
 
 
 class StorageReadOnly(StorageError):

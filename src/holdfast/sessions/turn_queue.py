@@ -24,6 +24,7 @@ from holdfast.errors import (
     HoldfastError,
     LeaseLost,
     NotFound,
+    ResultNotStored,
     RunInTheWay,
     SessionBusy,
     StaleWriter,
@@ -482,6 +483,8 @@ class TurnQueue:
                 raise
             if isinstance(error, RunInTheWay) and error.context["run_id"] == turn.run.id:
                 raise  # it stays interrupted, for whoever can execute it
+            if isinstance(error, ResultNotStored):
+                raise  # likewise: an end would hide that nobody knows what became of an effect
             return Failed(error=error.to_dict())
         except Exception as error:  # noqa: BLE001 - the turn is where a failure becomes a fact
             return failed(f"{type(error).__name__}: {error}")

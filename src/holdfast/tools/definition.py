@@ -206,7 +206,8 @@ class Tool:
         passed = {**values, parameter: context} if parameter else values
         if self.is_async:
             made: Any = self.function(**passed)
-            return made  # type: ignore[no-any-return] - it is `async def`
+            coroutine: Awaitable[object] = made
+            return coroutine
         return context.threads.run(self.function, **passed)
 
     @functools.cached_property

@@ -22,7 +22,9 @@ from holdfast.errors import (
     BudgetExceeded,
     HoldfastError,
     PermissionDenied,
+    ResultNotStored,
     SandboxFailed,
+    StorageError,
     TellModel,
     ToolError,
 )
@@ -280,7 +282,10 @@ class ToolExecutionManager:
             # a power cut must neither hide the effect nor change its key.
             is_synced = tool.effect != "read"
             await self._append(*passage.facts, started, is_synced=is_synced)
-        return await self._run(call, tool, passage.values, context)
+        try:
+            return await self._run(call, tool, passage.values, context)
+        except _NotRecorded as failed:
+            raise _lost(tool, failed) from failed
 
     async def _recover(
         self, call: Call, tool: Tool, values: dict[str, Any], record: CallRecord
@@ -301,7 +306,10 @@ class ToolExecutionManager:
                     source_hash=tool.source_hash,
                 )
                 await self._append(started, is_synced=True)
-            return await self._run(call, tool, values, context)
+            try:
+                return await self._run(call, tool, values, context)
+            except _NotRecorded as failed:
+                raise _lost(tool, failed) from failed
         if isinstance(way, ledger.Known):
             result = check_result(way.result, tool.name)
             return await self._finish(call, self._completed(call, tool, result, None))
@@ -481,6 +489,13 @@ def _that_began(record: CallRecord, call: Call) -> CallRecord:
         return NOTHING_KNOWN
     has_begun = record.started or record.parked or record.ended
     return record if has_begun else NOTHING_KNOWN
+
+
+def _lost(tool: Tool, failed: _NotRecorded) -> _NotRecorded:
+    """Tell that an effect has no result in the journal from any other trouble with it."""
+    if tool.effect == "read" or not isinstance(failed.error, StorageError):
+        return failed
+    return _NotRecorded(ResultNotStored(tool=tool.name, path="", detail=str(failed.error)))
 
 
 class _NestedCalls(msgspec.Struct):

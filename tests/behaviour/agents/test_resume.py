@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.errors import NotFound, RunInTheWay, UsageError
+from holdfast.errors import NotFound, ResultNotStored, RunInTheWay, StorageFull, UsageError
+from holdfast.journal import AppendRequest, Store
 from holdfast.orchestration.workflows import Order, Workflow
 from holdfast.providers.model import TextDelta
 from holdfast.sessions import Outcome, Run, Session, Turn, compose
@@ -74,6 +76,44 @@ async def test_interrupted_charge_happens_once(
     assert (result.response, len(shop.charges), shop.calls) == ("sold", 1, calls)
     [part] = model.requests[0].messages[-1].tool_calls
     assert part.output == answer
+
+
+@pytest.mark.parametrize(
+    ("effect", "reason", "calls"), [("unsafe", "unknown_outcome", 1), ("idempotent", "", 2)]
+)
+async def test_a_charge_whose_result_found_no_space_is_neither_repeated_nor_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effect: Effect, reason: str, calls: int
+) -> None:
+    """Even where there is space again for the end of the run, it does not end."""
+    shop, model = Shop(), ScriptedModel(tool_call("charge", amount=5), "sold")
+    agent = Agent("seller", model=model, tools=[shop.tool(effect)])
+    async with AsyncClient(tmp_path) as client:
+        store = (await client.journal()).store
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "append", _without_space_for(store, "message.part.updated"))
+            with pytest.raises(ResultNotStored):
+                await agent.run("sell", run_id="job", client=client)
+        result = await agent.run("sell", run_id="job", client=client)
+        assert (result.metadata.get("reason", ""), shop.calls) == (reason, calls)
+        questions = await client.open_questions()
+        assert [one.tool for one in questions] == (["charge"] if reason else [])
+        if reason:
+            await client.decide_outcome(
+                questions[0].session_id, questions[0].call_id, "happened", by="ada"
+            )
+            result = await agent.run("sell", run_id="job", client=client)
+    assert (result.response, len(shop.charges)) == ("sold", 1)
+
+
+def _without_space_for(store: Store, kind: str) -> Callable[[AppendRequest], Awaitable[object]]:
+    append = store.append
+
+    async def refuse(request: AppendRequest) -> object:
+        if any(draft.kind == kind for draft in request.drafts):
+            raise StorageFull(path="journal.db")
+        return await append(request)
+
+    return refuse
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from run_kit import open_run
 
-from holdfast.errors import StorageFull, TellModel
+from holdfast.errors import ResultNotStored, StorageFull, TellModel
 from holdfast.messages import ToolPart
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.testing import FakeClock
@@ -205,8 +205,9 @@ async def test_output_is_not_forgotten_when_it_cannot_be_kept(tmp_path):
                 context=context,
                 limits=Limits(output_chars=limit),
             )
-            with pytest.raises(StorageFull):
+            with pytest.raises(ResultNotStored) as caught:
                 await manager.execute_all(calls)
+            assert caught.value.code == "storage.result_not_stored"
         records = await run.records()
         assert all(records[call.part.call_id].started is not None for call in calls)
 
