@@ -16,6 +16,7 @@ from holdfast.providers.model import Model
 from holdfast.sessions import SessionManager
 from holdfast.tools import Tool, ToolContext, ToolRegistry
 from holdfast.tools.hooked import ToolHooks
+from holdfast.tools.manager import Call, ToolExecutionManager
 from holdfast.tools.services import Attendant, NobodyAttends, ProgressSink, ProgressUpdate
 
 
@@ -77,9 +78,17 @@ class Surroundings:
 
         return tell
 
-    def around_tools(self, registry: ToolRegistry) -> ToolHooks | None:
-        """Return what asks the hooks about calls, or nothing where there are no hooks."""
-        return ToolHooks(self.hooks, registry, self.where) if self.hooks else None
+    def attend(self, manager: ToolExecutionManager) -> None:
+        """Have the hooks asked about a manager's calls, and subscribers told of them."""
+        if self.hooks:
+            manager.hooks = ToolHooks(self.hooks, manager.tool_registry, self.where)
+        manager.on_executing = self._tell_of_call
+
+    def _tell_of_call(self, call: Call) -> None:
+        if self.bus.wants("tool.executing"):
+            part = call.part
+            data: JsonObject = {"call_id": part.call_id, "tool": part.tool}
+            self._emit("tool.executing", {**data, "message_id": call.message_id})
 
     async def discover(self, registry: ToolRegistry, visible: dict[str, Tool]) -> dict[str, Tool]:
         """Return the tools that the model may see, without those that a hook hides."""

@@ -323,7 +323,7 @@ class AgentTurn:
         )
         if turn.is_resumed:
             manager.remember(self._calls_before())
-        manager.hooks = services.surroundings.around_tools(registry)
+        services.surroundings.attend(manager)
         return manager, visible_tools(agent, registry, gate)
 
     def _heritage(self, spending: Spending | None, terms: ApprovalTerms) -> Heritage:

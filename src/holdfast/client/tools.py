@@ -267,7 +267,7 @@ class ToolMethods(AgentMethods):
             approvals=ApprovalBook(self._journal, session.id) if turn.is_resumed else None,
             spend=spending.spend_tool_call if spending is not None else spend_freely,
         )
-        manager.hooks = around.around_tools(manager.tool_registry)
+        around.attend(manager)
         try:
             results = await manager.execute_all(calls, records=records)
         finally:

@@ -15,9 +15,9 @@ message.part.updated   it adds a compaction part                 session.compact
 ====================== ========================================= =======================
 
 Ephemeral events are never stored; whoever was not subscribed has missed them:
-model.requested, model.failed, model.text_delta, model.reasoning_delta, tool.progress,
-agent.initialized, agent.ready, agent.executing, agent.paused, agent.error, agent.cleanup,
-system.stopping, and whatever an application publishes.
+model.requested, model.failed, model.text_delta, model.reasoning_delta, tool.executing,
+tool.progress, agent.initialized, agent.ready, agent.executing, agent.paused, agent.error,
+agent.cleanup, system.stopping, and whatever an application publishes.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ EPHEMERAL: tuple[str, ...] = (
     "model.failed",
     "model.text_delta",
     "model.reasoning_delta",
+    "tool.executing",
     "tool.progress",
     "agent.initialized",
     "agent.ready",

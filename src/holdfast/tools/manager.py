@@ -135,6 +135,8 @@ class ToolExecutionManager:
         )
         self._known: dict[str, CallRecord] = {}
         self.hooks: ToolHooks | None = None
+        self.on_executing: Callable[[Call], None] | None = None
+        """Told of every call whose function is about to be called."""
 
     async def execute_all(
         self, calls: Sequence[Call], *, records: Mapping[str, CallRecord] | None = None
@@ -360,6 +362,8 @@ class ToolExecutionManager:
     async def _run(
         self, call: Call, tool: Tool, values: dict[str, Any], context: ToolContext
     ) -> ToolPart | Parked:
+        if self.on_executing is not None:
+            self.on_executing(call)
         begun = self._clock.now()
         limit, bound = tool.timeout_s, self._limits.timeout_s
         if bound and bound < limit:

@@ -93,6 +93,24 @@ async def test_subscribers_hear_how_far_a_call_by_hand_is(client):
     assert (progress.text, progress.fraction) == ("halfway", 0.5)
 
 
+async def test_subscribers_hear_of_every_call_that_begins(client, tmp_path):
+    heard = asyncio.Queue()
+    await client.subscribe("tool.executing", heard.put)
+    read = await client.call_tool("add", {"a": 1, "b": 1})
+    wrong = await client.call_tool("add", {"a": 1, "b": "1"})
+    refused = await client.call_tool("write", {"file_path": "a.txt", "content": ""})
+    assert (wrong.part.state, refused.part.state) == ("error", "error")
+    charge = tool(name="charge", permission="allow")(add.function)
+    await client.register_tool(charge)
+    effect = await client.call_tool("charge", {"a": 1, "b": 1})
+    told = [(await asyncio.wait_for(heard.get(), 10)).data for _ in range(2)]
+    assert [(data["call_id"], data["tool"]) for data in told] == [
+        (read.part.call_id, "add"),
+        (effect.part.call_id, "charge"),
+    ]
+    assert heard.empty()
+
+
 async def test_a_call_that_waits_for_consent_goes_on_with_the_same_run(client, tmp_path):
     session = await client.create_session("s", directory=tmp_path)
     asked = {"file_path": "a.txt", "content": "hello"}

@@ -238,7 +238,7 @@ class Leaves:
             clock=services.clock,
         )
         around = services.surroundings.of_run(session.id, self._turn.run.id, "/".join(path))
-        manager.hooks = around.around_tools(services.tools)
+        around.attend(manager)
         call = Call(message_id=f"msg_{attempt.key}", part=part)
         known = self._records.get(part.call_id, NOTHING_KNOWN)
         ended = await manager.execute(call, known)
