@@ -6,8 +6,9 @@ every member is given a transaction of its own. Small commits run on the loop, b
 thread hop costs more than they do; commits that must reach the disk, or find the database
 locked, run in a thread, and what arrives meanwhile forms the next group.
 
-A task that writes alone is served at once, without a trip around the loop; as soon as a
-second task writes in the same tick, they are grouped.
+A task that has written alone before is served at once, without a trip around the loop. Others
+go around it once, so that as many as write now share a commit from the first one on: whoever is
+served ahead of the others stays ahead of them, and each of its steps takes a commit of its own.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class GroupCommit:
         self._is_closed = False
         self._is_away = False
         self._mode = ("", 0)
-        self._writing_alone: asyncio.Task[Any] | None = None
+        self._lone_writer = 0
+        """The task that wrote last, and alone, by its `id`, which keeps no ended task alive."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")
         self._idle = asyncio.Event()
         self._idle.set()
@@ -126,6 +128,7 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         future: _Commit[T] = _Commit(loop=loop)
         self._waiting.append((write, future))
+        self._lone_writer = id(asyncio.current_task(loop)) if len(self._waiting) == 1 else 0
         self._must_sync = self._must_sync or is_synced
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -134,16 +137,8 @@ class GroupCommit:
         return await future
 
     def _is_alone(self) -> bool:
-        """Say whether no other task has written in this tick of the loop."""
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task(loop)
-        if self._writing_alone is None:
-            self._writing_alone = task
-            loop.call_soon(self._forget_who_writes)
-        return self._writing_alone is task
-
-    def _forget_who_writes(self) -> None:
-        self._writing_alone = None
+        """Say whether this task has written last, and no other with it."""
+        return self._lone_writer == id(asyncio.current_task())
 
     async def close(self) -> None:
         """Commit what was accepted, then close the connection."""
