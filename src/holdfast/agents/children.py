@@ -43,6 +43,7 @@ class ChildrenTable(Projection[ChildRun]):
     columns = ("id", "session_id", "parent_session", "parent_run", "root")
     indexes = (("parent_run",), ("parent_session",), ("root",))
     kinds = frozenset({RunQueued.kind})
+    beginnings = kinds
 
     def key(self, event: Event, payload: Payload) -> str:
         """A child has one row, under the id of its run; other runs have none."""

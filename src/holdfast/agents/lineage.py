@@ -7,6 +7,7 @@ rights, sandbox, budgets and the operator's ceiling of every agent above it stil
 
 from __future__ import annotations
 
+import functools
 from typing import get_args
 
 import msgspec
@@ -26,7 +27,7 @@ _A_PERSON = RuleSet(rules=(PermissionRule(permission="*", action="allow"),))
 """Whoever starts agents without being one is held back by the session's rules alone."""
 
 
-class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """The run, and if it was one the call, that started the runs of a session.
 
     `path` names the agents from the first one down to the starter; `rights` and `sandbox` are
@@ -50,7 +51,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """How many agents stand above."""
         return len(self.path)
 
-    @property
+    @functools.cached_property
     def starter(self) -> Starter:
         """Who started the run, for the run itself to keep."""
         return Starter(

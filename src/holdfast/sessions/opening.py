@@ -29,6 +29,18 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     created: facts.SessionCreated
 
+    def named(self, title: str, session_id: str) -> NewSession:
+        """Return a session that begins like this one, with a title and an id of its own.
+
+        Raises:
+            UsageError: title or id would not do.
+        """
+        name = checked_name(session_id)
+        slug = slug_of(checked_title(title), name)
+        return NewSession(
+            id=name, created=msgspec.structs.replace(self.created, title=title, slug=slug)
+        )
+
     def as_of(self, time: float) -> Session:
         """Return the session as it is if it begins at this time."""
         return session_of(self.id, self.created, time)
@@ -52,9 +64,7 @@ def new_session(
     Raises:
         UsageError: title, metadata or id would not do.
     """
-    name = check_id(session_id, "session") if session_id else new_id("ses")
-    if name == SYSTEM_SESSION:
-        raise UsageError(detail=f"The id {SYSTEM_SESSION!r} belongs to Holdfast itself.")
+    name = checked_name(session_id) if session_id else new_id("ses")
     place = os.path.abspath(directory)
     created = facts.SessionCreated(
         slug=slug_of(checked_title(title), name),
@@ -68,6 +78,13 @@ def new_session(
         metadata=checked_metadata(metadata or {}),
     )
     return NewSession(id=name, created=created)
+
+
+def checked_name(session_id: str) -> str:
+    """Return an id that a session of somebody's own may have."""
+    if check_id(session_id, "session") == SYSTEM_SESSION:
+        raise UsageError(detail=f"The id {SYSTEM_SESSION!r} belongs to Holdfast itself.")
+    return session_id
 
 
 def slug_of(title: str, session_id: str) -> str:

@@ -51,6 +51,8 @@ class Order:
     above: Lineage
     parent: Session
     """The starter's session, which `above` speaks of."""
+    pattern: NewSession | None = None
+    """What the child's session begins like, where several orders share it (`pattern_below`)."""
     session_id: str = ""
     tool_ids: tuple[str, ...] | None = None
     skill_names: tuple[str, ...] | None = None
@@ -180,19 +182,25 @@ class Children:
         return _as_told(order, task.result())
 
 
+def pattern_below(above: Lineage, parent: Session, state: JsonObject | None = None) -> NewSession:
+    """Return what sessions below a parent begin like; each gets its own title and id."""
+    metadata: JsonObject = {**above.to_metadata()}
+    if state:
+        metadata[STATE_KEY] = state
+    return new_session(
+        "Below another",
+        project_id=parent.project_id,
+        directory=parent.directory,
+        parent_id=parent.id,
+        metadata=metadata,
+    )
+
+
 def _session_for(order: Order) -> NewSession:
     """Return the child's own session; one that a crash left has the same id."""
-    metadata: JsonObject = {**order.above.to_metadata()}
-    if order.state:
-        metadata[STATE_KEY] = order.state
-    return new_session(
-        " ".join(order.task.split())[:_TITLE] or f"Errand for {order.name}",
-        project_id=order.parent.project_id,
-        directory=order.parent.directory,
-        parent_id=order.parent.id,
-        metadata=metadata,
-        session_id=derived_id("ses", order.key),
-    )
+    pattern = order.pattern or pattern_below(order.above, order.parent, order.state)
+    title = " ".join(order.task.split())[:_TITLE] or f"Errand for {order.name}"
+    return pattern.named(title, derived_id("ses", order.key))
 
 
 async def _stop(task: asyncio.Task[AgentResult]) -> None:

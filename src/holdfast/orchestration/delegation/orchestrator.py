@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -13,11 +14,11 @@ from holdfast.agents.lineage import Lineage, below
 from holdfast.agents.spending import session_budget
 from holdfast.canonical import JsonObject, digest
 from holdfast.ids import new_id
-from holdfast.orchestration.delegation.child import AgentHost, Children, Order
+from holdfast.orchestration.delegation.child import AgentHost, Children, Order, pattern_below
 from holdfast.orchestration.delegation.limits import DelegationLimits
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, Share
-from holdfast.sessions import Session, SessionManager, TurnQueue
+from holdfast.sessions import NewSession, Session, SessionManager, TurnQueue
 
 
 class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,16 @@ class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
     tool_ids: tuple[str, ...] | None = None
     skill_names: tuple[str, ...] | None = None
     options: JsonObject = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Common:
+    """What all errands of one call have in common."""
+
+    session: Session
+    above: Lineage
+    pattern: NewSession
+    budget: Budget
 
 
 class AgentOrchestrator:
@@ -96,7 +107,7 @@ class AgentOrchestrator:
             skill_names=None if skill_names is None else tuple(skill_names),
         )
         session = await self._sessions.get_session(session_id)
-        order = self._order(asked, session, self._above(from_agent, session), from_agent)
+        order = self._order(asked, self._common(from_agent, session))
         return await self._children.admit(order) or await self._children.run(order)
 
     async def run_parallel_agents(
@@ -112,8 +123,8 @@ class AgentOrchestrator:
             NotFound: there is no session `session_id`.
         """
         session = await self._sessions.get_session(session_id)
-        above = self._above(self._agent, session)
-        orders = [self._order(task, session, above, self._agent) for task in tasks]
+        common = self._common(self._agent, session)
+        orders = [self._order(task, common) for task in tasks]
         results = [await self._children.admit(order) for order in orders]
         waiting = iter([place for place, refused in enumerate(results) if refused is None])
 
@@ -127,6 +138,16 @@ class AgentOrchestrator:
         return [result for result in results if result is not None]
 
     # --- inside -----------------------------------------------------------------------
+
+    def _common(self, agent: Agent | None, session: Session) -> _Common:
+        above = self._above(agent, session)
+        return _Common(
+            session=session,
+            above=above,
+            pattern=pattern_below(above, session),
+            # The starter has no run of its own here whose budget the child could share.
+            budget=agent.budget if agent is not None else NO_BUDGET,
+        )
 
     def _above(self, agent: Agent | None, session: Session) -> Lineage:
         above = below(agent, session, run_id=self.run_id)
@@ -145,22 +166,20 @@ class AgentOrchestrator:
             )
         return msgspec.structs.replace(above, shares=tuple(shares))
 
-    def _order(
-        self, task: AgentTask, session: Session, above: Lineage, starter: Agent | None
-    ) -> Order:
+    def _order(self, task: AgentTask, common: _Common) -> Order:
         # The same errand for the second time is another one, and found again as the second.
-        content = digest([session.id, above.path, msgspec.to_builtins(task)])
+        content = digest([common.session.id, common.above.path, msgspec.to_builtins(task)])
         self._seen[content] += 1
         return Order(
             key=f"{self.run_id}:{content}:{self._seen[content]}",
             agent=task.agent_name,
             task=task.description,
-            above=above,
-            parent=session,
+            above=common.above,
+            parent=common.session,
+            pattern=common.pattern,
             tool_ids=task.tool_ids,
             skill_names=task.skill_names,
             options=task.options,
-            # The starter has no run of its own here whose budget the child could share.
-            budget=starter.budget if starter is not None else NO_BUDGET,
+            budget=common.budget,
             on_ask=self._on_ask,
         )
