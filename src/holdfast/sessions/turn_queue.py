@@ -57,6 +57,7 @@ from holdfast.sessions.turns import (
 from holdfast.sessions.under_way import TurnsUnderWay
 
 _LOOK_FOR_LEASE_S = 0.5
+_RUN_CANCELLED = "The run was cancelled."
 _STOPPED_WAITING = "the caller stopped waiting"
 _Choice: TypeAlias = Callable[[Run], bool]
 
@@ -505,7 +506,9 @@ class TurnQueue:
             # Where nobody else has written, nobody has steered, woken or cancelled.
             run = turn.run if is_alone else await self.get(turn.run.id)
             if isinstance(outcome, Parked) and run.is_cancel_requested:
+                await turn.close_own_calls(_RUN_CANCELLED)
                 outcome = Cancelled(reason=run.reason, stopped_by=run.stopped_by)
+                continue
             facts_of_end = end_facts(turn, run, outcome)
             is_over = is_alone or isinstance(outcome, Parked)
             moved = [] if is_over else await late_steering(turn, self._keeper.owner)
@@ -536,7 +539,10 @@ class TurnQueue:
             run = await self.get(run_id)
             if not run.has_ended:
                 outcome = Cancelled(reason=run.reason, stopped_by=run.stopped_by)
-                await self._end(await self._turn(run, lease), outcome)
+                turn = await self._turn(run, lease)
+                if run.has_started:
+                    await turn.close_own_calls(_RUN_CANCELLED)
+                await self._end(turn, outcome)
         finally:
             # One that was given back with the last fact is left alone.
             await self._keeper.release(lease)

@@ -282,10 +282,23 @@ class Turn:
         """
         await self.flush()
         session = await self._manager.get_session(self.session_id)
+        return await self._close(await self._manager.messages.last(session, 1), because)
+
+    async def close_own_calls(self, because: str) -> tuple[ToolPart, ...]:
+        """Do what `close_calls` does for all messages of this run, which makes calls side by side.
+
+        It reads the whole conversation.
+        """
+        await self.flush()
+        session = await self._manager.get_session(self.session_id)
+        messages = await self._manager.messages.all(session)
+        return await self._close([one for one in messages if one.run_id == self.run.id], because)
+
+    async def _close(self, messages: Sequence[Message], because: str) -> tuple[ToolPart, ...]:
         closed = [
-            (last.id, msgspec.structs.replace(part, state="error", error=because))
-            for last in await self._manager.messages.last(session, 1)
-            for part in last.tool_calls
+            (message.id, msgspec.structs.replace(part, state="error", error=because))
+            for message in messages
+            for part in message.tool_calls
             if part.state == "pending"
         ]
         if closed:

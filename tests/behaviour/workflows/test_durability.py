@@ -23,6 +23,7 @@ from holdfast.orchestration.workflows import (
 from holdfast.policy.budgets import Budget
 from holdfast.testing import FakeClock, Reply, ScriptedModel, tool_call
 from holdfast.tools import ToolRegistry
+from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
 
 class Ledger:
@@ -140,6 +141,76 @@ async def test_cancelling_a_workflow_reaches_the_child_of_its_child(tmp_path: Pa
         child = await client.get_workflow_run(result.steps[0].child_run)
         assert child.status == "cancelled"
         assert (await client.get_run(child.steps[0].child_run)).status == "cancelled"
+
+
+class Undecided:
+    """Somebody who is asked, and never answers."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.asked = asyncio.Event()
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        self.times -= 1
+        if not self.times:
+            self.asked.set()
+        await asyncio.Event().wait()
+        return None
+
+
+async def calls_of(client: AsyncClient, run_id: str) -> list[tuple[str, str]]:
+    run = await client.get_run(run_id)
+    messages = await client.list_messages(run.session_id)
+    return [(part.state, part.error) for one in messages.items for part in one.tool_calls]
+
+
+@pytest.mark.parametrize("way", ["asked to end", "its caller is cancelled", "parked"])
+async def test_a_cancelled_workflow_leaves_no_call_of_its_steps_open(
+    tmp_path: Path, way: str
+) -> None:
+    done, nobody = Ledger(), Undecided(2)
+    asks = tool(name="careful", permission="ask", effect="idempotent")(done.tool().function)
+    both = [work(name, asks) for name in ("b", "c")]
+    flow = Workflow("stuck").add(work("a", done.tool())).parallel("both", *both)
+    async with AsyncClient(tmp_path / "state") as client:
+        client.approver = None if way == "parked" else nobody
+        running = asyncio.create_task(client.run_workflow(flow, run_id="job", on_ask="park"))
+        async with asyncio.timeout(20):
+            if way == "parked":
+                assert (await running).status == "parked"
+                assert [state for state, _ in await calls_of(client, "job")].count("pending") == 2
+                await client.cancel_run("job", reason="enough")
+            elif way == "asked to end":
+                await nobody.asked.wait()
+                await client.cancel_run("job", reason="enough")
+                assert (await running).status == "cancelled"
+            else:
+                await nobody.asked.wait()
+                running.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await running
+        assert (await client.get_run("job")).status == "cancelled"
+        cancelled = ("error", "The run was cancelled.")
+        assert await calls_of(client, "job") == [("completed", ""), cancelled, cancelled]
+        assert done.calls == ["a"]
+
+
+async def test_a_call_that_a_failure_beside_it_ended_has_a_result(tmp_path: Path) -> None:
+    done, nobody = Ledger(), Undecided(1)
+
+    @tool(effect="read")
+    async def fail() -> str:
+        """Fail as soon as somebody is asked about the other one."""
+        await nobody.asked.wait()
+        raise RuntimeError("boom")
+
+    both = work("a", done.tool("ask")), step("b", tool=fail)
+    flow = Workflow("fast").parallel("both", *both)
+    async with AsyncClient(tmp_path / "state") as client:
+        client.approver = nobody
+        async with asyncio.timeout(20):
+            assert (await client.run_workflow(flow, run_id="job")).status == "failed"
+        assert {state for state, _ in await calls_of(client, "job")} == {"error"}
 
 
 async def test_retries_wait_longer_each_time_and_stop(tmp_path: Path) -> None:

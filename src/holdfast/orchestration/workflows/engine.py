@@ -47,6 +47,7 @@ from holdfast.orchestration.workflows.order_form import Order, fitting_inputs
 from holdfast.orchestration.workflows.record import Record, StepState
 from holdfast.orchestration.workflows.services import WorkflowServices
 from holdfast.sessions import Cancelled, Completed, Failed, Outcome, Parked, Session, Turn
+from holdfast.sessions.turn_endings import finish
 
 MOST_EXECUTIONS: Final = 20_000
 """Steps that one run may execute, rounds of loops counted each."""
@@ -59,6 +60,8 @@ Listener: TypeAlias = Callable[[Payload], None]
 # What concerns the records and not the step: the run stops, nothing is decided about it.
 _NOT_THE_STEP = (Conflict, Damaged, StorageError)
 _GRACE_S = 0.5
+_CANCELLED = "The run was cancelled."
+_NOT_MADE = "The workflow went on, or ended, without this call."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +119,29 @@ class WorkflowTurn:
         }
 
     async def execute(self) -> Outcome:
-        """Go on until everything has ended, somebody is waited for, or asks to stop."""
+        """Go on until everything has ended, somebody is waited for, or asks to stop.
+
+        However it ends, no call of a step is left without a result, unless a person is to
+        answer for one.
+        """
+        try:
+            outcome = await self._until_the_end()
+        except asyncio.CancelledError:
+            if self._turn.run.owner == self._services.turns.owner:
+                # One that others left behind is not ended by this: somebody goes on with it.
+                await finish(self._leaves.close_calls(_CANCELLED))
+            raise
+        finally:
+            await asyncio.shield(self._leaves.close())
+        if isinstance(outcome, Parked):
+            return outcome
+        because = _CANCELLED if isinstance(outcome, Cancelled) else _NOT_MADE
+        # Whoever waits for the run may be cancelled too, as one whom the same person stopped.
+        if await finish(self._leaves.close_calls(because)):
+            raise asyncio.CancelledError
+        return outcome
+
+    async def _until_the_end(self) -> Outcome:
         limit = self._definition.timeout
         try:
             async with self._turn.cancelled.ending(limit) as self._timer:
@@ -127,8 +152,6 @@ class WorkflowTurn:
             detail = f"it did not end within {limit or 0:g} s"
             late: HoldfastError = WorkflowLimit(step="the workflow", detail=detail)
             return await self._failed(self._leaves.out_of_time() or late)
-        finally:
-            await asyncio.shield(self._leaves.close())
 
     async def _whole(self) -> Outcome:
         record = self._record

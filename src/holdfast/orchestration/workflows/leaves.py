@@ -130,12 +130,19 @@ class Leaves:
         self._records: Mapping[str, CallRecord] = {}
         self._runner: SandboxRunner | None = None
         self._context: ToolContext | None = None
+        self._open_calls: set[str] = set()
 
     async def open(self) -> None:
         """Read what the journal knows about calls that have begun before, and what was spent."""
         if self._turn.is_resumed:
             messages = await self._services.sessions.messages.all(self._session)
             self._parts = {part.call_id: part for one in messages for part in one.tool_calls}
+            self._open_calls = {
+                part.call_id
+                for one in messages
+                for part in one.tool_calls
+                if one.run_id == self._turn.run.id and part.state == "pending"
+            }
             self._records = await read_records(
                 self._services.sessions.journal, self._session.id, after=self._turn.run.queued_at
             )
@@ -172,6 +179,11 @@ class Leaves:
         if self._spending is None or self._spending.seconds_left != 0:
             return None
         return self._spending.out_of_time()
+
+    async def close_calls(self, because: str) -> None:
+        """Give every call of this run that has no result an error: nobody makes it any more."""
+        if self._open_calls:
+            await self._turn.close_own_calls(because)
 
     async def close(self) -> None:
         """End what commands left behind."""
@@ -219,6 +231,7 @@ class Leaves:
         )
         asks = compose(self._session.id, "assistant", [part], self._services.clock.now())
         named = msgspec.structs.replace(asks, id=f"msg_{attempt.key}", run_id=self._turn.run.id)
+        self._open_calls.add(part.call_id)
         await self._record(attempt.started(), MessageCreated(message=stored(named)))
         return part
 
@@ -245,6 +258,7 @@ class Leaves:
         if manager.exhausted is not None:
             raise manager.exhausted
         if isinstance(ended, ToolPart):
+            self._open_calls.discard(part.call_id)
             return ended
         raise Waits(ended.reason)
 
@@ -252,10 +266,11 @@ class Leaves:
         if self._context is None:
             services, session, turn = self._services, self._session, self._turn
             path = path_of(self.identity, session)
-            is_read_only = sandbox_of(self.identity, session) == "read-only"
+            sandbox = sandbox_of(self.identity, session)
+            is_read_only, has_network = sandbox == "read-only", sandbox == "network"
             workspace = services.confinement.workspace(session.directory)
             commands, self._runner = services.confinement.commands(
-                workspace, is_read_only=is_read_only
+                workspace, is_read_only=is_read_only, has_network=has_network
             )
             around = services.surroundings.of_run(session.id, turn.run.id, "/".join(path))
             self._context = around.equip(
