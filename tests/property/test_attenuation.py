@@ -46,7 +46,8 @@ SHUT = "shut.example"
 REMOTE, REMOTE_TARGET, LOCAL = "mcp__far__mark", "far/mark", "127.0.0.1"
 """A tool of a server on this machine, as rules know it."""
 POLICIES = {
-    "network.yaml": f"allow_net: true\nallowed_hosts: [{', '.join((*HOSTS, SHUT))}]\n",
+    "network.yaml": f"allow_net: true\nallowed_hosts: [{', '.join((*HOSTS, SHUT))}]\n"
+    "raw_processes: true\n",
     "tools.yaml": "agents:\n  top:\n    rules:\n"
     f"      - {{permission: network, pattern: {SHUT}, action: deny}}\n",
 }
@@ -412,26 +413,29 @@ async def test_what_both_may_do_is_done_whichever_way_the_child_was_started(
 
 
 @pytest.mark.parametrize("box", ["read-only", "workspace-write"])
-async def test_child_of_a_reader_reaches_no_server_that_may_write(box: Any) -> None:
-    """The server's program may write the workspace; only who may do so themselves may ask it."""
-    writer = program("mcp_rude.py", sandbox="workspace-write")
+async def test_child_reaches_no_server_whose_program_may_do_more_than_its_starter(box: Any) -> None:
+    """One program may write the workspace, one has a network: only who has that too may ask it."""
+    endpoints = {
+        "writer": program("mcp_rude.py", sandbox="workspace-write"),
+        "caller": program("mcp_rude.py", sandbox="read-only-network"),
+    }
+    calls = [tool_call(f"mcp__{name}__echo", text="x") for name in endpoints]
     world = World()
     top = starter([STARTING], box)
-    low = child_agent([STARTING], world, "network").wrapped(
-        model=calling(tool_call("mcp__writer__echo", text="x"))
-    )
-    async with client_with(low, {"writer": writer}) as client:
+    low = child_agent([STARTING], world, "network").wrapped(model=calling(*calls))
+    async with client_with(low, endpoints) as client:
         for way in WAYS:
             session = await client.create_session("Top")
             await way(client, top, low, session.id, None)
-            ended = [
-                call.state
+            ended = {
+                (call.tool, call.state)
                 for one in {
                     each.event.session_id for each in await client.family_events(session.id)
                 }
                 for message in (await client.list_messages(one)).items
                 for call in message.tool_calls
-                if call.tool == "mcp__writer__echo"
-            ]
-            wanted = "error" if box == "read-only" else "completed"
-            assert set(ended) == {wanted}, way.__name__
+                if call.tool.startswith("mcp__")
+            }
+            may_write = "error" if box == "read-only" else "completed"
+            wanted = {("mcp__writer__echo", may_write), ("mcp__caller__echo", "error")}
+            assert ended == wanted, way.__name__

@@ -12,7 +12,7 @@ from holdfast.agents.consent_above import ConsentForTheLine
 from holdfast.agents.files import AgentFiles
 from holdfast.agents.history import history_tool
 from holdfast.agents.launch import Launch
-from holdfast.agents.lineage import lineage_of, path_of, rights_of
+from holdfast.agents.lineage import lineage_of, path_of, rights_of, sandbox_of
 from holdfast.agents.scope import RunScope, Starter
 from holdfast.agents.spending import Budgets
 from holdfast.agents.streaming import StreamItem, streamed
@@ -327,7 +327,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
     ) -> ToolRegistry:
         """The tools of one run, besides the agent's own."""
         tools = self._tool_registry()
-        await self._prepare_mcp()
+        await self._prepare_mcp(has_network=sandbox_of(agent, session) == "network")
         return tools
 
     def _approver_for(self, approver: Approver | None, session: Session) -> Approver | None:

@@ -115,10 +115,11 @@ class McpMethods(PolicyMethods):
 
     # --- inside -----------------------------------------------------------------------
 
-    async def _prepare_mcp(self) -> None:
+    async def _prepare_mcp(self, *, has_network: bool) -> None:
         """Let the tools of MCP servers be there; costs nothing where none is configured."""
         if self.settings.mcp_endpoints and self._mcp_layer is not None:
-            await (await self.mcp_manager()).prepare(self._mcp_layer)
+            manager = await self.mcp_manager()
+            await manager.prepare(self._mcp_layer, has_network=has_network)
 
     def _mcp_token(self, variable: str) -> str:
         """The token in a variable, which is kept out of sight from now on."""

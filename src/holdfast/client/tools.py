@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from holdfast.agents.launch import Launch
+from holdfast.agents.lineage import lineage_of
 from holdfast.agents.scope import RunScope
 from holdfast.agents.spending import Spending, session_budget
 from holdfast.canonical import JsonObject
@@ -171,7 +172,7 @@ class ToolMethods(AgentMethods):
         """Have a tool ready; raises NotFound."""
         registry = self._tool_registry()
         if registry.find(name) is None:
-            await self._prepare_mcp()
+            await self._prepare_mcp(has_network=True)
         registry.get(name)
 
     async def _called_by(self, run_id: str) -> str:
@@ -246,6 +247,7 @@ class ToolMethods(AgentMethods):
         workspace = confinement.workspace(session.directory)
         commands, runner = confinement.commands(workspace, is_read_only=False)
         rights = Rights(session=RuleSet(rules=session.permission))
+        above = lineage_of(session)
         context = ToolContext(
             workspace=workspace,
             http=confinement.http,
@@ -253,6 +255,8 @@ class ToolMethods(AgentMethods):
             session_id=session.id,
             run_id=turn.run.id,
             rights=rights,
+            # A person's sandbox is none, unless they speak in the session of somebody's child.
+            has_network=above is None or above.sandbox == "network",
             artifacts=JournalArtifacts(turn, self._journal, session.id),
             state=JournalState(turn, self._journal, session.id),
         )

@@ -290,9 +290,10 @@ class WorkflowMethods(ToolMethods):
     async def _check_names(self, order: Order, code: dict[str, Tool | Agent | Workflow]) -> None:
         """Refuse what nobody could call, before anything is done."""
         registry = self._tool_registry()
-        await self._prepare_mcp()
+        definitions = (order.definition, *order.called.values())
+        await self._prepare_mcp(has_network="network" in [one.sandbox for one in definitions])
         wrong = []
-        for definition in (order.definition, *order.called.values()):
+        for definition in definitions:
             for step in definition.all_steps():
                 tool, agent = step.tool, step.agent
                 if tool and f"tool:{tool}" not in code and registry.find(tool) is None:
@@ -306,7 +307,8 @@ class WorkflowMethods(ToolMethods):
         self, code: dict[str, Tool | Agent | Workflow]
     ) -> WorkflowServices:
         registry = self._tool_registry()
-        await self._prepare_mcp()
+        # Which sandbox its steps have is known when they are executed, and judged then.
+        await self._prepare_mcp(has_network=True)
         tools = [
             one
             for one in code.values()

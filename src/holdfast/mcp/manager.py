@@ -127,13 +127,20 @@ class McpManager:
 
     # --- tools ------------------------------------------------------------------------
 
-    async def prepare(self, registry: ToolRegistry) -> None:
+    async def prepare(self, registry: ToolRegistry, *, has_network: bool = False) -> None:
         """Put the tools of all servers that may be used into a layer of tools.
+
+        A server whose program reaches the network by itself is not started for a run whose
+        sandbox cannot (`has_network`).
 
         Servers are asked at the same time, each at most as long as its limit. One that fails
         is left out, and logged; its tools stay known, so that calls say what is wrong.
         """
-        usable = [one for one in self._servers.values() if self._is_usable(one)]
+        usable = [
+            one
+            for one in self._servers.values()
+            if self._is_usable(one) and one.is_for(has_network=has_network)
+        ]
         await asyncio.gather(*(self._prepare(server, registry) for server in usable))
 
     async def tools_of(self, name: str) -> tuple[list[OfferedTool], tuple[LeftOut, ...]]:

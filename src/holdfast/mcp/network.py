@@ -45,17 +45,35 @@ def check_process(name: str, endpoint: McpEndpoint, policies: PolicyBundle) -> N
     Raises:
         PermissionDenied: the operator has not granted that to programs.
     """
-    if not endpoint.has_network:
+    if not endpoint.has_network or _is_open(policies):
         return
-    rules = policies.network_rules
-    is_open = "*" in rules.allowed_hosts and not rules.blocked_hosts
-    if rules.allow_net and (is_open or policies.network.raw_processes):
+    if policies.network_rules.allow_net and policies.network.raw_processes:
         return
     because = (
         "its program talks to the network by itself, for which no list of hosts holds; "
         "ALLOW_NET and `raw_processes: true` in network.yaml grant it"
     )
     raise _denied(name, because)
+
+
+def check_profile(
+    name: str, endpoint: McpEndpoint, policies: PolicyBundle, *, has_network: bool
+) -> None:
+    """Return if a run whose sandbox has a network, or has none, may use an endpoint.
+
+    A program that reaches the network by itself would do so for a run that cannot: only who
+    could start such a program may use it. Where every host is open there is nothing to hold.
+
+    Raises:
+        PermissionDenied: the run's sandbox has no network.
+    """
+    if not endpoint.has_network or has_network or _is_open(policies):
+        return
+    because = (
+        f"the MCP server {name} talks to the network by itself, which the sandbox of this run "
+        "cannot; `sandbox: network` of the agent, and of whoever started it, grants it"
+    )
+    raise PermissionDenied(permission="sandbox", target=name, because=because)
 
 
 def check_caller(
@@ -91,6 +109,12 @@ def check_caller(
         raise _denied(endpoint.host or name, decision.explain())
 
 
+def _is_open(policies: PolicyBundle) -> bool:
+    """Say whether every host may be reached, so that nothing has to be held to a list."""
+    rules = policies.network_rules
+    return rules.allow_net and "*" in rules.allowed_hosts and not rules.blocked_hosts
+
+
 def _about_network(rights: Rights) -> Rights:
     parent = _about_network(rights.parent) if rights.parent is not None else None
     return Rights(agent=_named(rights.agent), session=_named(rights.session), parent=parent)
@@ -107,4 +131,4 @@ def _denied(target: str, because: str) -> PermissionDenied:
     return PermissionDenied(permission="network", target=target, because=because)
 
 
-__all__ = ["check_caller", "check_process", "resolve_endpoint"]
+__all__ = ["check_caller", "check_process", "check_profile", "resolve_endpoint"]

@@ -16,7 +16,7 @@ from holdfast.mcp.connection import Connection
 from holdfast.mcp.definitions import Offer, RemoteTool, read_offer
 from holdfast.mcp.events import McpConnected, McpInvoked, McpLost
 from holdfast.mcp.failures import Lost, NoAnswer, Refusal
-from holdfast.mcp.network import check_caller, check_process
+from holdfast.mcp.network import check_caller, check_process, check_profile
 from holdfast.mcp.opening import Opening, connect_by_sdk
 from holdfast.mcp.pins import PinBook, Verdict
 from holdfast.mcp.results import shown_error, to_result
@@ -122,6 +122,15 @@ class Server:
                 )
             return offer
 
+    def is_for(self, *, has_network: bool) -> bool:
+        """Say whether a run whose sandbox has a network, or has none, may use it."""
+        policies = self._opening.policies()
+        try:
+            check_profile(self.name, self.endpoint, policies, has_network=has_network)
+        except PermissionDenied:
+            return False
+        return True
+
     async def accept(self, names: tuple[str, ...]) -> Offer:
         """Accept tools as they are now; without names all, and those that are gone are forgotten.
 
@@ -203,6 +212,7 @@ class Server:
             because = f"this run only reads, and the MCP server {self.name} may write"
             raise PermissionDenied(permission="sandbox", target=self.name, because=because)
         policies = self._opening.policies()
+        check_profile(self.name, self.endpoint, policies, has_network=context.has_network)
         check_process(self.name, self.endpoint, policies)
         check_caller(self.name, self.endpoint, policies, context.rights, context.agent_path)
 

@@ -201,6 +201,30 @@ async def test_program_with_a_network_needs_the_operators_grant(tmp_path: Path):
             await client.list_mcp_tools("rude")
 
 
+@pytest.mark.parametrize(("sandbox", "is_done"), [("workspace-write", False), ("network", True)])
+async def test_run_without_a_network_neither_starts_nor_reaches_a_server_that_has_one(
+    tmp_path: Path, sandbox: Any, is_done: bool
+):
+    def answer(request: ModelRequest) -> Any:
+        if request.messages[-1].role == "tool":
+            return request.messages[-1].tool_calls[0].error or "done"
+        return tool_call("mcp__rude__echo", text="x")
+
+    rules = [{"permission": "mcp_*", "action": "allow"}]
+    agent = Agent("a", model=FunctionModel(answer), permission=rules, sandbox=sandbox)
+    (tmp_path / "network.yaml").write_text("allow_net: true\nraw_processes: true\n")
+    granted = {"policies.dir": str(tmp_path), "network.allow_net": True}
+    async with client_for(tmp_path, rude(sandbox="read-only-network"), **granted) as client:
+        said = (await client.execute_agent(agent, "", "go")).response
+        is_started = client.tool_registry().find("mcp__rude__echo") is not None
+        assert (said == "done", is_started) == (is_done, is_done)
+        # A person is held back by no sandbox; from now on the server runs.
+        assert (await client.call_tool("mcp__rude__echo", {"text": "x"})).part.state == "completed"
+        said = (await client.execute_agent(agent, "", "go")).response
+        assert (said == "done") is is_done
+        assert ("talks to the network by itself" in said) is not is_done
+
+
 async def test_projects_server_is_not_started_before_it_is_trusted(tmp_path: Path):
     (tmp_path / ".git").mkdir()
     endpoint = rude()["rude"]

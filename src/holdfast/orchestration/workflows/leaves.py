@@ -283,6 +283,7 @@ class Leaves:
                     agent_path=path,
                     rights=rights_of(self._starter, session),
                     is_read_only=is_read_only,
+                    has_network=has_network,
                     heritage=Heritage(
                         shares=self._spending.shares if self._spending is not None else (),
                         seconds_left=self._spending.time_left
