@@ -11,11 +11,19 @@ import asyncio
 import contextvars
 import sys
 from collections.abc import Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from holdfast.errors import UsageError
 
 T = TypeVar("T")
+
+
+class Ended(msgspec.Struct, Generic[T], frozen=True):
+    """What a coroutine returned that never waited."""
+
+    value: T
 
 
 class _Seat(Coroutine[Any, Any, Any]):
@@ -23,7 +31,6 @@ class _Seat(Coroutine[Any, Any, Any]):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
         self.context = context
-        self._loop = loop
         self._is_taken: asyncio.Future[None] = loop.create_future()
         self._guest: Coroutine[Any, Any, Any] | None = None
         self._first: tuple[object, ...] = ()
@@ -33,22 +40,12 @@ class _Seat(Coroutine[Any, Any, Any]):
         """Say whether the next coroutine finds here what its caller sees, and nothing else."""
         return self.context == context and not self.task.cancelling() and not self.task.done()
 
-    def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T] | None:
-        """Take a coroutine's first step; how it ended if it did, else it keeps the seat."""
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Ended[T] | None:
+        """Take a coroutine's first step; what it returned if it did, else it keeps the seat."""
         try:
             waits_for = coroutine.send(None)
         except StopIteration as end:
-            early: asyncio.Future[T] = asyncio.Future(loop=self._loop)
-            early.set_result(end.value)
-            return early
-        except asyncio.CancelledError:
-            early = self._loop.create_future()
-            early.cancel()
-            return early
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the task
-            early = self._loop.create_future()
-            early.set_exception(error)
-            return early
+            return Ended(end.value)
         self._guest, self._first = coroutine, (waits_for,)
         if not self._is_taken.done():
             self._is_taken.set_result(None)
@@ -100,7 +97,7 @@ def _seat_for(caller: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> _Se
     return seat
 
 
-def _start_by_hand(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+def _start_by_hand(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T] | Ended[T]:
     loop = asyncio.get_running_loop()
     caller = asyncio.current_task(loop)
     assert caller is not None
@@ -108,12 +105,12 @@ def _start_by_hand(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
     asyncio.tasks._leave_task(loop, caller)
     asyncio.tasks._enter_task(loop, seat.task)
     try:
-        early = seat.context.run(seat.begin, coroutine)
+        ended = seat.context.run(seat.begin, coroutine)
     finally:
         asyncio.tasks._leave_task(loop, seat.task)
         asyncio.tasks._enter_task(loop, caller)
-    if early is not None:
-        return early
+    if ended is not None:
+        return ended
     del _seats[caller]
     caller.remove_done_callback(seat.leave)
     return seat.task
@@ -121,9 +118,14 @@ def _start_by_hand(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
 
 if sys.version_info >= (3, 12):
 
-    def start_eagerly(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """Run a coroutine in a task of its own, at once up to where it first waits."""
-        return asyncio.Task(coroutine, loop=asyncio.get_running_loop(), eager_start=True)
+    def start_eagerly(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T] | Ended[T]:
+        """Run a coroutine in a task of its own, at once up to where it first waits.
+
+        Raises:
+            BaseException: what it raises before it waits; `CancelledError` is its own, too.
+        """
+        task = asyncio.Task(coroutine, loop=asyncio.get_running_loop(), eager_start=True)
+        return Ended(task.result()) if task.done() else task
 
 else:
     start_eagerly = _start_by_hand

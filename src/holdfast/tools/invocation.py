@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 from holdfast.errors import HoldfastError, TellModel, ToolError, ToolTimeout
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
-from holdfast.tools.eager import start_eagerly
+from holdfast.tools.eager import Ended, start_eagerly
 from holdfast.tools.result import NestedCallWaits, Outcome, to_outcome
 
 P = ParamSpec("P")
@@ -42,22 +42,32 @@ async def invoke(
         ToolError: it failed, tried to end the program, or cancelled itself.
         TellModel, HoldfastError: what the tool itself raises.
     """
-    task = start_eagerly(_guarded(tool, values, context))
+    try:
+        task = start_eagerly(_guarded(tool, values, context))
+    except (asyncio.CancelledError, GeneratorExit) as error:
+        # Nobody has waited yet, so it is the tool's own.
+        raise _own_end(tool, error) from error
+    if isinstance(task, Ended):
+        return task.value
+    try:
+        await asyncio.wait((task,), timeout=limit_s)
+    except asyncio.CancelledError:
+        await _stop(task, context, grace_s)
+        raise
     if not task.done():
-        try:
-            await asyncio.wait((task,), timeout=limit_s)
-        except asyncio.CancelledError:
-            await _stop(task, context, grace_s)
-            raise
-        if not task.done():
-            await _stop(task, context, grace_s)
-            raise ToolTimeout(tool=tool.name, limit_s=limit_s)
-    if task.cancelled():
-        raise ToolError(tool=tool.name, detail="it cancelled itself")
+        await _stop(task, context, grace_s)
+        raise ToolTimeout(tool=tool.name, limit_s=limit_s)
     try:
         return task.result()
-    except GeneratorExit as error:
-        raise ToolError(tool=tool.name, detail="GeneratorExit") from error
+    except (asyncio.CancelledError, GeneratorExit) as error:
+        raise _own_end(tool, error) from error
+
+
+def _own_end(tool: Tool, error: BaseException) -> ToolError:
+    """Return the failure of a tool that ended its own task."""
+    is_cancelled = isinstance(error, asyncio.CancelledError)
+    detail = "it cancelled itself" if is_cancelled else type(error).__name__
+    return ToolError(tool=tool.name, detail=detail)
 
 
 async def _guarded(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Outcome:
