@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar, cast
@@ -26,6 +27,7 @@ from holdfast.journal.stores._sqlite_errors import translate
 T = TypeVar("T")
 Write: TypeAlias = Callable[[sqlite3.Connection], T]
 _Job: TypeAlias = tuple[Write[Any], "_Commit[Any]"]
+_TaskRef: TypeAlias = Callable[[], asyncio.Task[Any] | None]
 _Outcome: TypeAlias = tuple[Any, BaseException | None]
 
 _QUICK = ("NORMAL", 20)
@@ -68,8 +70,8 @@ class GroupCommit:
         self._is_closed = False
         self._is_away = False
         self._mode = ("", 0)
-        self._lone_writer = 0
-        """The task that wrote last, and alone, by its `id`, which keeps no ended task alive."""
+        self._lone_writer: _TaskRef = _nobody
+        """The task that wrote last, and alone; an ended one is not kept alive."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")
         self._idle = asyncio.Event()
         self._idle.set()
@@ -128,7 +130,7 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         future: _Commit[T] = _Commit(loop=loop)
         self._waiting.append((write, future))
-        self._lone_writer = id(asyncio.current_task(loop)) if len(self._waiting) == 1 else 0
+        self._lone_writer = _myself(loop) if len(self._waiting) == 1 else _nobody
         self._must_sync = self._must_sync or is_synced
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -138,7 +140,7 @@ class GroupCommit:
 
     def _is_alone(self) -> bool:
         """Say whether this task has written last, and no other with it."""
-        return self._lone_writer == id(asyncio.current_task())
+        return self._lone_writer() is asyncio.current_task()
 
     async def close(self) -> None:
         """Commit what was accepted, then close the connection."""
@@ -245,6 +247,16 @@ class GroupCommit:
             single = self._transact((write,), synchronous, patience_ms)
             outcomes += single or [(None, translate(_busy_error(), self._path))]
         return outcomes
+
+
+def _nobody() -> None:
+    """Stand for a task that is gone, or never was."""
+
+
+def _myself(loop: asyncio.AbstractEventLoop) -> _TaskRef:
+    task = asyncio.current_task(loop)
+    assert task is not None
+    return weakref.ref(task)
 
 
 def _settle(jobs: list[_Job], outcomes: list[_Outcome]) -> None:
