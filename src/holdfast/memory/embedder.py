@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections.abc import Sequence
 from typing import Protocol
@@ -60,8 +61,8 @@ def packed(vector: Sequence[float], dimension: int, model: str) -> bytes:
         if len(vector) != dimension:
             detail = f"a vector of {len(vector)} numbers instead of {dimension}"
             raise EmbeddingFailed(model=model, detail=detail)
-        numbers = [float(number) for number in vector]
-        length = math.sqrt(math.fsum(number * number for number in numbers))
+        numbers = list(map(float, vector))
+        length = math.sqrt(math.fsum(map(operator.mul, numbers, numbers)))
     except (TypeError, ValueError, OverflowError) as error:
         raise EmbeddingFailed(model=model, detail="a vector that is no numbers") from error
     if not math.isfinite(length):

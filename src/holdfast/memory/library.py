@@ -19,6 +19,8 @@ class Lent:
     """A shelf, and the lock under which it is read and changed."""
 
     shelf: Shelf
+    revision: int = -1
+    """Of the storage, when the shelf was last brought up to date."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -35,26 +37,43 @@ class Library:
         """Return the shelf of some places, up to date; nobody changes it under its lock."""
         from holdfast.memory.shelf import Shelf  # noqa: PLC0415 - loads numpy
 
-        held = self._held.setdefault((places, model), Lent(Shelf(dimension)))
-        self._held.move_to_end((places, model))
+        key = (places, model)
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = Lent(Shelf(dimension))
+        self._held.move_to_end(key)
         async with held.lock:
-            changes = []
-            for place in places:
-                after = held.shelf.revisions.get(place, 0)
-                found = await self._storage.changes(place, model, after=after)
-                if found:
-                    changes += found
-                    held.shelf.revisions[place] = found[-1].revision
-            if len(changes) > 1_000:
-                await asyncio.to_thread(held.shelf.apply, changes)
-            else:
-                held.shelf.apply(changes)
+            # Asked first: what changes from here on has a higher number.
+            revision = await self._storage.revision()
+            if held.revision == revision:
+                return held
+            try:
+                await self._bring_up_to_date(held.shelf, places, model)
+            except BaseException:
+                # Nobody knows how much of it was taken over: the next one begins anew.
+                if self._held.get(key) is held:
+                    del self._held[key]
+                raise
+            held.revision = revision
         self._shrink()
         return held
 
     def clear(self) -> None:
         """Drop all shelves."""
         self._held.clear()
+
+    async def _bring_up_to_date(self, shelf: Shelf, places: tuple[Place, ...], model: str) -> None:
+        changes = []
+        for place in places:
+            after = shelf.revisions.get(place, 0)
+            found = await self._storage.changes(place, model, after=after)
+            if found:
+                changes += found
+                shelf.revisions[place] = found[-1].revision
+        if len(changes) > 1_000:
+            await asyncio.to_thread(shelf.apply, changes)
+        else:
+            shelf.apply(changes)
 
     def _shrink(self) -> None:
         total = sum(held.shelf.nbytes for held in self._held.values())

@@ -7,6 +7,8 @@ session. How the weights were chosen is told in `docs/concepts/memory.md`.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -65,7 +67,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """What is looked for, as the ranking needs it."""
 
     now: float
-    hits: Sequence[LexicalHit]
+    hits: Sequence[LexicalHit] = ()
     vector: Any = None
     """A unit vector as an array, or None."""
     former: tuple[Any, ...] = ()
@@ -86,11 +88,12 @@ def rank(shelf: Shelf, mask: Flags, query: Query, weights: Weights) -> Scores:
     cosine, near, space = _cosines(table, query)
     allowed = table.allowed
     substance: Floats = table.column("substance")
+    spread = functools.partial(_spread, mask=allowed, is_open=bool(allowed.all()))
     parts: dict[str, Floats] = {
-        "lexical": weights.lexical * _spread(own, allowed),
-        "lexical_context": weights.lexical_context * _spread(context, allowed),
-        "vector": weights.vector * _spread(cosine, allowed),
-        "vector_context": weights.vector_context * _spread(near, allowed),
+        "lexical": weights.lexical * spread(own),
+        "lexical_context": weights.lexical_context * spread(context),
+        "vector": weights.vector * spread(cosine),
+        "vector_context": weights.vector_context * spread(near),
         "speaker": weights.speaker * _spoken_by(table, query.speakers),
         "time": weights.time * _said_then(table, query.times),
         "substance": weights.substance * substance,
@@ -122,12 +125,18 @@ class _Table:
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
         values = self.shelf.column(name)
-        return values if len(self.places) == self.shelf.count else values[self.places]
+        return values if len(self.places) == self.shelf.count else values.take(self.places)
+
+    @functools.cached_property
+    def has_turns(self) -> bool:
+        """Whether any candidate has a turn before or after it among them."""
+        return bool((self.previous >= 0).any() or (self.following >= 0).any())
 
 
 def _table(shelf: Shelf, mask: Flags, query: Query) -> _Table:
     # Doubles hold row numbers exactly as far as anybody will ever count.
-    hits = np.array(query.hits, np.float64).reshape(-1, 3)
+    numbers = itertools.chain.from_iterable(query.hits)
+    hits = np.fromiter(numbers, np.float64, 3 * len(query.hits)).reshape(-1, 3)
     found = shelf.positions(hits[:, 0].astype(np.int64))
     hits, found = hits[found >= 0], found[found >= 0]
     places = _candidates(shelf, mask, query, found)
@@ -160,11 +169,14 @@ def _candidates(shelf: Shelf, mask: Flags, query: Query, found: Ints) -> Ints:
         everybody = np.ones(other.count, np.bool_)
         rows = other.column("row")[other.nearest(vector, everybody, wanted)]
         chosen[shelf.positions(rows)] = True
+    some = np.flatnonzero(chosen[:-1])
     for _ in range(2):
+        beside = np.concatenate([shelf.previous.take(some), shelf.following.take(some)])
+        if not (beside >= 0).any():
+            break
+        chosen[beside] = True
         some = np.flatnonzero(chosen[:-1])
-        chosen[shelf.previous[some]] = True
-        chosen[shelf.following[some]] = True
-    return np.flatnonzero(chosen[:-1])
+    return some
 
 
 def _cosines(table: _Table, query: Query) -> tuple[Floats, Floats, Ints]:
@@ -190,6 +202,8 @@ def _cosines(table: _Table, query: Query) -> tuple[Floats, Floats, Ints]:
         cosine[known] = other.cosines(vector, places[known])
         likeness = np.where(known, other.column("likeness")[places], likeness)
         space[known] = number
+    if not table.has_turns:
+        return cosine, cosine, space
     previous = table.previous
     pair = (cosine + cosine[previous]) / np.sqrt(np.maximum(2.0 + 2.0 * likeness, 0.1))
     is_pair = (previous >= 0) & (space >= 0) & (space == space[previous])
@@ -202,9 +216,12 @@ def _sum(parts: Any) -> Floats:  # noqa: ANN401 - arrays of one length, at least
     return total
 
 
-def _spread(values: Floats, mask: Flags) -> Floats:
-    """Bring the allowed values to 0..1; nothing in common is 0, also where nothing is worse."""
-    allowed = values if mask.all() else values[mask]
+def _spread(values: Floats, *, mask: Flags, is_open: bool) -> Floats:
+    """Bring the allowed values to 0..1; nothing in common is 0, also where nothing is worse.
+
+    `is_open` says that the mask allows everything.
+    """
+    allowed = values if is_open else values[mask]
     low, high = (min(float(allowed.min()), 0.0), float(allowed.max())) if len(allowed) else (0, 0)
     if high - low < 1e-12:
         return np.zeros_like(values)
@@ -242,6 +259,8 @@ def _said_then(table: _Table, times: tuple[NamedTime, ...]) -> Floats:
 
 
 def _neighbours(table: _Table, base: Floats, weights: Weights) -> Floats:
+    if not table.has_turns:
+        return np.zeros(len(base), np.float32)
     previous, following = table.previous, table.following
 
     def at(places: Ints) -> Floats:
@@ -277,6 +296,8 @@ def _recency(table: _Table, now: float, weights: Weights) -> Floats:
 
 def _is_related(table: _Table, context: Floats, cosine: Floats, near: Floats) -> Flags:
     is_hit = (context > 0) | (cosine >= _FAR) | (near >= _FAR)
+    if not table.has_turns:
+        return is_hit
     beside: Flags = is_hit.copy()
     for there in (table.previous, table.following):
         beside |= (there >= 0) & is_hit[there]
@@ -292,26 +313,30 @@ class _Told:
     space: Ints
     models: tuple[str, ...]
 
-    def at(self, place: int) -> ScoreParts:
-        space = int(self.space[place])
-        return ScoreParts(
-            **{name: float(values[place]) for name, values in self.parts.items()},
-            cosine=float(self.cosine[place]) if space >= 0 else None,
-            vector_model=self.models[space] if space >= 0 else "",
-        )
+    def at(self, places: Ints) -> list[ScoreParts]:
+        spaces = self.space.take(places).tolist()
+        cosines = self.cosine.take(places).tolist()
+        parts = zip(*(values.take(places).tolist() for values in self.parts.values()), strict=True)
+        return [
+            ScoreParts(
+                **dict(zip(self.parts, values, strict=True)),
+                cosine=cosine if space >= 0 else None,
+                vector_model=self.models[space] if space >= 0 else "",
+            )
+            for values, cosine, space in zip(parts, cosines, spaces, strict=True)
+        ]
 
 
 def _best(table: _Table, fits: Flags, total: Floats, told: _Told, limit: int) -> Scores:
     places = np.flatnonzero(fits)
     if len(places) > limit:
         places = places[np.argpartition(-total[places], limit - 1)[:limit]]
-    rows = table.column("row")
     # Equal scores: the newer one first, always in the same order.
-    order = sorted(places.tolist(), key=lambda place: (-float(total[place]), -int(rows[place])))
+    order = places[np.lexsort((-places, -total[places]))]
     return Scores(
-        rows=[int(rows[place]) for place in order],
-        scores=[float(total[place]) for place in order],
-        parts=[told.at(place) for place in order],
+        rows=table.column("row").take(order).tolist(),
+        scores=total.take(order).tolist(),
+        parts=told.at(order),
     )
 
 

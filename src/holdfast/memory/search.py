@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from holdfast.memory.embedder import MemoryEmbedder
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.former import Former, FormerEmbedders, code_of, unit_vector
 from holdfast.memory.library import Lent, Library
-from holdfast.memory.storage import MemoryFilter, MemoryStorage, Place
+from holdfast.memory.storage import LexicalHit, MemoryFilter, MemoryStorage, Place
 from holdfast.memory.times import named_times
 from holdfast.memory.words import name_words, query_words, without_names
 from holdfast.observability import Logger
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.memory.ranking import Query, Scores, Weights
     from holdfast.memory.shelf import Shelf
 
-_AT_ONCE = 20_000
-"""Ranking so many takes about a millisecond, less than it is worth to hand over."""
 _log = Logger("holdfast.memory")
 
 
@@ -58,12 +57,10 @@ class Searcher:
             mentioned, names = _mentioned(query, lent.shelf.speakers)
             is_whole = lent.shelf.is_whole
         words = query_words(query, leave_out=names)
-        hits = await self._storage.lexical(places, words)
         # Nobody waits for another one's embedder: the locks are open meanwhile.
         seen = await self._seen(places, without_names(query, mentioned), is_whole=is_whole)
         asked = ranking.Query(
             now=now,
-            hits=hits,
             vector=seen.vector,
             former=tuple((old.shelf, vector) for old, vector in seen.former),
             models=seen.models,
@@ -71,18 +68,12 @@ class Searcher:
             times=named_times(query),
             limit=limit,
         )
-        rows = None
-        if not where.is_plain:
-            rows = await self._storage.rows_where(places, where, now=now)
-        scores = await self._ranked(lent, [old for old, _ in seen.former], rows, where, asked)
-        found: dict[int, MemoryEntry] = {}
-        if scores.rows:
-            found = await self._storage.by_row(places[0].tenant, scores.rows)
-        return [
-            msgspec.structs.replace(found[row], relevance_score=score, parts=parts)
-            for row, score, parts in zip(scores.rows, scores.scores, scores.parts, strict=True)
-            if row in found
-        ]
+        ranker = _Ranker(lent.shelf, where, asked, self._weights or ranking.Weights())
+        async with contextlib.AsyncExitStack() as stack:
+            for one in (lent, *(old for old, _ in seen.former)):
+                await stack.enter_async_context(one.lock)
+            found = await self._storage.select(places, words, where, ranker.choose, now=now)
+        return ranker.scored(found)
 
     def forget_shelves(self) -> None:
         """Drop what is kept in memory."""
@@ -111,23 +102,33 @@ class Searcher:
         former = tuple((old, found) for _, old, found in answered)
         return _Seen(vector, former, (own, *(model for model, _, _ in answered)))
 
-    async def _ranked(
-        self,
-        lent: Lent,
-        former: list[Lent],
-        rows: list[int] | None,
-        where: MemoryFilter,
-        asked: Query,
-    ) -> Scores:
-        from holdfast.memory import ranking  # noqa: PLC0415 - loads numpy
 
-        weights = self._weights or ranking.Weights()
-        async with contextlib.AsyncExitStack() as stack:
-            for one in (lent, *former):
-                await stack.enter_async_context(one.lock)
-            if lent.shelf.count <= _AT_ONCE:
-                return _rank(lent.shelf, rows, where, asked, weights)
-            return await asyncio.to_thread(_rank, lent.shelf, rows, where, asked, weights)
+class _Ranker:
+    """Picks the best memories of a shelf, and knows what made them so."""
+
+    def __init__(self, shelf: Shelf, where: MemoryFilter, query: Query, weights: Weights) -> None:
+        self._shelf = shelf
+        self._where = where
+        self._query = query
+        self._weights = weights
+        self._scores: Scores | None = None
+
+    def choose(self, hits: list[LexicalHit], passing: list[int] | None) -> list[int]:
+        """Return the rows of the best; the storage calls this, in one of its threads."""
+        query = msgspec.structs.replace(self._query, hits=hits)
+        self._scores = _rank(self._shelf, passing, self._where, query, self._weights)
+        return self._scores.rows
+
+    def scored(self, found: dict[int, MemoryEntry]) -> list[MemoryEntry]:
+        """Return what the storage found, best first, with scores."""
+        if self._scores is None:
+            return []
+        told = zip(self._scores.rows, self._scores.scores, self._scores.parts, strict=True)
+        return [
+            msgspec.structs.replace(found[row], relevance_score=score, parts=parts)
+            for row, score, parts in told
+            if row in found
+        ]
 
 
 class _Seen(NamedTuple):
@@ -159,15 +160,19 @@ def _rank(
 
 def _mentioned(query: str, speakers: dict[str, int]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the speakers that a query names, and the words of their names."""
-    asked = name_words(query)
     found: set[str] = set()
     words: set[str] = set()
-    for speaker in speakers:
-        own = name_words(speaker) & asked
+    named = [speaker for speaker in speakers if speaker]
+    asked = name_words(query) if named else frozenset[str]()
+    for speaker in named:
+        own = _words_of_speaker(speaker) & asked
         if own:
             found.add(speaker)
             words |= own
     return frozenset(found), frozenset(words)
+
+
+_words_of_speaker = functools.lru_cache(maxsize=1_024)(name_words)
 
 
 async def _embed(embedder: MemoryEmbedder, text: str) -> Any:  # noqa: ANN401 - an array, or None

@@ -115,7 +115,7 @@ class Shelf:
 
     def cosines(self, vector: Floats, places: Ints) -> Floats:
         """Return the cosines of the memories at some places with a unit vector."""
-        some = self.vectors if len(places) == self.count else self.vectors[places]
+        some = self.vectors if len(places) == self.count else self.vectors.take(places, axis=0)
         # Not `@`: for so little work, waking the threads of BLAS costs more than it saves.
         exact: Floats = np.einsum("ij,j->i", some, vector)
         return exact

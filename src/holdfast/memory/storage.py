@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -90,11 +90,15 @@ class IndexRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LexicalHit(NamedTuple):
-    """How well a memory fits the words: alone, and with the turn before it."""
+    """How well a memory fits the words: alone, and with the turn before it; more is better."""
 
     row: int
     own: float
     context: float
+
+
+Choose: TypeAlias = Callable[[list[LexicalHit], list[int] | None], Sequence[int]]
+"""Picks rows among those that hold the words, and those that pass a filter (None: all do)."""
 
 
 class Unembedded(msgspec.Struct, frozen=True, array_like=True):
@@ -168,29 +172,37 @@ class MemoryStorage(Protocol):
         """Return memories by id, tombstones too, those that exist; with vectors of a model."""
         ...
 
-    async def by_row(self, tenant: str, rows: Sequence[int]) -> dict[int, MemoryEntry]:
-        """Return memories by the row numbers that searches give; forgotten ones are missing."""
-        ...
-
     async def find(
         self, places: Sequence[Place], where: MemoryFilter, *, now: float, limit: int, after: str
     ) -> list[MemoryEntry]:
         """Return memories, newest first, after a known one."""
         ...
 
-    async def rows_where(
-        self, places: Sequence[Place], where: MemoryFilter, *, now: float
-    ) -> list[int]:
-        """Return the row numbers of all memories that pass a filter, ascending."""
-        ...
+    async def select(
+        self,
+        places: Sequence[Place],
+        words: Sequence[str],
+        where: MemoryFilter,
+        choose: Choose,
+        *,
+        now: float,
+    ) -> dict[int, MemoryEntry]:
+        """Let `choose` pick among the memories of some places, and return those by row.
 
-    async def lexical(self, places: Sequence[Place], words: Sequence[str]) -> list[LexicalHit]:
-        """Return the memories that hold any of the words; a higher score is better.
-
-        Where words are very frequent, only the rarer ones have to be looked for.
+        It is called once, maybe in another thread, with the memories that hold any of the
+        words, and with the rows of all that pass the filter, ascending, or None if the filter
+        is plain. Where words are very frequent, only the rarer ones have to be looked for.
+        What it picks is missing from the answer if it was forgotten or lies elsewhere.
 
         Raises:
             MemoryIndexDamaged: the index of words is broken; `reindex` makes it anew.
+        """
+        ...
+
+    async def revision(self) -> int:
+        """Return the number of the last change of anything; must be cheap.
+
+        While it stays the same, `changes` has nothing new for any place.
         """
         ...
 
@@ -260,6 +272,7 @@ class MemoryStorage(Protocol):
 
 
 __all__ = [
+    "Choose",
     "Draft",
     "IndexRow",
     "LexicalHit",

@@ -118,8 +118,11 @@ def _named_symbol(found: re.Match[str]) -> str:
 
 def _split(text: str) -> list[str]:
     words: list[str] = []
-    for chunk in text.casefold().split():
-        if any(unicodedata.category(letter).startswith("M") for letter in chunk):
+    # Marks that are no letters are nowhere in ASCII, so that it need not be looked at in parts.
+    for chunk in [text.casefold()] if text.isascii() else text.casefold().split():
+        if not chunk.isascii() and any(
+            unicodedata.category(letter).startswith("M") for letter in chunk
+        ):
             # Letters with marks that are no letters: a phrase, as the index splits it alike.
             words += [chunk] if _WORD.search(chunk) else []
         else:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,9 +24,16 @@ import pytest
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound
-from holdfast.memory.entry import MemoryOptions, Provenance
+from holdfast.memory.entry import MemoryEntry, MemoryOptions, Provenance
 from holdfast.memory.space import VectorSpace
-from holdfast.memory.storage import Draft, MemoryFilter, MemoryStorage, Place, Purge
+from holdfast.memory.storage import (
+    Draft,
+    LexicalHit,
+    MemoryFilter,
+    MemoryStorage,
+    Place,
+    Purge,
+)
 from holdfast.memory.words import query_words
 
 T0 = 1_800_000_000.0
@@ -96,9 +103,36 @@ class MemoryStorageConformance:
 
     async def words(self, storage: MemoryStorage, text: str, place: Place = HOME) -> set[str]:
         """Return the ids that hold the words of a text."""
-        hits = await storage.lexical([place], query_words(text))
-        rows = await storage.by_row(place.tenant, [hit.row for hit in hits])
-        return {entry.id for entry in rows.values()}
+        _, found = await self.hits(storage, query_words(text), place)
+        return {entry.id for entry in found.values()}
+
+    async def hits(
+        self, storage: MemoryStorage, words: Sequence[str], place: Place = HOME
+    ) -> tuple[dict[int, LexicalHit], dict[int, MemoryEntry]]:
+        """Return what holds the words, by row."""
+        hits: dict[int, LexicalHit] = {}
+
+        def all_of_them(found: list[LexicalHit], _: list[int] | None) -> Sequence[int]:
+            hits.update({hit.row: hit for hit in found})
+            return list(hits)
+
+        found = await storage.select([place], words, MemoryFilter(), all_of_them, now=T0)
+        return hits, found
+
+    async def picked(
+        self,
+        storage: MemoryStorage,
+        place: Place,
+        rows: list[int] | None,
+        where: MemoryFilter = MemoryFilter(),  # noqa: B008 - frozen
+    ) -> list[str]:
+        """Return the ids at some rows, or at all that pass the filter."""
+
+        def pick(_: list[LexicalHit], passing: list[int] | None) -> Sequence[int]:
+            return (passing or ()) if rows is None else rows
+
+        found = await storage.select([place], (), where, pick, now=T0)
+        return [entry.id for entry in found.values()]
 
     # --- storing ----------------------------------------------------------------------
 
@@ -158,8 +192,7 @@ class MemoryStorageConformance:
             await storage.add(
                 [draft("b", "Yes, wonderful", options=MemoryOptions(previous_id="a"))]
             )
-            hits = {hit.row: hit for hit in await storage.lexical([HOME], ["comet"])}
-            entries = await storage.by_row("acme", list(hits))
+            hits, entries = await self.hits(storage, ["comet"])
             own = {entries[row].id: hit.own > 0 for row, hit in hits.items()}
             assert own == {"a": True, "b": False}
             assert all(hit.context > 0 for hit in hits.values())
@@ -185,12 +218,14 @@ class MemoryStorageConformance:
             )
             rival = Place("other", "session", "s1")
             for place, expected in ((HOME, 1), (rival, 1), (Place("acme", "session", None), 2)):
-                hits = await storage.lexical([place], ["secret"])
+                hits, entries = await self.hits(storage, ["secret"], place)
                 assert len(hits) == expected
                 rows = await storage.changes(place, MODEL, after=0)
-                assert {row.row for row in rows} == {hit.row for hit in hits}
-                foreign = "other" if place.tenant == "acme" else "acme"
-                assert await storage.by_row(foreign, [hit.row for hit in hits]) == {}
+                assert {row.row for row in rows} == set(hits) == set(entries)
+                # Picking rows of others gives nothing.
+                foreign = Place("other" if place.tenant == "acme" else "acme", "session", None)
+                for elsewhere in (foreign, Place(place.tenant, "session", "s3")):
+                    assert await self.picked(storage, elsewhere, list(hits)) == []
             assert await storage.forget("third", ["a", "b"], now=T0, reason="") == []
             with pytest.raises(NotFound):
                 await storage.pin("third", "a", True)
@@ -243,7 +278,7 @@ class MemoryStorageConformance:
                 (MemoryFilter(metadata={"' OR 1": "1"}), []),
             ):
                 assert await self.found(storage, where) == expected, where
-                assert len(await storage.rows_where([HOME], where, now=T0)) == len(expected)
+                assert sorted(await self.picked(storage, HOME, None, where)) == sorted(expected)
 
     async def test_pages_meet_without_gap(self, tmp_path: Path) -> None:
         """Pages meet without gap."""
@@ -307,6 +342,7 @@ class MemoryStorageConformance:
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a"), draft("b")])
             last = (await storage.changes(HOME, MODEL, after=0))[-1].revision
+            assert await storage.revision() >= last
             assert await storage.changes(HOME, MODEL, after=last) == []
             await storage.forget("acme", ["a"], now=T0, reason="")
             (change,) = await storage.changes(HOME, MODEL, after=last)

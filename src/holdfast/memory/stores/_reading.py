@@ -25,6 +25,8 @@ _COLUMNS = """m.row, m.id, m.session_id, m.content, m.metadata, m.created, m.sco
     m.kind, m.speaker, m.importance, m.is_pinned, m.valid_from, m.valid_to, m.expires,
     m.supersedes, m.superseded_by, m.provenance, m.forgotten,
     (SELECT p.id FROM memories p WHERE p.row = m.previous)"""
+_metadata = msgspec.json.Decoder(JsonObject)
+_provenance = msgspec.json.Decoder(Provenance)
 _CHUNK = 500
 _MANY = 1_000
 """So many rows a search weighs, beyond those of its rarest word."""
@@ -43,14 +45,14 @@ def search_word(place: Place) -> str:
     return place_word(place.tenant, place.scope, place.owner)
 
 
-def in_places(places: Sequence[Place]) -> tuple[str, list[object]]:
-    """Return the SQL condition for rows of some places."""
+def in_places(places: Sequence[Place], *, sign: str = "") -> tuple[str, list[object]]:
+    """Return the SQL condition for rows of some places; with the sign `+` not by an index."""
     parts, values = [], []
     for place in places:
-        text = "m.tenant = ? AND m.scope = ?"
+        text = f"{sign}m.tenant = ? AND {sign}m.scope = ?"
         values += [place.tenant, place.scope]
         if place.owner is not None:
-            text += " AND m.owner = ?"
+            text += f" AND {sign}m.owner = ?"
             values.append(place.owner)
         parts.append(f"({text})")
     return f"({' OR '.join(parts) or '0'})", list(values)
@@ -107,17 +109,43 @@ def entries(
 
 
 def entries_by(
-    db: sqlite3.Connection, tenant: str, column: str, keys: Sequence[object], extra: str = ""
+    db: sqlite3.Connection,
+    column: str,
+    keys: Sequence[object],
+    condition: str,
+    values: list[object],
 ) -> dict[int, MemoryEntry]:
-    """Return whole memories of one tenant whose `row` or `id` is among the keys."""
+    """Return whole memories whose `row` or `id` is among the keys, and that meet a condition."""
     found: dict[int, MemoryEntry] = {}
     for start in range(0, len(keys), _CHUNK):
         chunk = keys[start : start + _CHUNK]
-        # For rows, the plus keeps SQLite from walking through the whole tenant.
-        tenant_is = "+m.tenant = ?" if column == "row" else "m.tenant = ?"
-        condition = f"{tenant_is} AND m.{column} IN ({', '.join('?' * len(chunk))}) {extra}"
-        found |= entries(db, condition, [tenant, *chunk])
+        known = f"m.{column} IN ({', '.join('?' * len(chunk))})"
+        found |= entries(db, f"{known} AND {condition}", [*chunk, *values])
     return found
+
+
+def by_id(db: sqlite3.Connection, tenant: str, ids: Sequence[str]) -> dict[int, MemoryEntry]:
+    """Return memories of a tenant by their ids, tombstones too."""
+    return entries_by(db, "id", ids, "m.tenant = ?", [tenant])
+
+
+def by_row(
+    db: sqlite3.Connection, places: Sequence[Place], rows: Sequence[int]
+) -> dict[int, MemoryEntry]:
+    """Return living memories of some places by their rows."""
+    # The sign keeps SQLite from walking through whole places instead of looking rows up.
+    condition, values = in_places(places, sign="+")
+    return entries_by(db, "row", rows, f"{condition} AND m.forgotten IS NULL", values)
+
+
+def rows_where(
+    db: sqlite3.Connection, places: Sequence[Place], where: MemoryFilter, now: float
+) -> list[int]:
+    """Return the rows of some places that pass a filter, ascending."""
+    place, values = in_places(places)
+    condition, more = passing(where, now)
+    sql = f"SELECT m.row FROM memories m WHERE {place} AND {condition} ORDER BY m.row"
+    return [row for (row,) in db.execute(sql, [*values, *more])]
 
 
 def _links(db: sqlite3.Connection, rows: Sequence[int]) -> dict[int, dict[str, list[str]]]:
@@ -139,7 +167,7 @@ def _entry(row: Sequence[Any], links: dict[str, list[str]]) -> MemoryEntry:
         id=row[1],
         session_id=row[2],
         content=row[3],
-        metadata=msgspec.json.decode(row[4], type=JsonObject),
+        metadata=_metadata.decode(row[4]),
         created=row[5],
         scope=row[6],
         owner=row[7],
@@ -152,7 +180,7 @@ def _entry(row: Sequence[Any], links: dict[str, list[str]]) -> MemoryEntry:
         expires=row[14],
         supersedes=row[15],
         superseded_by=row[16],
-        provenance=msgspec.json.decode(row[17], type=Provenance),
+        provenance=_provenance.decode(row[17]),
         forgotten=row[18],
         previous_id=row[19] or "",
         contradicts=tuple(links.get("contradicts", ())),
@@ -160,17 +188,43 @@ def _entry(row: Sequence[Any], links: dict[str, list[str]]) -> MemoryEntry:
     )
 
 
+def revision(db: sqlite3.Connection) -> int:
+    """Return the number of the last change."""
+    last: int = db.execute("SELECT last FROM revisions").fetchone()[0]
+    return last
+
+
+class PlaceSizes:
+    """Which places hold few memories, known until anything changes."""
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self._revision = -1
+        self._known: dict[tuple[str, ...], bool] = {}
+
+    def are_small(self, db: sqlite3.Connection, marks: tuple[str, ...]) -> bool:
+        """Say whether the places with these marks hold few memories together."""
+        # Asked first: what is counted is at least as new.
+        last = revision(db)
+        if last != self._revision or len(self._known) >= _MANY:
+            self._revision = last
+            self._known.clear()
+        if marks not in self._known:
+            self._known[marks] = sum(_count(db, match_place(mark)) for mark in marks) < _MANY
+        return self._known[marks]
+
+
 def lexical(
-    db: sqlite3.Connection, places: Sequence[Place], words: Sequence[str]
+    db: sqlite3.Connection, places: Sequence[Place], words: Sequence[str], sizes: PlaceSizes
 ) -> list[LexicalHit]:
     """Return how well rows fit the words, alone and together with the turn before."""
     if not words or not places:
         return []
-    marks = [search_word(place) for place in places]
+    marks = tuple(search_word(place) for place in places)
     # Rows of other places are refused by their own columns in any case. Where a place is
     # small, its mark in the index also keeps them from being weighed, so that a word counts
     # however often other places hold it; a large one's mark would cost more than it saves.
-    is_small = sum(_count(db, match_place(mark)) for mark in marks) < _MANY
+    is_small = sizes.are_small(db, marks)
     query = (
         match_expression(marks, words) if is_small else match_expression([], _telling(db, words))
     )
@@ -182,7 +236,7 @@ def lexical(
         f" WHERE words MATCH ? AND {condition}",
         [query, *values],
     )
-    return [LexicalHit(*row) for row in found]
+    return list(map(LexicalHit._make, found.fetchall()))
 
 
 def _count(db: sqlite3.Connection, query: str) -> int:

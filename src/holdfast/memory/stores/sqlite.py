@@ -19,6 +19,7 @@ from holdfast.journal.stores._sqlite_file import size
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import (
+    Choose,
     Draft,
     IndexRow,
     LexicalHit,
@@ -41,6 +42,7 @@ class _Line:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.lock = threading.Lock()
+        self.sizes = _reading.PlaceSizes()
 
 
 class SqliteMemoryStorage:
@@ -86,18 +88,11 @@ class SqliteMemoryStorage:
         def read(db: sqlite3.Connection) -> list[MemoryEntry]:
             found = {
                 entry.id: entry if not model else _with_vector(db, tenant, row, entry, model)
-                for row, entry in _reading.entries_by(db, tenant, "id", list(ids)).items()
+                for row, entry in _reading.by_id(db, tenant, list(ids)).items()
             }
             return [found[memory_id] for memory_id in ids if memory_id in found]
 
         return await self._read(read)
-
-    async def by_row(self, tenant: str, rows: Sequence[int]) -> dict[int, MemoryEntry]:
-        """Return living memories by row."""
-        extra = "AND m.forgotten IS NULL"
-        return await self._read(
-            lambda db: _reading.entries_by(db, tenant, "row", list(rows), extra)
-        )
 
     async def find(
         self, places: Sequence[Place], where: MemoryFilter, *, now: float, limit: int, after: str
@@ -117,21 +112,47 @@ class SqliteMemoryStorage:
         found = await self._read(lambda db: _reading.entries(db, condition, values, tail))
         return list(found.values())
 
-    async def rows_where(
-        self, places: Sequence[Place], where: MemoryFilter, *, now: float
-    ) -> list[int]:
-        """Return the rows that pass a filter."""
-        place, values = _reading.in_places(places)
-        condition, more = _reading.passing(where, now)
-        sql = f"SELECT m.row FROM memories m WHERE {place} AND {condition} ORDER BY m.row"
-        return await self._read(lambda db: [row for (row,) in db.execute(sql, [*values, *more])])
+    async def select(
+        self,
+        places: Sequence[Place],
+        words: Sequence[str],
+        where: MemoryFilter,
+        choose: Choose,
+        *,
+        now: float,
+    ) -> dict[int, MemoryEntry]:
+        """Return what is picked among the rows that hold words and pass a filter."""
 
-    async def lexical(self, places: Sequence[Place], words: Sequence[str]) -> list[LexicalHit]:
-        """Return the rows that hold any of the words."""
+        def work() -> dict[int, MemoryEntry]:
+            hits = self._lexical(places, words)
+            passing = None
+            if not where.is_plain:
+                passing = self._reading(lambda db: _reading.rows_where(db, places, where, now))
+            # Others may read meanwhile.
+            rows = choose(hits, passing)
+            return self._reading(lambda db: _reading.by_row(db, places, rows)) if rows else {}
+
+        # One thread for all of it: each change of threads costs as much as a query.
+        return await asyncio.to_thread(work)
+
+    def _lexical(self, places: Sequence[Place], words: Sequence[str]) -> list[LexicalHit]:
+        sizes = self._line(self._reader).sizes
         try:
-            return await self._read(lambda db: _reading.lexical(db, places, words))
+            return self._reading(lambda db: _reading.lexical(db, places, words, sizes))
         except StorageDamaged as error:
             raise MemoryIndexDamaged(path=self._name, detail=error.context["detail"]) from error
+
+    async def revision(self) -> int:
+        """Return the number of the last change."""
+        line = self._line(self._reader)
+        if not line.lock.acquire(blocking=False):
+            return await self._read(_reading.revision)
+        # One row of one page: a thread would cost many times as much.
+        try:
+            with self._translated():
+                return _reading.revision(line.connection)
+        finally:
+            line.lock.release()
 
     async def changes(self, place: Place, model: str, *, after: int) -> list[IndexRow]:
         """Return what changed in a place."""
