@@ -18,6 +18,9 @@ from holdfast.errors import FileError, UsageError
 from holdfast.memory import SCOPES, MemoryEntry, MemoryOptions
 from holdfast.memory.former import READY
 
+_SCALAR: msgspec.json.Decoder[str | int | float | bool | None] = msgspec.json.Decoder(
+    str | int | float | bool | None
+)
 _session = click.option("--session", default="", metavar="ID", help="The session it belongs to.")
 _everywhere = click.option("--everywhere", is_flag=True, help="Look at all sessions.")
 _filters = click.option(
@@ -25,8 +28,8 @@ _filters = click.option(
     "filters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Only memories with this type, speaker, scope, pinned, since, until, or metadata; may "
-    "be repeated.",
+    help="Only memories with this type, speaker, scope, pinned, since, until, or metadata (3 and "
+    "true are no texts, '\"3\"' is one); may be repeated.",
 )
 
 
@@ -243,15 +246,25 @@ def _parse(filters: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in filters:
         name, mark, value = text.partition("=")
-        if not mark or not name:
+        if not mark or not name or name[-1] in "<>!~":
             raise UsageError(detail=f"--where takes NAME=VALUE, not {text!r}.")
-        if name in ("since", "until"):
+        if name in ("since", "until", "as_of"):
             found[name] = _time(value)
         elif name in ("pinned", "include_superseded"):
             found[name] = _truth(name, value)
-        else:
+        elif name in ("type", "speaker", "scope"):
             found[name] = value
+        else:
+            found[name] = _plain(value)
     return found
+
+
+def _plain(text: str) -> str | float | bool | None:
+    """Return a value of metadata as it stands in JSON; what is none there is a text."""
+    try:
+        return _SCALAR.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
 
 
 def _truth(name: str, text: str) -> bool:

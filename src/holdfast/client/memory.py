@@ -28,6 +28,7 @@ from holdfast.memory import (
     RemoteEmbedder,
     Scope,
     SqliteMemoryStorage,
+    UnreadyEmbedder,
     VectorSpace,
     export_memories,
     import_memories,
@@ -47,6 +48,7 @@ _log = Logger("holdfast.memory")
 MEMORY_FILE = "memory.db"
 _LATELY = 32
 """So many messages are looked at after a turn, unless more of them are new."""
+_DAY_S = 86_400.0
 _USER = "local"
 """A state directory belongs to one person."""
 
@@ -74,7 +76,12 @@ class MemoryMethods(ContextMethods, SessionMethods):
                     storage,
                     embedder,
                     identity=Identity(tenant=self.tenant, user=_USER),
-                    rules=MemoryRules(max_entries=wanted.max_entries, max_bytes=wanted.max_bytes),
+                    rules=MemoryRules(
+                        max_entries=wanted.max_entries,
+                        max_bytes=wanted.max_bytes,
+                        recency=wanted.recency_weight,
+                        half_life_s=wanted.half_life_days * _DAY_S,
+                    ),
                     former_embedders=self._make_former,
                     note=self._note_memory,
                     redactor=self.redactor,
@@ -201,7 +208,8 @@ class MemoryMethods(ContextMethods, SessionMethods):
         """Make the indexes anew and wait for the vectors; returns the number of memories."""
         manager = await self.memory_manager()
         count = await manager.reindex(vectors=vectors)
-        await manager.pipeline.settle()
+        if vectors:
+            await manager.pipeline.settle()
         return count
 
     async def memory_lines(self, session_id: str = "") -> AsyncGenerator[bytes, None]:
@@ -240,20 +248,37 @@ class MemoryMethods(ContextMethods, SessionMethods):
         await super().close()
 
     async def _make_embedder(self) -> MemoryEmbedder:
-        """Return the embedder that the settings name."""
+        """Return the embedder that the settings name; one that lacks something costs no memory."""
         name = self.settings.memory.embedder
         provider, mark, model = name.partition(":")
         if not mark:
-            return local_embedder(name)
+            return self._noted(local_embedder(name))
         registry = self._provider_registry()
         config = await registry.get_provider(provider)
-        endpoint = registry.endpoint(config)
-        if config.is_key_required and not registry.has_key(config):
-            raise LLMAuthError(
-                provider=provider, detail="there is none", key_env=config.key_env or "its key"
+        embedder = RemoteEmbedder(
+            registry.endpoint(config),
+            model,
+            dimension=self.settings.memory.dimensions,
+            limiter=self.rate_limiter,
+        )
+        if not config.is_key_required or registry.has_key(config):
+            return embedder
+        reason = LLMAuthError(
+            provider=provider, detail="there is none", key_env=config.key_env or "its key"
+        )
+        return self._noted(UnreadyEmbedder(embedder.model_id, embedder.dimension, reason))
+
+    def _noted(self, embedder: MemoryEmbedder) -> MemoryEmbedder:
+        """Warn if an embedder lacks something, and say what to do."""
+        if isinstance(embedder, UnreadyEmbedder):
+            _log.warning(
+                "memory.embedder_not_ready",
+                model=embedder.model_id,
+                error=embedder.reason.code,
+                effect="Memories are kept and found by their words; vectors follow later.",
+                next_step=embedder.reason.hint,
             )
-        dimension = self.settings.memory.dimensions
-        return RemoteEmbedder(endpoint, model, dimension=dimension, limiter=self.rate_limiter)
+        return embedder
 
     async def _make_former(self, space: VectorSpace) -> MemoryEmbedder | None:
         """Return the embedder that made older vectors.

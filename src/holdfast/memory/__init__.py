@@ -5,7 +5,7 @@ only that something was stored, recalled or forgotten. Searching needs no networ
 """
 
 from holdfast.memory.choice import local_again, local_embedder, made_again, remote_again
-from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder
+from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder, UnreadyEmbedder
 from holdfast.memory.entry import (
     SCOPES,
     MemoryEntry,
@@ -60,6 +60,7 @@ __all__ = [
     "ScoreParts",
     "SqliteMemoryStorage",
     "StaticEmbedder",
+    "UnreadyEmbedder",
     "VectorSpace",
     "default_embedder",
     "export_memories",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.errors import UsageError
-from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder
+from holdfast.errors import MissingExtra, UsageError
+from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder, UnreadyEmbedder
 from holdfast.memory.minilm import MiniLmEmbedder
 from holdfast.memory.remote_vectors import RemoteEmbedder
 from holdfast.memory.space import VectorSpace
@@ -28,15 +28,19 @@ _LOCAL: dict[str, Callable[[], MemoryEmbedder]] = {
 def local_embedder(name: str) -> MemoryEmbedder:
     """Return an embedder that runs in this process: `static`, `minilm` or `none`.
 
+    One whose package is not installed is returned too, unready.
+
     Raises:
         UsageError: there is no such embedder.
-        MissingExtra: it needs a package that is not installed.
     """
     if name not in _LOCAL:
         known = ", ".join(_LOCAL)
         detail = f"There is no embedder {name!r}; use {known} or PROVIDER:MODEL."
         raise UsageError(detail=detail)
-    return _LOCAL[name]()
+    try:
+        return _LOCAL[name]()
+    except MissingExtra as error:
+        return UnreadyEmbedder(MiniLmEmbedder.model_id, MiniLmEmbedder.dimension, error)
 
 
 async def local_again(space: VectorSpace) -> MemoryEmbedder | None:

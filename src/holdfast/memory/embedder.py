@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.errors import EmbeddingFailed
+from holdfast.errors import EmbeddingFailed, HoldfastError
 
 
 class MemoryEmbedder(Protocol):
@@ -51,6 +51,24 @@ class NoEmbedder:
         raise EmbeddingFailed(model="none", detail=self.reason or "there is no embedder")
 
 
+class UnreadyEmbedder:
+    """Stands for an embedder that lacks something, a key or a package, until it is there.
+
+    Memories are kept and found by their words, and by vectors of other embedders; what waits
+    for a vector of this one gets it when it is ready. Nothing is asked of any server.
+    """
+
+    def __init__(self, model_id: str, dimension: int, reason: HoldfastError) -> None:
+        """Say which one, and what it lacks."""
+        self.model_id = model_id
+        self.dimension = dimension
+        self.reason = reason
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Raise the reason."""
+        raise self.reason.with_traceback(None)
+
+
 def packed(vector: Sequence[float], dimension: int, model: str) -> bytes:
     """Return a vector as unit length, little-endian float16, after looking at it.
 
@@ -72,4 +90,4 @@ def packed(vector: Sequence[float], dimension: int, model: str) -> bytes:
     return struct.pack(f"<{dimension}e", *[number / length for number in numbers])
 
 
-__all__ = ["MemoryEmbedder", "NoEmbedder", "packed"]
+__all__ = ["MemoryEmbedder", "NoEmbedder", "UnreadyEmbedder", "packed"]

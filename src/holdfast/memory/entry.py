@@ -118,5 +118,7 @@ class MemorySummary(msgspec.Struct, frozen=True, kw_only=True):
     """The memories that it was made from, oldest first."""
     method: Literal["model", "extractive"]
     """Written by a model, or picked sentences."""
+    is_whole: bool = True
+    """False if there were more than the 1,000 newest memories, which alone were looked at."""
     id: str = ""
     """The memory that holds the summary; empty if it was not stored."""

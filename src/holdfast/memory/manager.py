@@ -29,7 +29,7 @@ from holdfast.memory.events import (
     MemoryStored,
     MemorySuperseded,
 )
-from holdfast.memory.former import PATIENCE_S, Again, FormerEmbedders
+from holdfast.memory.former import PATIENCE_S, Again, FormerEmbedders, unit_vector
 from holdfast.memory.identity import Identity, own_place, owning, places_of
 from holdfast.memory.pipeline import EmbeddingPipeline
 from holdfast.memory.recollection import Recollection, recollect
@@ -58,6 +58,8 @@ Note: TypeAlias = Callable[[str, Payload], Awaitable[None]]
 
 _SUMMARY = "summary"
 _SUMMARY_WORDS = 150
+_SUMMED_UP = 1_000
+"""So many memories a summary is made from; more would say less about each."""
 _CLOSING_PATIENCE_S = 5.0
 _log = Logger("holdfast.memory")
 
@@ -67,14 +69,24 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
 
     weights: Any = None
     """`ranking.Weights`; the built-in ones if None."""
+    recency: float = 0.0
+    """How much being new counts when ranking, if no weights are given; words and meaning make 1."""
     max_entries: int | None = None
     """Most memories per place (a session, a user, a project); the least worth go first."""
     max_bytes: int | None = None
     half_life_s: float = 30 * 86_400.0
+    """After this time being new counts half, in ranking and for what goes first."""
     purge_every_s: float = 300.0
     former_patience_s: float = PATIENCE_S
     """How long a search waits for the embedder of older vectors."""
     summary_words: int = _SUMMARY_WORDS
+
+    def weighting(self) -> Weights:
+        """Return how much each part of a score counts."""
+        from holdfast.memory.ranking import Weights  # noqa: PLC0415 - loads numpy
+
+        given: Weights | None = self.weights
+        return given or Weights(recency=self.recency, half_life_s=self.half_life_s)
 
 
 async def note_nothing(session_id: str, fact: Payload) -> None:
@@ -117,7 +129,6 @@ class MemoryManager:
         self._note = note
         self._redactor = redactor
         self._clock = clock
-        weights: Weights | None = self.rules.weights
         former = FormerEmbedders(
             storage,
             embedder.model_id,
@@ -126,7 +137,7 @@ class MemoryManager:
             patience_s=self.rules.former_patience_s,
             clock=clock,
         )
-        self._searcher = Searcher(storage, embedder, former, weights=weights)
+        self._searcher = Searcher(storage, embedder, former, weights=self.rules.weighting)
         self.pipeline = EmbeddingPipeline(storage, embedder)
         self._keeper: asyncio.Task[None] | None = None
 
@@ -410,7 +421,8 @@ class MemoryManager:
     ) -> MemorySummary:
         """Return what the session's memories since a time come down to.
 
-        The summary is stored as a memory of its own that is forgotten with its sources.
+        Of more than 1,000 only the newest are looked at, and the summary says so. It is stored
+        as a memory of its own that is forgotten with its sources.
 
         Raises:
             NotFound: there are no memories since then.
@@ -418,8 +430,9 @@ class MemoryManager:
         place = [own_place(self.identity, "session", check_name(session_id, "A session id"))]
         now = self._clock.now()
         where = MemoryFilter(since=check_time(since, "since"))
-        found = await self._storage.find(place, where, now=now, limit=1_000, after="")
-        sources = [entry for entry in reversed(found) if entry.kind != _SUMMARY]
+        found = await self._storage.find(place, where, now=now, limit=_SUMMED_UP + 1, after="")
+        is_whole = len(found) <= _SUMMED_UP
+        sources = [entry for entry in reversed(found[:_SUMMED_UP]) if entry.kind != _SUMMARY]
         if not sources:
             raise NotFound(kind="memory of session", value=session_id)
         made = await self._summarizer.summarize(sources, max_words=self.rules.summary_words)
@@ -427,7 +440,7 @@ class MemoryManager:
         memory_id = ""
         if store:
             options = MemoryOptions(kind=_SUMMARY, derived_from=ids)
-            about = {"method": made.method, "since": since}
+            about = {"method": made.method, "since": since, "is_whole": is_whole}
             memory_id = await self.store_memory(session_id, made.text, about, options=options)
         return MemorySummary(
             id=memory_id,
@@ -437,6 +450,7 @@ class MemoryManager:
             created=now,
             memory_ids=ids,
             method=made.method,
+            is_whole=is_whole,
         )
 
     # --- keeping and forgetting -------------------------------------------------------
@@ -506,9 +520,18 @@ class MemoryManager:
         return gone
 
     async def reindex(self, *, vectors: bool = True) -> int:
-        """Make the index of words anew, and all vectors too; returns the number of memories."""
+        """Make the index of words anew, and all vectors too; returns the number of memories.
+
+        Raises:
+            HoldfastError: the embedder cannot be asked now; nothing was changed. Without
+                `vectors` it is not needed.
+        """
+        is_new = vectors and bool(self.embedder.model_id)
+        if is_new:
+            # Vectors are dropped only if there is somebody to make them again.
+            await unit_vector(self.embedder, "ready?")
         count = await self._storage.reindex()
-        if vectors and self.embedder.model_id:
+        if is_new:
             await self._storage.drop_vectors(self.embedder.model_id)
             self.pipeline.wake()
         return count

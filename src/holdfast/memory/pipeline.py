@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from holdfast.errors import EmbeddingFailed, HoldfastError
-from holdfast.memory.embedder import MemoryEmbedder, packed
+from holdfast.memory.embedder import MemoryEmbedder, UnreadyEmbedder, packed
 from holdfast.memory.space import space_of
 from holdfast.memory.storage import MemoryStorage, Unembedded
 from holdfast.memory.words import without_names
@@ -48,7 +48,7 @@ class EmbeddingPipeline:
 
     def wake(self) -> None:
         """See to new memories soon; costs nothing when already at work."""
-        if not self._embedder.model_id:
+        if not self._embedder.model_id or isinstance(self._embedder, UnreadyEmbedder):
             return
         self._is_wanted = True
         if self._task is None or self._task.done():

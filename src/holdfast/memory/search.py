@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.memory.embedder import MemoryEmbedder
+from holdfast.memory.embedder import MemoryEmbedder, UnreadyEmbedder
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.former import Former, FormerEmbedders, code_of, unit_vector
 from holdfast.memory.library import Lent, Library
@@ -34,9 +35,9 @@ class Searcher:
         embedder: MemoryEmbedder,
         former: FormerEmbedders,
         *,
-        weights: Weights | None = None,
+        weights: Callable[[], Weights],
     ) -> None:
-        """Use these; weights are the built-in ones unless given."""
+        """Use these; the weights are asked for with each search."""
         self._storage = storage
         self._embedder = embedder
         self.former = former
@@ -68,7 +69,7 @@ class Searcher:
             times=named_times(query),
             limit=limit,
         )
-        ranker = _Ranker(lent.shelf, where, asked, self._weights or ranking.Weights())
+        ranker = _Ranker(lent.shelf, where, asked, self._weights())
         async with contextlib.AsyncExitStack() as stack:
             for one in (lent, *(old for old, _ in seen.former)):
                 await stack.enter_async_context(one.lock)
@@ -176,7 +177,7 @@ _words_of_speaker = functools.lru_cache(maxsize=1_024)(name_words)
 
 
 async def _embed(embedder: MemoryEmbedder, text: str) -> Any:  # noqa: ANN401 - an array, or None
-    if not embedder.model_id:
+    if not embedder.model_id or isinstance(embedder, UnreadyEmbedder):
         return None
     try:
         return await unit_vector(embedder, text)

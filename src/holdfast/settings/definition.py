@@ -252,6 +252,22 @@ class MemorySettings(_Section):
         default=True,
         description="Whether agents are offered the tools `remember` and `recall`.",
     )
+    recency_weight: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=10.0,
+        allow_inf_nan=False,
+        description="How much being new counts when memories are ranked, where words and meaning "
+        "count 1 together; 0 leaves age out.",
+    )
+    half_life_days: float = Field(
+        default=30.0,
+        gt=0.0,
+        le=36_500.0,
+        allow_inf_nan=False,
+        description="After so many days being new counts half: for `recency_weight`, and for "
+        "what goes first where `max_entries` or `max_bytes` is reached.",
+    )
     max_entries: OptionalCount = Field(
         default=None,
         description="Keep at most this many memories of each session, user and project; the least "

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast import Client
 from holdfast.cli.app import root
+from holdfast.memory import MemoryOptions
 
 
 @pytest.fixture
@@ -66,6 +68,9 @@ def test_memories_go_out_and_come_back(state: Path) -> None:
         ("search", ""),
         ("search", "x", "--as-of", "soon"),
         ("list", "--where", "nonsense"),
+        ("list", "--where", "n>=3"),
+        ("list", "--where", "n!=3"),
+        ("list", "--where", "as_of=soon"),
         ("list", "--where", "pinned=perhaps"),
         ("list", "--where", "scope=everybody"),
         ("list", "--after", "mem_nobody"),
@@ -76,6 +81,23 @@ def test_memories_go_out_and_come_back(state: Path) -> None:
 )
 def test_mistakes_are_usage_errors(state: Path, words: tuple[str, ...]) -> None:
     assert call(*words).exit_code == 2
+
+
+def test_metadata_is_compared_as_what_it_is(state: Path) -> None:
+    with Client(state / "state") as client:
+        for name, value in (("three", 3), ("text", "3"), ("yes", True), ("none", None)):
+            options = MemoryOptions(scope="user")
+            client.store_memory("", f"walnut {name}", {"n": value}, options=options)
+
+    def found(value: str) -> list[str]:
+        rows = ok("list", "--where", f"n={value}")
+        return [row["content"].removeprefix("walnut ") for row in rows]  # type: ignore[union-attr]
+
+    assert found("3") == found("3.0") == ["three"]
+    assert found('"3"') == ["text"]
+    assert found("true") == ["yes"] and found("null") == ["none"]
+    assert found("3' OR 1=1 --") == found("[3]") == found("NaN") == found("") == []
+    assert call("list", "--where", "n=" + "9" * 400).exit_code in (0, 2)
 
 
 def test_scope_and_pins_are_filters(state: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncClient, Client
+from holdfast.clock import SYSTEM
 from holdfast.errors import LLMConnectionError, NotFound
 from holdfast.memory import MemoryOptions
 from holdfast.providers.model import ModelInfo
@@ -81,6 +82,28 @@ async def test_caps_are_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             await client.store_memory(session.id, f"walnut {number}")
         assert len(await (await client.memory_manager()).purge()) == 2
         assert (await client.memory_stats()).memories == 2
+
+
+async def test_decay_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "none")
+
+    async def best(client: AsyncClient) -> tuple[str, float]:
+        (first, _) = await client.search_memory("", "walnut", across_sessions=True)
+        assert first.parts is not None
+        return first.content, first.parts.recency
+
+    async with AsyncClient(tmp_path) as client:
+        now = SYSTEM.now()
+        for days, importance in ((50, 0.6), (10, 0.5)):
+            options = MemoryOptions(
+                scope="user", created=now - days * 86_400.0, importance=importance
+            )
+            await client.store_memory("", f"walnut {days}", options=options)
+        assert await best(client) == ("walnut 50", 0.0)
+    monkeypatch.setenv("HOLDFAST_MEMORY__RECENCY_WEIGHT", "0.5")
+    monkeypatch.setenv("HOLDFAST_MEMORY__HALF_LIFE_DAYS", "10")
+    async with AsyncClient(tmp_path) as client:
+        assert await best(client) == ("walnut 10", pytest.approx(0.25, abs=0.001))
 
 
 async def test_deleting_a_session_forgets_its_memories(tmp_path: Path) -> None:

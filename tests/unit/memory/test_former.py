@@ -57,6 +57,8 @@ async def manager_of(
     place: Path, embedder: Any, *, is_idle: bool = False, **more: Any
 ) -> AsyncIterator[MemoryManager]:
     """Open the file as a process of its own would; an idle one embeds nothing."""
+    # However slow the machine is: who does not test patience has enough of it.
+    more.setdefault("rules", MemoryRules(former_patience_s=60.0))
     manager = MemoryManager(SqliteMemoryStorage(place / "memory.db"), embedder, **more)
     wake = manager.pipeline.wake
     if is_idle:

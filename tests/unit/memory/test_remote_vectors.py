@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from memory_setting import BrokenEmbedder, LetterEmbedder, opened
+from structlog.testing import capture_logs
 
 from holdfast import AsyncClient
 from holdfast.errors import (
@@ -13,11 +15,21 @@ from holdfast.errors import (
     LLMAuthError,
     LLMConnectionError,
     LLMError,
+    MissingExtra,
     RateLimitError,
     RateRuleTooSmall,
     UsageError,
 )
-from holdfast.memory import InMemoryStorage, MemoryManager, RemoteEmbedder, StaticEmbedder
+from holdfast.memory import (
+    InMemoryStorage,
+    MemoryManager,
+    MemoryRules,
+    RemoteEmbedder,
+    SqliteMemoryStorage,
+    StaticEmbedder,
+    UnreadyEmbedder,
+    minilm,
+)
 from holdfast.providers.rate_limits import RateLimiter
 from holdfast.providers.rate_rules import RateLimitRule
 from holdfast.providers.wire import Endpoint, Secret
@@ -219,10 +231,93 @@ async def test_memories_beyond_a_rate_rule_are_embedded_later() -> None:
         await embedder.close()
 
 
-async def test_a_missing_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "openai:text-embedding-3-small")
-    async with AsyncClient(tmp_path) as client:
-        with pytest.raises(LLMAuthError) as caught:
-            await client.search_memory("", "dawn")
-    assert "OPENAI_API_KEY" in caught.value.hint
+async def test_without_a_key_memory_goes_on_by_words_and_vectors_follow_with_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "openai:some-model")
+    monkeypatch.setenv("HOLDFAST_MEMORY__DIMENSIONS", "64")
+    with capture_logs() as lines:
+        async with AsyncClient(tmp_path) as client:
+            session = await client.create_session("talk")
+            kept = await client.store_memory(session.id, "the harbour opens at dawn")
+            gone = await client.store_memory(session.id, "the pier is closed")
+            (entry,) = await client.search_memory(session.id, "dawn")
+            assert entry.id == kept and await client.get_memory(gone)
+            assert len(await client.list_memories(session.id)) == 2
+            assert await client.forget_memories([gone]) == [gone]
+            with pytest.raises(LLMAuthError):
+                await client.reindex_memories()
+            assert await client.reindex_memories(vectors=False) == 1
+    (line,) = [one for one in lines if one["event"] == "memory.embedder_not_ready"]
+    assert line["error"] == "llm.auth" and "OPENAI_API_KEY" in line["next_step"]
+    async with FakeServer(key=KEY) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        async with AsyncClient(tmp_path) as client:
+            assert await (await client.memory_manager()).pipeline.settle(30)
+            assert (await client.memory_stats()).vectors == {"openai:some-model/64": 1}
+
+
+async def test_reindexing_the_words_waits_for_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "openai:some-model")
+    monkeypatch.setenv("HOLDFAST_MEMORY__DIMENSIONS", "64")
+    async with FakeServer(key=KEY) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-0123456789abcdefghij")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        async with AsyncClient(tmp_path) as client:
+            session = await client.create_session("talk")
+            await client.store_memory(session.id, "the harbour opens at dawn")
+            with pytest.raises(LLMAuthError):
+                await client.reindex_memories()
+            assert await client.reindex_memories(vectors=False) == 1
+
+
+async def test_older_vectors_serve_while_the_embedder_lacks_its_key(tmp_path: Path) -> None:
+    path, patient = tmp_path / "memory.db", MemoryRules(former_patience_s=60.0)
+    async with MemoryManager(SqliteMemoryStorage(path), LetterEmbedder()) as manager:
+        old = await manager.store_memory("s", "aaa bbb")
+        assert await manager.pipeline.settle(30)
+    reason = LLMAuthError(provider="openai", detail="there is none", key_env="OPENAI_API_KEY")
+    unready = UnreadyEmbedder("openai:some-model/64", 64, reason)
+    letters = LetterEmbedder()
+    async with MemoryManager(
+        SqliteMemoryStorage(path), unready, rules=patient, former_embedders=[letters]
+    ) as manager:
+        (entry,) = await manager.search_memory("s", "abababa")
+        assert entry.id == old
+        assert entry.parts is not None and entry.parts.vector_model == letters.model_id
+        with pytest.raises(LLMAuthError):
+            await unready.embed(["x"])
+
+
+async def test_reindexing_keeps_the_vectors_if_nobody_can_make_them_again() -> None:
+    broken = BrokenEmbedder([1.0] * 26)
+    async with opened(broken) as manager:
+        await manager.store_memory("s", "walnut")
+        assert await manager.pipeline.settle(30)
+        broken.answer = LLMConnectionError(provider="x", detail="gone")
+        with pytest.raises(LLMConnectionError):
+            await manager.reindex()
+        assert (await manager.stats()).vectors == {broken.model_id: 1}
+        assert await manager.reindex(vectors=False) == 1
+
+
+async def test_a_missing_package_costs_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise MissingExtra(what="MiniLM", package="onnxruntime", extra="embeddings")
+
+    monkeypatch.setattr(minilm, "_installed", missing)
+    monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "minilm")
+    with capture_logs() as lines:
+        async with AsyncClient(tmp_path) as client:
+            session = await client.create_session("talk")
+            kept = await client.store_memory(session.id, "the harbour opens at dawn")
+            assert [one.id for one in await client.search_memory(session.id, "dawn")] == [kept]
+    (line,) = [one for one in lines if one["event"] == "memory.embedder_not_ready"]
+    assert line["error"] == "usage.missing_extra" and "embeddings" in line["next_step"]

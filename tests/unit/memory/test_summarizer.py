@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from memory_setting import LetterEmbedder, opened
 
 from holdfast.errors import LLMConnectionError
-from holdfast.memory import ExtractiveSummarizer, MemoryEntry, ModelSummarizer
+from holdfast.memory import ExtractiveSummarizer, MemoryEntry, ModelSummarizer, NoEmbedder
+from holdfast.memory import manager as module
 from holdfast.providers.model import ModelInfo
 from holdfast.testing import ScriptedModel
 
@@ -26,6 +28,19 @@ async def test_a_model_writes_the_summary_and_sees_the_memories() -> None:
         stored = await manager.get_memory(summary.id)
         assert (stored.kind, stored.derived_from) == ("summary", (first,))
         assert "Ada lives in Rome now" in model.requests[0].messages[0].text
+
+
+async def test_a_summary_of_more_than_a_thousand_says_that_it_is_not_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_SUMMED_UP", 3)
+    async with opened(NoEmbedder()) as manager:
+        ids = [await manager.store_memory("s1", f"walnut {number}") for number in range(3)]
+        assert (await manager.summarize_memories("s1", 0, store=False)).is_whole
+        ids.append(await manager.store_memory("s1", "walnut 3"))
+        partly = await manager.summarize_memories("s1", 0)
+        assert (partly.is_whole, partly.memory_ids) == (False, tuple(ids[1:]))
+        assert (await manager.get_memory(partly.id)).metadata["is_whole"] is False
 
 
 async def test_a_model_that_fails_is_replaced_by_picked_sentences() -> None:
