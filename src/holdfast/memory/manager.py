@@ -557,6 +557,7 @@ class MemoryManager:
         while True:
             try:
                 await self.purge()
+                await self._storage.tidy()
             except HoldfastError as error:
                 # A disk that is full or locked now may not be so the next time.
                 _log.warning("memory.not_purged", error=error.code)

@@ -20,6 +20,8 @@ from holdfast.observability import Logger
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 _log = Logger("holdfast.memory")
+_MANY_NEW = 256
+"""After so many memories it is worth seeing whether searches have become slower."""
 
 
 class EmbeddingPipeline:
@@ -43,6 +45,7 @@ class EmbeddingPipeline:
         self._max_delay_s = max_delay_s
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
+        self._new = 0
         self.last_error: str = ""
         """What the embedder said when it failed last; empty once it works again."""
 
@@ -73,6 +76,16 @@ class EmbeddingPipeline:
         while self._is_wanted:
             self._is_wanted = False
             await self._embed_all()
+            if self._new >= _MANY_NEW:
+                self._new = 0
+                await self._tidy()
+
+    async def _tidy(self) -> None:
+        try:
+            await self._storage.tidy()
+        except HoldfastError as error:
+            # Searches are slower than they could be, and all is there.
+            _log.warning("memory.not_tidied", error=error.code)
 
     async def _embed_all(self) -> None:
         """Embed until every memory has its vector or was refused.
@@ -117,6 +130,7 @@ class EmbeddingPipeline:
             except EmbeddingFailed as error:
                 refused[one.row] = str(error)
         await self._storage.put_vectors(model, good, refused, space=self._space)
+        self._new += len(batch)
 
 
 __all__ = ["EmbeddingPipeline"]

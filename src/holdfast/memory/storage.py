@@ -258,6 +258,10 @@ class MemoryStorage(Protocol):
         """Overwrite what was removed; False if a reader kept some of it in the log."""
         ...
 
+    async def tidy(self) -> None:
+        """Keep searches quick when much is new; cheap when little is."""
+        ...
+
     async def reindex(self) -> int:
         """Make the index of words anew from the memories; returns their number."""
         ...

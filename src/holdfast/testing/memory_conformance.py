@@ -395,6 +395,20 @@ class MemoryStorageConformance:
             assert await storage.reindex() == 1
             assert await self.words(storage, "apples pears") == {"a"}
 
+    async def test_tidying_changes_no_answer(self, tmp_path: Path) -> None:
+        """Tidying changes no answer."""
+        async with self.opened(tmp_path) as storage:
+            for number in range(60):
+                await storage.add([draft(f"m{number}", f"apples and word{number}")])
+            await storage.forget("acme", ["m7"], now=T0, reason="")
+            before = await self.hits(storage, query_words("apples word59"))
+            await storage.tidy()
+            assert await self.hits(storage, query_words("apples word59")) == before
+            assert await self.words(storage, "word7") == set()
+            await storage.add([draft("late", "apples again")])
+            await storage.tidy()
+            assert await self.words(storage, "again") == {"late"}
+
     async def test_counts_are_true(self, tmp_path: Path) -> None:
         """Counts are true."""
         async with self.opened(tmp_path) as storage:

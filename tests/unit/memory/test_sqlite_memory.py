@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -95,3 +96,47 @@ async def test_two_managers_see_each_other(tmp_path: Path) -> None:
         assert {e.id for e in await left.search_memory("s1", "walnut")} == {first, second}
         await left.forget([first])
         assert [e.id for e in await right.search_memory("s1", "walnut")] == [second]
+
+
+def parts_of_the_index(path: Path) -> int:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        found: int = db.execute("SELECT count(DISTINCT segid) FROM words_idx").fetchone()[0]
+        return found
+
+
+async def with_many(path: Path) -> None:
+    async with MemoryManager(SqliteMemoryStorage(path), NoEmbedder()) as manager:
+        for number in range(300):
+            await manager.store_memory("s1", f"walnut number{number}")
+
+
+async def test_searches_look_into_one_index_after_many_additions(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    await with_many(path)
+    storage = SqliteMemoryStorage(path)
+    await storage.open()
+    assert parts_of_the_index(path) > 4
+    await storage.tidy()
+    assert parts_of_the_index(path) == 1
+    await storage.close()
+
+
+async def test_the_index_is_tidied_when_many_memories_got_their_vectors(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    await with_many(path)
+    async with MemoryManager(SqliteMemoryStorage(path), LetterEmbedder()) as manager:
+        assert await manager.pipeline.settle()
+        assert parts_of_the_index(path) == 1
+        [found] = await manager.search_memory("s1", "number299", 1)
+        assert found.content.endswith("number299")
+
+
+async def test_an_index_that_cannot_be_tidied_stops_no_vector(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    await with_many(path)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE words_data SET block = x'00ff00ff' WHERE id > 10")
+        db.commit()
+    async with MemoryManager(SqliteMemoryStorage(path), LetterEmbedder()) as manager:
+        assert await manager.pipeline.settle()
+        assert (await manager.stats()).vectors == {"letters/1": 300}

@@ -16,6 +16,10 @@ from holdfast.memory.words import index_text
 
 _BEFORE_CHARACTERS = 2_000
 """How much of the turn before is indexed with a turn."""
+_FEW_SEGMENTS = 4
+"""So many parts of the index of words cost a search next to nothing."""
+_MERGED_AT_ONCE = 500
+"""Pages of the index; some milliseconds for which nobody else can write."""
 
 
 def next_revision(db: sqlite3.Connection) -> int:
@@ -301,6 +305,31 @@ def _beyond_caps(
         beyond.append(memory_id)
         count, size = count - 1, size - length
     return beyond
+
+
+def begin_merging(db: sqlite3.Connection) -> bool:
+    """Begin to merge the index of words if a search has to look into many parts of it.
+
+    Not before a tenth is outside of the largest part: so a memory is merged a few times at
+    most, however many there will be. Returns whether there may be more to do.
+    """
+    parts = [pages for (pages,) in db.execute("SELECT count(*) FROM words_idx GROUP BY segid")]
+    if len(parts) <= _FEW_SEGMENTS or max(parts) > 0.9 * sum(parts):
+        return False
+    return _merge(db, -_MERGED_AT_ONCE)
+
+
+def go_on_merging(db: sqlite3.Connection) -> bool:
+    """Merge some more of the index of words; returns whether there may be more to do."""
+    return _merge(db, _MERGED_AT_ONCE)
+
+
+def _merge(db: sqlite3.Connection, pages: int) -> bool:
+    before = db.total_changes
+    # A negative number begins anew with all parts, a positive one goes on with what has begun.
+    db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
+    # The statement itself is one change.
+    return db.total_changes - before > 1
 
 
 def reindex(db: sqlite3.Connection) -> int:

@@ -221,6 +221,12 @@ class SqliteMemoryStorage:
         await self._write(lambda db: db.execute("INSERT INTO words (words) VALUES ('optimize')"))
         return await asyncio.to_thread(self._compact_file)
 
+    async def tidy(self) -> None:
+        """Merge the index of words step by step, so that others can write between the steps."""
+        is_more = await self._write(_writing.begin_merging)
+        while is_more:
+            is_more = await self._write(_writing.go_on_merging)
+
     def _compact_file(self) -> bool:
         line = self._line(self._writer)
         with line.lock, self._translated():
