@@ -720,7 +720,7 @@ class StorageFull(StorageError):
 
 
 class ResultNotStored(StorageError):
-    """A call with an effect has ended, but not what came of it could be stored; its run rests."""
+    """A call with an effect has ended, and what came of it could not be stored; its run rests."""
 
     code = "storage.result_not_stored"
     message = "What came of a call of {tool} could not be stored: {detail}"
