@@ -28,9 +28,14 @@ class Result:
 def arguments(description: str = "") -> argparse.Namespace:
     """Parse `--quick` (done within a minute) and `--json` (one JSON list on stdout)."""
     parser = argparse.ArgumentParser(description=description)
+    add_arguments(parser)
+    return parser.parse_args()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Let a parser of a benchmark's own take the same."""
     parser.add_argument("--quick", action="store_true", help="fewer rounds; below a minute")
     parser.add_argument("--json", action="store_true", help="print one JSON list, nothing else")
-    return parser.parse_args()
 
 
 def interleave(cases: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

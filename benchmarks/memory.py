@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from _report import Result, interleave, report
+from _report import Result, add_arguments, interleave, report
 
 from holdfast.memory import (
     Identity,
@@ -358,8 +358,7 @@ def speed_results(place: Path, count: int, goal_ms: float, rounds: int) -> list[
 def main() -> int:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds; below a minute")
-    parser.add_argument("--json", action="store_true", help="print one JSON list, nothing else")
+    add_arguments(parser)
     parser.add_argument("--locomo", type=Path, help="file of LoCoMo conversations")
     options = parser.parse_args()
     path = options.locomo or (LOCOMO if LOCOMO.exists() else None)

@@ -7,7 +7,9 @@ hand-written httpx loop, as one would write it first, and a raw aiohttp loop.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
 import gc
 import itertools
 import json
@@ -15,13 +17,14 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import httpx
-from _report import Result, arguments, interleave, report
+from _instructions import per_time
+from _report import Result, add_arguments, interleave, report
 from wire import RAW_TOOLS, ROUNDS, SYSTEM, Bench, hand_conversation, served
 
 from holdfast import Agent, AsyncClient, tool
@@ -199,9 +202,9 @@ def written() -> int:
     return int(fields["wchar"])
 
 
-def alone(runs: Runs, rounds: int) -> list[Result]:
-    """One run at a time."""
-    cases: dict[str, Work] = {
+def works(runs: Runs) -> dict[str, Work]:
+    """What is compared when one run is measured at a time."""
+    return {
         "httpx": lambda: httpx_run(runs.httpx, runs.url),
         "httpx streamed": lambda: httpx_stream(runs.httpx, runs.url),
         "raw": lambda: hand_conversation(runs.bench.session, runs.url, streamed=False),
@@ -209,6 +212,11 @@ def alone(runs: Runs, rounds: int) -> list[Result]:
         "ours": lambda: our_run(runs.client, runs.agent),
         "ours streamed": lambda: our_stream(runs.client, runs.streaming),
     }
+
+
+def alone(runs: Runs, rounds: int) -> list[Result]:
+    """One run at a time."""
+    cases = works(runs)
     found = interleave({name: runs.cpu(work, times=3) for name, work in cases.items()}, rounds)
 
     def ratio(one: str, other: str) -> float:
@@ -363,20 +371,53 @@ async def _long_session(client: AsyncClient) -> str:
     return session.id
 
 
-def main() -> int:
-    """Measure and print."""
-    given = arguments(__doc__ or "")
-    rounds = 5 if given.quick else 15
+@contextlib.contextmanager
+def opened() -> Iterator[Runs]:
+    """Start the server and open everything."""
     with served() as base_url, tempfile.TemporaryDirectory() as folder:
         bench = Bench(base_url)
         runs = Runs(bench, Path(folder))
         try:
-            results = alone(runs, rounds)
-            results += together(runs, max(2, rounds // 5))
-            results += after_many(runs, rounds)
+            yield runs
         finally:
             runs.close()
             bench.close()
+
+
+def instructions(times: int) -> list[Result]:
+    """Count the machine instructions of one run at a time."""
+    names = ("httpx", "raw", "ours", "httpx streamed", "raw streamed", "ours streamed")
+    counted = {name: per_time(__file__, name, times) for name in names}
+    results = []
+    for name, count in counted.items():
+        ratio = count / counted["httpx streamed" if name.endswith("streamed") else "httpx"]
+        results.append(Result(metric=f"{name}, million instructions", value=count / 1e6))
+        results.append(Result(metric=f"{name}, x httpx", value=ratio))
+    return results
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_arguments(parser)
+    parser.add_argument(
+        "--instructions",
+        action="store_true",
+        help="count machine instructions with valgrind, some minutes long, instead of time",
+    )
+    parser.add_argument("--work", nargs=2, metavar=("NAME", "TIMES"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.instructions:
+        return report(instructions(4 if given.quick else 10), given.json)
+    with opened() as runs:
+        if given.work:
+            name, times = given.work
+            runs.cpu(works(runs)[name], times=5 + int(times))()
+            return 0
+        rounds = 5 if given.quick else 15
+        results = alone(runs, rounds)
+        results += together(runs, max(2, rounds // 5))
+        results += after_many(runs, rounds)
     return report(results, given.json)
 
 
