@@ -157,14 +157,20 @@ class ChatTurn:
     def _next(self, items: queue.Queue[_Item], run_id: str) -> _Item:
         """Return what comes next, and see to Ctrl-C meanwhile."""
         while True:
-            if self._keys.is_pressed and not self._keys.is_heeded:
-                self._keys.is_heeded = True
-                self._screen.close()
-                click.echo("Stopping; Ctrl-C again leaves the chat.", err=True)
             if self._keys.is_pressed:
-                self._cancel(run_id)
+                self._stop(run_id)
             with contextlib.suppress(queue.Empty):
                 return items.get(timeout=_LOOK_S)
+
+    def _stop(self, run_id: str) -> None:
+        """Cancel the run, and say so once it is kept: another Ctrl-C leaves at any moment."""
+        if self._keys.is_heeded:
+            self._cancel(run_id)
+            return
+        self._keys.is_heeded = True
+        self._screen.close()
+        self._cancel(run_id)
+        click.echo("Stopping; Ctrl-C again leaves the chat.", err=True)
 
     def _cancel(self, run_id: str) -> None:
         try:
