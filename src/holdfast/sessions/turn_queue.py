@@ -540,8 +540,7 @@ class TurnQueue:
             if not run.has_ended:
                 outcome = Cancelled(reason=run.reason, stopped_by=run.stopped_by)
                 turn = await self._turn(run, lease)
-                if run.has_started:
-                    await turn.close_own_calls(_RUN_CANCELLED)
+                await turn.close_own_calls(_RUN_CANCELLED)
                 await self._end(turn, outcome)
         finally:
             # One that was given back with the last fact is left alone.
