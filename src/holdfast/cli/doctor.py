@@ -79,8 +79,12 @@ def examine(invocation: Invocation) -> list[Check]:
             ),
         ]
     patient = Patient(loaded=loaded)
-    with ThreadPoolExecutor(max_workers=len(CHECKS)) as pool:
+    pool = ThreadPoolExecutor(max_workers=len(CHECKS))
+    try:
         results = list(pool.map(lambda check: check(patient), CHECKS))
+    finally:
+        # After Ctrl-C nobody wants to wait for the slowest check.
+        pool.shutdown(wait=False, cancel_futures=True)
     files = ", ".join(str(path) for path in loaded.files) or "defaults and variables only"
     return [
         doctor_machine.check_python(),
