@@ -310,8 +310,8 @@ def _beyond_caps(
 def begin_merging(db: sqlite3.Connection) -> bool:
     """Begin to merge the index of words if a search has to look into many parts of it.
 
-    Not before a tenth is outside of the largest part: so a memory is merged a few times at
-    most, however many there will be. Returns whether there may be more to do.
+    Not before a tenth of its pages is outside of the largest part, which small parts reach
+    sooner than a tenth of the memories. Returns whether there may be more to do.
     """
     parts = [pages for (pages,) in db.execute("SELECT count(*) FROM words_idx GROUP BY segid")]
     if len(parts) <= _FEW_SEGMENTS or max(parts) > 0.9 * sum(parts):
