@@ -26,6 +26,7 @@ _MOST_UNPACKED = 16 * 1024 * 1024
 _HEAD_END = re.compile(rb"\n\r?\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}) *(?:;[^\r\n]*)?\r\n")
 _EMPTY_LINE = b"\r\n"
+_hex = b"%x".__mod__
 _SIZE, _DATA, _DATA_END, _TRAILER = range(4)
 _BODILESS = (204, 304)
 _SWITCHING_PROTOCOLS = 101
@@ -122,15 +123,15 @@ class Chunked:
         """Return what belongs to the body, of all chunks that are here, whole or not."""
         if self._rest:
             data, self._rest = self._rest + data, b""
-        pieces: list[bytes] = []
-        at, size = 0, len(data)
+        pieces, at = _whole_chunks(data) if self._state == _SIZE else ([], 0)
+        size = len(data)
         while at < size and not self.ended:
             if self._state == _SIZE:
                 found = _CHUNK_SIZE.match(data, at)
                 if found is not None and found.end() - at <= _LARGEST_LINE:
                     start = found.end()
                     end = start + int(found[1], 16)
-                    if end > start and data.startswith(b"\r\n", end):
+                    if end > start and data.startswith(_EMPTY_LINE, end):
                         pieces.append(data[start:end])
                         at = end + 2
                         continue
@@ -176,6 +177,24 @@ class Chunked:
             if self._trailer > _LARGEST_TRAILER:
                 raise aiohttp.ClientPayloadError("the trailer is too long")
         return stop
+
+
+def _whole_chunks(data: bytes) -> tuple[list[bytes], int]:
+    """Return the chunks at the start of `data`, and where they end, if all are as most are.
+
+    That is: whole, without a line break inside, their sizes in plain small letters. Whatever
+    is not so is left where it is; so are the last one, which is empty, and a cut one.
+    """
+    lines = data.split(_EMPTY_LINE)
+    chunks = lines[1:-1:2]
+    sizes = lines[: 2 * len(chunks) : 2]
+    if b"0" in sizes:
+        last = sizes.index(b"0")
+        del sizes[last:], chunks[last:]
+    if sizes != list(map(_hex, map(len, chunks))):
+        return [], 0
+    breaks = 2 * len(_EMPTY_LINE) * len(chunks)
+    return chunks, sum(map(len, sizes)) + sum(map(len, chunks)) + breaks
 
 
 class Packed:

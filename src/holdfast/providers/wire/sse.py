@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from holdfast.errors import LLMProtocolError
 
 _BOM = b"\xef\xbb\xbf"
+_END = b"\n\n"
+_NEXT_EVENT = _END + b"data: "
+_NAME = re.compile(rb"event: (?!error\n)[^\n]*\n")
+"""The line before an event's data that only says what the data says as well."""
 
 
 class SseParser:
@@ -35,30 +41,23 @@ class SseParser:
         """
         if self._at_start:
             chunk = self._without_bom(chunk)
-        if self._cr or b"\r" in chunk:
+        if self._cr or chunk.find(b"\r") >= 0:
             chunk = self._without_cr(chunk)
         buffer = self._buffer
         if buffer:
             # A boundary may begin with the last byte that is already here.
             seen = len(buffer) - 1
             buffer += chunk
-            if buffer.find(b"\n\n", seen) < 0:
+            if buffer.find(_END, seen) < 0:
                 self._check(len(buffer))
                 return []
             chunk = bytes(buffer)
             buffer.clear()
-        blocks = chunk.split(b"\n\n")
-        rest = blocks.pop()
-        if rest:
-            self._check(len(rest))
-            buffer += rest
-        events: list[bytes] = []
-        for block in blocks:
-            if block[:6] == b"data: " and b"\n" not in block:
-                events.append(block[6:])
-            else:
-                self._read(block, events)
-        return events
+        events = chunk[6:-2].split(_NEXT_EVENT)
+        if chunk.count(b"\n") == 2 * len(events) and chunk[:6] == b"data: " and chunk[-2:] == _END:
+            # The common case: whole events, each of them one line of data.
+            return events
+        return self._events(chunk)
 
     def flush(self) -> list[bytes]:
         """Return the event that the end of the stream left open, if it has data.
@@ -69,6 +68,22 @@ class SseParser:
         events: list[bytes] = []
         self._read(bytes(self._buffer), events)
         self._buffer.clear()
+        return events
+
+    def _events(self, chunk: bytes) -> list[bytes]:
+        """Return the data of all events in `chunk`, whatever else is there; hold the rest."""
+        blocks = chunk.split(_END)
+        rest = blocks.pop()
+        if rest:
+            self._check(len(rest))
+            self._buffer += rest
+        events: list[bytes] = []
+        for block in blocks:
+            head, found, data = block.partition(b"data: ")
+            if found and data.find(b"\n") < 0 and (not head or _NAME.fullmatch(head)):
+                events.append(data)
+            else:
+                self._read(block, events)
         return events
 
     def _check(self, size: int) -> None:
