@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +21,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
-from holdfast.providers.wire.quiet import Pieces, Repeats
+from holdfast.providers.wire.repeats import Pieces, Repeats
 
 _STOPS = {
     "max_tokens": "length",
@@ -117,9 +119,10 @@ class AnthropicDecoder:
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append a delta per piece to `out` if somebody listens."""
-        for event in events:
-            if out is None and self._repeats.take(event):
-                continue
+        at = 0
+        while (at := self._repeats.take(events, at, out)) < len(events):
+            event = events[at]
+            at += 1
             try:
                 parsed = _decode(event)
             except UNREADABLE as error:
@@ -127,7 +130,7 @@ class AnthropicDecoder:
             self._take(parsed, event, out)
             if self.done:
                 return
-            if out is None and self._repeats.wants():
+            if self._repeats.wants():
                 self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:
@@ -232,10 +235,17 @@ class AnthropicDecoder:
             opened.signature.append(delta.signature)
 
     def _learn(self, parsed: _Event, event: bytes) -> None:
-        """Nobody listens: prepare to keep the pieces of events like this one undecoded."""
+        """Prepare to find the pieces of events like this one without decoding them."""
         only = _only_piece(parsed)
-        if only is not None:
-            self._repeats.learn(event, only[0], self._blocks[parsed.index].pieces, _piece_in)
+        if only is None:
+            return
+        opened = self._blocks[parsed.index]
+        delta: Callable[[str], Delta]
+        if only[0] == "partial_json":
+            delta = partial(ToolCallDelta, parsed.index, opened.block.id or "", "")
+        else:
+            delta = TextDelta if only[0] == "text" else ReasoningDelta
+        self._repeats.learn(event, only[0], _piece_in, target=opened.pieces, delta=delta)
 
     def _block(self, index: int) -> _Open:
         opened = self._blocks.get(index)

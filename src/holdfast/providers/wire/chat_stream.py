@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,7 +23,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
-from holdfast.providers.wire.quiet import Pieces, Repeats
+from holdfast.providers.wire.repeats import Pieces, Repeats
 
 _STOPS = {
     "length": "length",
@@ -101,9 +103,10 @@ class ChatDecoder:
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take chunks in order; append a delta per piece to `out` if somebody listens."""
-        for event in events:
-            if out is None and self._repeats.take(event):
-                continue
+        at = 0
+        while (at := self._repeats.take(events, at, out)) < len(events):
+            event = events[at]
+            at += 1
             if event[:1] != b"{" and event.strip() == b"[DONE]":
                 self.done = True
                 return
@@ -112,7 +115,7 @@ class ChatDecoder:
             except UNREADABLE as error:
                 raise self._unreadable(error) from None
             self._take(chunk, event, out)
-            if out is None and self._repeats.wants():
+            if self._repeats.wants():
                 self._learn(chunk, event)
 
     def take_body(self, body: bytes) -> None:
@@ -232,7 +235,7 @@ class ChatDecoder:
         current = self._calls[position]
         if arguments:
             current.pieces.add(arguments)
-        if out is not None:
+        if out is not None and (name or arguments):
             out.append(ToolCallDelta(position, current.call_id, name, arguments))
 
     def _position(self, index: int | None, call_id: str, name: str) -> int:
@@ -259,15 +262,20 @@ class ChatDecoder:
         return position
 
     def _learn(self, chunk: _Chunk, event: bytes) -> None:
-        """Nobody listens: prepare to keep the pieces of chunks like this one undecoded."""
+        """Prepare to find the pieces of chunks like this one without decoding them."""
         only = _only_piece(chunk)
         if only is None:
             return
+        delta: Callable[[str], Delta]
         if only.name == "arguments":
-            target = self._calls[self._by_index[only.call]].pieces
+            position = self._by_index[only.call]
+            call = self._calls[position]
+            target, delta = call.pieces, partial(ToolCallDelta, position, call.call_id, "")
+        elif only.name.startswith("reasoning"):
+            target, delta = self._thoughts, ReasoningDelta
         else:
-            target = self._thoughts if only.name.startswith("reasoning") else self._text
-        self._repeats.learn(event, only.name, target, _piece_in)
+            target, delta = self._text, TextDelta
+        self._repeats.learn(event, only.name, _piece_in, target=target, delta=delta)
 
     def _unreadable(self, error: Exception) -> LLMError:
         detail = f"a piece is no chat completion ({type(error).__name__})"

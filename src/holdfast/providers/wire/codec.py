@@ -20,7 +20,7 @@ from holdfast.messages import (
     ToolPart,
 )
 from holdfast.providers.model import Delta, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
-from holdfast.providers.wire.quiet import Pieces
+from holdfast.providers.wire.repeats import Pieces
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 """What decoding foreign JSON may raise."""

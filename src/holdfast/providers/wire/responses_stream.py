@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +23,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
-from holdfast.providers.wire.quiet import Repeats
+from holdfast.providers.wire.repeats import Repeats
 
 PHASES = "phases"
 """Key in a message's metadata: the phase of each text, which the model wants back."""
@@ -100,9 +102,10 @@ class ResponsesDecoder:
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append a delta per piece to `out` if somebody listens."""
-        for event in events:
-            if out is None and self._repeats.take(event):
-                continue
+        at = 0
+        while (at := self._repeats.take(events, at, out)) < len(events):
+            event = events[at]
+            at += 1
             if event[:1] != b"{" and event.strip() == b"[DONE]":
                 continue
             try:
@@ -112,7 +115,7 @@ class ResponsesDecoder:
             self._take(parsed, event, out)
             if self.done:
                 return
-            if out is None and self._repeats.wants():
+            if self._repeats.wants():
                 self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:
@@ -179,22 +182,26 @@ class ResponsesDecoder:
             self._items[event.output_index] = event.item
         elif event.delta:
             self.begun = True
-            if out is not None:
-                self._piece(event, event.delta, out)
+            delta = self._delta(event) if out is not None else None
+            if out is not None and delta is not None:
+                out.append(delta(event.delta))
 
-    def _piece(self, event: _Event, text: str, out: list[Delta]) -> None:
+    def _delta(self, event: _Event) -> Callable[[str], Delta] | None:
+        """Return what makes a delta of an event's piece; none if nobody is to hear it."""
         if event.type in _TEXT:
-            out.append(TextDelta(text))
-        elif event.type in _THOUGHT:
-            out.append(ReasoningDelta(text))
-        elif event.type == "response.function_call_arguments.delta":
+            return TextDelta
+        if event.type in _THOUGHT:
+            return ReasoningDelta
+        if event.type == "response.function_call_arguments.delta":
             call_id, _ = self._names.get(event.output_index, ("", ""))
-            out.append(ToolCallDelta(event.output_index, call_id, "", text))
+            return partial(ToolCallDelta, event.output_index, call_id, "")
+        return None
 
     def _learn(self, parsed: _Event, event: bytes) -> None:
-        """Nobody listens: prepare to pass over events like this one undecoded."""
+        """Prepare to pass over events like this one; the closing event holds it all."""
         if _piece_of(parsed):
-            self._repeats.learn(event, "delta", None, _piece_in)
+            delta = self._delta(parsed)
+            self._repeats.learn(event, "delta", _piece_in, target=None, delta=delta)
 
     def _call(self, item: _Item) -> Part:
         arguments = item.arguments or ""

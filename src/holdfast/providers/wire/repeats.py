@@ -1,18 +1,21 @@
-"""Pieces of an answer that nobody listens to: found by their bytes, decoded all at once.
+"""Events of a stream that repeat each other: their pieces are found by their bytes.
 
 Most events of a stream repeat the one before with another short piece of text in one
-place. When nobody hears the pieces, such events are not decoded: what is around the piece
-is compared byte by byte, and only the bytes of the piece are kept. Whatever differs in
-more, or has a piece that is no JSON string in itself, is decoded as always. So an answer,
-and what is wrong with it, is the same whether somebody listens or not.
+place. Such events are not decoded: what is around the piece is compared byte by byte, and
+only the pieces are, all of one read together; if nobody hears them, all of an answer
+together. Whatever differs in more, or has a piece that is no JSON string in itself, is
+decoded as always. So an answer, and what is wrong with it, is the same either way.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import takewhile
 
 import msgspec
+
+from holdfast.providers.model import Delta
 
 _HEX = rb"[0-9A-Fa-f]"
 _SPECIAL = b"|".join(
@@ -32,8 +35,12 @@ _SPECIAL = b"|".join(
     )
 )
 _PLAIN = rb"[\x20\x21\x23-\x5b\x5d-\x7f]*"
-_PIECE = re.compile(rb"%b(?:(?:%b)%b)*" % (_PLAIN, _SPECIAL, _PLAIN))
+_STRING = rb"%b(?:(?:%b)%b)*" % (_PLAIN, _SPECIAL, _PLAIN)
+_PIECE = re.compile(_STRING)
 """The inside of a JSON string, or its beginning up to what cannot be in one."""
+
+_PIECES = re.compile(rb"%b(?:\n%b)*" % (_STRING, _STRING))
+"""Several of them, with between them what cannot be in one."""
 
 _VARYING = re.compile(
     rb'"sequence_number": ?(?P<number>[0-9]+)'
@@ -56,6 +63,7 @@ _OPENING_EVENTS = 2
 """So many events are decoded before one is learned from: they open an answer, and differ."""
 
 _MOST_FAILURES = 4
+_decode_texts = msgspec.json.Decoder(list[str]).decode
 
 
 class Pieces:
@@ -91,28 +99,49 @@ class Pieces:
 class Repeats:
     """Recognises the events that repeat the last decoded one with another piece."""
 
-    __slots__ = ("_decoded", "_end", "_failures", "_gaps", "_is_known", "_raw", "_start")
+    __slots__ = (
+        "_decoded",
+        "_delta",
+        "_end",
+        "_failures",
+        "_gaps",
+        "_is_known",
+        "_start",
+        "_target",
+    )
 
     def __init__(self) -> None:
         """Know no event yet."""
         self._is_known = False
-        self._raw: bytearray | None = None
+        self._target: Pieces | None = None
+        self._delta: Callable[[str], Delta] | None = None
         self._start = self._end = b""
         self._gaps: list[tuple[bytes, re.Pattern[bytes]]] = []
         self._decoded = 0
         self._failures = 0
 
-    def take(self, event: bytes) -> bool:
-        """Keep the piece of an event that is a repetition; say whether it was one."""
-        if not self._is_known or len(event) > _LONGEST:
-            return False
-        piece = self._across_gaps(event) if self._gaps else self._between_ends(event)
-        if piece is None:
-            return False
-        if self._raw is not None:
-            self._raw += piece
+    def take(self, events: list[bytes], at: int, out: list[Delta] | None) -> int:
+        """Keep the pieces of the events from `at` on that are repetitions; return their end.
+
+        Those who listen get a delta in `out` for each.
+        """
+        if not self._is_known:
+            return at
+        pieces = self._pieces(events[at:] if at else events)
+        if not pieces:
+            return at
         self._failures = 0
-        return True
+        target = self._target
+        if out is None:
+            if target is not None:
+                target.raw += b"".join(pieces)
+            return at + len(pieces)
+        texts = _decode_texts(b'["%b"]' % b'","'.join(pieces))
+        if target is not None:
+            target.add("".join(texts))
+        if self._delta is not None:
+            out.extend(map(self._delta, filter(None, texts)))
+        return at + len(pieces)
 
     def wants(self) -> bool:
         """An event was decoded: say whether it is worth learning from."""
@@ -124,13 +153,16 @@ class Repeats:
         self,
         event: bytes,
         name: str,
-        target: Pieces | None,
         piece_of: Callable[[bytes], str | None],
+        *,
+        target: Pieces | None,
+        delta: Callable[[str], Delta] | None,
     ) -> None:
         """Expect repetitions of an event whose only piece is in the field `name`.
 
-        Their pieces go to `target`, if there is one. `piece_of` decodes an event and
-        returns that only piece, which tells whether the right field was found.
+        `piece_of` decodes an event and returns that only piece, which tells whether the
+        right field was found. Pieces go to `target`, if there is one; `delta` makes of
+        them what listeners hear.
         """
         # Counted as a failure until something is taken: not every server repeats itself.
         self._failures += 1
@@ -149,7 +181,7 @@ class Repeats:
             is_found = False
         if is_found:
             self._expect(event, first, last)
-            self._raw = target.raw if target is not None else None
+            self._target, self._delta = target, delta
             self._is_known = True
 
     def _expect(self, event: bytes, first: int, last: int) -> None:
@@ -167,17 +199,33 @@ class Repeats:
                 self._gaps.append((event[at:begin], gap))
                 at = stop
 
-    def _between_ends(self, event: bytes) -> bytes | None:
-        """Return the piece, if it is the only thing that differs."""
+    def _pieces(self, events: list[bytes]) -> list[bytes]:
+        """Return the pieces of those events at the beginning that are repetitions."""
+        found: list[bytes] = []
+        if self._gaps:
+            for event in events:
+                piece = self._across_gaps(event)
+                if piece is None:
+                    break
+                found.append(piece)
+            return found
         start, end = self._start, self._end
-        stop = len(event) - len(end)
-        if stop < len(start) or not (event.startswith(start) and event.endswith(end)):
-            return None
-        piece = event[len(start) : stop]
-        return piece if _PIECE.fullmatch(piece) is not None else None
+        first, last = len(start), -len(end)
+        least = first - last
+        for event in events:
+            if len(event) < least or not (event.startswith(start) and event.endswith(end)):
+                break
+            found.append(event[first:last])
+        together = b"\n".join(found)
+        is_odd = len(together) > _LONGEST or together.count(b"\n") >= len(found)
+        if is_odd or _PIECES.fullmatch(together) is None:
+            return list(takewhile(_is_piece, found))
+        return found
 
     def _across_gaps(self, event: bytes) -> bytes | None:
         """Return the piece, if nothing differs but what may differ."""
+        if len(event) > _LONGEST:
+            return None
         at = 0
         piece = b""
         for literal, gap in self._gaps:
@@ -190,3 +238,7 @@ class Repeats:
             if gap is _PIECE:
                 piece = found[0]
         return piece if event[at:] == self._end else None
+
+
+def _is_piece(piece: bytes) -> bool:
+    return len(piece) <= _LONGEST and _PIECE.fullmatch(piece) is not None

@@ -1,4 +1,4 @@
-"""Nobody listens, and the answer is the same: for any layout, any damage, any chunking."""
+"""Pieces found by their bytes are those that decoding finds: any layout, damage, chunking."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from holdfast.errors import LLMError
 from holdfast.messages import ToolPart
-from holdfast.providers.model import Delta, ModelInfo
-from holdfast.providers.wire import Endpoint, quiet
+from holdfast.providers.model import Delta, ModelInfo, TextDelta
+from holdfast.providers.wire import Endpoint, repeats
 from holdfast.providers.wire.anthropic import AnthropicCodec
 from holdfast.providers.wire.chat import ChatCodec
 from holdfast.providers.wire.codec import StreamDecoder
-from holdfast.providers.wire.quiet import Pieces, Repeats
+from holdfast.providers.wire.repeats import Pieces, Repeats
 from holdfast.providers.wire.responses import ResponsesCodec
 from holdfast.providers.wire.sse import SseParser
 from holdfast.testing.fake_server import Reply, ScriptedCall
@@ -75,7 +75,7 @@ EXTRA = st.sampled_from(
 def short_answers_count() -> Iterator[None]:
     """Let the first events be learned from, as those of a long answer are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quiet, "_OPENING_EVENTS", 0)
+        patch.setattr(repeats, "_OPENING_EVENTS", 0)
         yield
 
 
@@ -89,11 +89,10 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
 
 
-def outcome(wire: str, chunks: list[bytes], *, listens: bool) -> tuple[Any, ...]:
+def outcome(wire: str, chunks: list[bytes], out: list[Delta] | None) -> tuple[Any, ...]:
     """What became of a stream: the answer or the error, and what was seen on the way."""
     decoder = new_decoder(wire)
     parser = SseParser("p", 1 << 20)
-    out: list[Delta] | None = [] if listens else None
     seen = []
     try:
         for chunk in [*chunks, None]:
@@ -115,7 +114,14 @@ def outcome(wire: str, chunks: list[bytes], *, listens: bool) -> tuple[Any, ...]
 
 
 def same(wire: str, chunks: list[bytes]) -> None:
-    assert outcome(wire, chunks, listens=False) == outcome(wire, chunks, listens=True)
+    """The answer is the one of a decoder that decodes each event, and so are the pieces heard."""
+    decoded: list[Delta] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repeats, "_MOST_FAILURES", 0)
+        expected = outcome(wire, chunks, decoded)
+    heard: list[Delta] = []
+    assert outcome(wire, chunks, heard) == outcome(wire, chunks, None) == expected
+    assert heard == decoded
 
 
 def laid_out(draw: Any, event: bytes) -> bytes:
@@ -236,17 +242,22 @@ def written(layout: str, piece: str, number: int) -> bytes:
 
 @pytest.mark.parametrize(("name", "layout"), REAL)
 def test_what_real_servers_send_is_not_decoded_piece_by_piece(name: str, layout: str) -> None:
-    repeats, kept = Repeats(), Pieces()
-    repeats.learn(written(layout, "one", 3), name, kept, lambda _: "a piece in its place")
-    for number, piece in enumerate((r"two\n", r"drei \u00fc", "🦀", "")):
-        assert repeats.take(written(layout, piece, number))
+    known, kept = Repeats(), Pieces()
+    event = written(layout, "one", 3)
+    known.learn(event, name, lambda _: "a piece in its place", target=kept, delta=TextDelta)
+    pieces = enumerate((r"two\n", r"drei \u00fc", "🦀", ""))
+    events = [written(layout, piece, number) for number, piece in pieces]
+    heard: list[Delta] = []
+    assert known.take(events, 0, None) == known.take(events, 0, heard) == len(events)
+    assert heard == [TextDelta("two\n"), TextDelta("drei ü"), TextDelta("🦀")]
     for piece in (r"\ud83e", '"', "\\", "\n"):
-        assert not repeats.take(written(layout, piece, 9))
-    assert kept.text() == "two\ndrei ü🦀"
+        assert known.take([written(layout, piece, 9), *events], 0, None) == 0
+        assert known.take([*events, written(layout, piece, 9)], 2, heard) == len(events)
+    assert kept.text() == "two\ndrei ü🦀" * 2 + "🦀" * 4
 
 
 def test_a_server_that_never_repeats_itself_is_not_studied_for_ever() -> None:
-    repeats, asked = Repeats(), []
+    known, asked = Repeats(), []
 
     def piece_of(event: bytes) -> str:
         asked.append(event)
@@ -254,7 +265,7 @@ def test_a_server_that_never_repeats_itself_is_not_studied_for_ever() -> None:
 
     for number in range(50):
         event = b'{"n":%d,"text":"x"}' % number
-        assert not repeats.take(event)
-        if repeats.wants():
-            repeats.learn(event, "text", Pieces(), piece_of)
+        assert known.take([event], 0, None) == 0
+        if known.wants():
+            known.learn(event, "text", piece_of, target=Pieces(), delta=TextDelta)
     assert len(asked) < 10
