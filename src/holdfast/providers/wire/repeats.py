@@ -35,12 +35,11 @@ _SPECIAL = b"|".join(
     )
 )
 _PLAIN = rb"[\x20\x21\x23-\x5b\x5d-\x7f]*"
-_STRING = rb"%b(?:(?:%b)%b)*" % (_PLAIN, _SPECIAL, _PLAIN)
-_PIECE = re.compile(_STRING)
+_PIECE = re.compile(rb"%b(?:(?:%b)%b)*" % (_PLAIN, _SPECIAL, _PLAIN))
 """The inside of a JSON string, or its beginning up to what cannot be in one."""
 
-_PIECES = re.compile(rb"%b(?:\n%b)*" % (_STRING, _STRING))
-"""Several of them, with between them what cannot be in one."""
+_PLAIN_BYTES = bytes(byte for byte in range(0x20, 0x80) if byte not in b'"\\')
+"""Of such bytes any piece may be."""
 
 _VARYING = re.compile(
     rb'"sequence_number": ?(?P<number>[0-9]+)'
@@ -216,9 +215,7 @@ class Repeats:
             if len(event) < least or not (event.startswith(start) and event.endswith(end)):
                 break
             found.append(event[first:last])
-        together = b"\n".join(found)
-        is_odd = len(together) > _LONGEST or together.count(b"\n") >= len(found)
-        if is_odd or _PIECES.fullmatch(together) is None:
+        if b"".join(found).translate(None, _PLAIN_BYTES):
             return list(takewhile(_is_piece, found))
         return found
 

@@ -53,10 +53,11 @@ class SseParser:
                 return []
             chunk = bytes(buffer)
             buffer.clear()
-        events = chunk[6:-2].split(_NEXT_EVENT)
-        if chunk.count(b"\n") == 2 * len(events) and chunk[:6] == b"data: " and chunk[-2:] == _END:
-            # The common case: whole events, each of them one line of data.
-            return events
+        if chunk[:6] == b"data: " and chunk[-2:] == _END:
+            events = chunk[6:-2].split(_NEXT_EVENT)
+            if b"".join(events).find(b"\n") < 0:
+                # The common case: whole events, each of them one line of data.
+                return events
         return self._events(chunk)
 
     def flush(self) -> list[bytes]:
