@@ -12,10 +12,11 @@ from holdfast.errors import LLMConnectionError, LLMError, LLMProtocolError, LLMT
 from holdfast.providers.model import Delta
 from holdfast.providers.wire.codec import Answer, Codec, StreamDecoder
 from holdfast.providers.wire.endpoint import Endpoint
-from holdfast.providers.wire.exchange import Exchange, Route
 from holdfast.providers.wire.failures import failure_in_answer, refusal, request_id
+from holdfast.providers.wire.line import Line
+from holdfast.providers.wire.route import Route
 from holdfast.providers.wire.sse import SseParser
-from holdfast.providers.wire.watchdog import WHOLE, Watchdog
+from holdfast.providers.wire.watchdog import WHOLE, Limit
 
 _ERROR_BODY = 64 * 1024
 _GRACE_S = 0.25
@@ -40,14 +41,13 @@ class Call:
         "_codec",
         "_decoder",
         "_endpoint",
-        "_exchange",
         "_first",
         "_held",
+        "_line",
         "_model",
         "_parser",
         "_size",
         "_start",
-        "_watchdog",
         "body",
         "request_id",
     )
@@ -58,14 +58,13 @@ class Call:
         self._model = model
         self._codec = codec
         self._clock = clock
-        self._exchange: Exchange | None = None
-        self._watchdog: Watchdog | None = None
+        self._line: Line | None = None
         self._size = 0
         self._held = b""
         self._decoder: StreamDecoder | None = None
         self._parser: SseParser | None = None
         self._start = 0.0
-        self._first = (WHOLE, 0.0, 0.0)
+        self._first: Limit = (WHOLE, 0.0, 0.0)
         self.body = b""
         self.request_id = ""
 
@@ -76,12 +75,23 @@ class Call:
         """
         self._start = asyncio.get_running_loop().time()
         self._expect(streamed=streamed)
-        exchange = await self._sent(route, body)
-        if await self._look(exchange):
+        line = await self._sent(route, body)
+        given = request_id(line.headers)
+        if given:
+            # An id in which the server put our key is none.
+            key = self._endpoint.key.reveal()
+            self.request_id = "" if key and key in given else given
+        if line.status != _OK:
+            raise await self._refused(line)
+        if await self._is_stream(line):
             self._expect(streamed=True)
             self._decoder = self._codec.decoder()
             self._parser = SseParser(self._endpoint.provider, self._endpoint.max_event_bytes)
             return True
+        chunks = [await self._read()]
+        while not line.is_read:
+            chunks.append(await self._read())
+        self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         return False
 
     async def advance(self, out: list[Delta] | None) -> bool:
@@ -107,12 +117,11 @@ class Call:
 
     def close(self) -> None:
         """Give the connection back if the answer was read to its end, else close it."""
-        if self._watchdog is not None:
-            self._watchdog.stop()
-        if self._exchange is not None:
-            self._exchange.close()
+        line, self._line = self._line, None
+        if line is not None:
+            line.release()
 
-    async def _sent(self, route: Route, body: bytes) -> Exchange:
+    async def _sent(self, route: Route, body: bytes) -> Line:
         """Send over a connection that still lives, and wait for the answer to begin.
 
         A server may close an idle connection at any time, and some do so unannounced
@@ -120,18 +129,19 @@ class Call:
         it is sent again: over another connection, and never when a fresh one failed.
         """
         for left in range(_STALE_CONNECTIONS, -1, -1):
-            self._exchange = exchange = await self._connected(route)
-            self._watch(exchange)
+            is_first = left == _STALE_CONNECTIONS
+            self._line = line = route.kept() or await self._connected(route, is_first=is_first)
+            self._watch(line)
             try:
-                await exchange.post(body)
+                await line.post(body)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                if not (left and exchange.is_reused):
+                if not (left and line.is_reused):
                     raise self._lost(error) from None
                 self.close()
             except _TRANSPORT_ERRORS as error:
                 raise self._lost(error) from None
             else:
-                return exchange
+                return line
         raise AssertionError("the last attempt returns or raises")
 
     def _expect(self, *, streamed: bool) -> None:
@@ -142,14 +152,12 @@ class Call:
         else:
             self._first = (WHOLE, limits.total_s, self._start + limits.total_s)
 
-    async def _connected(self, route: Route) -> Exchange:
+    async def _connected(self, route: Route, *, is_first: bool) -> Line:
         connect_s = self._endpoint.timeouts.connect_s
         phase, limit_s, due = self._first
-        left_s = limit_s
-        if self._exchange is not None:
-            left_s = due - asyncio.get_running_loop().time()
-            if left_s <= 0:
-                raise self._late(phase, limit_s)
+        left_s = limit_s if is_first else due - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            raise self._late(phase, limit_s)
         try:
             return await route.connect(left_s if left_s < connect_s else None)
         except TimeoutError:
@@ -159,26 +167,10 @@ class Call:
         except _TRANSPORT_ERRORS as error:
             raise self._unreachable(error) from None
 
-    def _watch(self, exchange: Exchange) -> None:
+    def _watch(self, line: Line) -> None:
         total_s = self._endpoint.timeouts.total_s
-        total_at = self._start + total_s
-        self._watchdog = Watchdog(exchange, total_at=total_at, total_s=total_s)
-        phase, limit_s, due = self._first
-        self._watchdog.wait(phase, limit_s, due=due)
-
-    async def _look(self, exchange: Exchange) -> bool:
-        given, key = request_id(exchange.headers), self._endpoint.key.reveal()
-        # An id in which the server put our key is none.
-        self.request_id = "" if key and key in given else given
-        if exchange.status != _OK:
-            raise await self._refused(exchange)
-        if await self._is_stream(exchange):
-            return True
-        chunks = [await self._read()]
-        while not exchange.is_read:
-            chunks.append(await self._read())
-        self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        return False
+        line.watchdog.begin((WHOLE, total_s, self._start + total_s))
+        line.watchdog.wait(self._first)
 
     async def _read(self) -> bytes:
         """Return what arrives next; empty at the end."""
@@ -187,27 +179,27 @@ class Call:
 
     def _here(self) -> bytes | None:
         """Return what has arrived; empty at the end, nothing if one has to wait for it."""
-        assert self._exchange is not None
+        assert self._line is not None
         chunk, self._held = self._held, b""
-        chunk = chunk or self._exchange.take()
-        if not chunk and not self._exchange.is_received:
+        chunk = chunk or self._line.take()
+        if not chunk and not self._line.is_received:
             return None
         return self._counted(chunk)
 
     async def _next(self) -> bytes:
         """Wait for what arrives next, as long as that may take."""
-        exchange, watchdog = self._exchange, self._watchdog
-        assert exchange is not None and watchdog is not None
+        line = self._line
+        assert line is not None
+        limit = self._first
         if self._decoder is not None and self._decoder.begun:
-            watchdog.wait("the next piece", self._endpoint.timeouts.idle_s)
-        else:
-            phase, limit_s, due = self._first
-            watchdog.wait(phase, limit_s, due=due)
+            idle_s = self._endpoint.timeouts.idle_s
+            limit = ("the next piece", idle_s, asyncio.get_running_loop().time() + idle_s)
+        line.watchdog.wait(limit)
         try:
-            chunk = await exchange.read()
+            chunk = await line.read()
         except _TRANSPORT_ERRORS as error:
             raise self._lost(error) from None
-        watchdog.rest()
+        line.watchdog.rest()
         return self._counted(chunk)
 
     def _counted(self, chunk: bytes) -> bytes:
@@ -219,21 +211,21 @@ class Call:
 
     async def _drain(self) -> None:
         """Read the rest, so that the connection can be used again; give up soon."""
-        exchange, watchdog = self._exchange, self._watchdog
-        assert exchange is not None and watchdog is not None
-        if exchange.is_received:
+        line = self._line
+        assert line is not None
+        if line.is_received:
             return
-        watchdog.wait("the end", _GRACE_S)
+        line.watchdog.wait(("the end", _GRACE_S, asyncio.get_running_loop().time() + _GRACE_S))
         try:
-            while await exchange.read():
-                if watchdog.expired is not None:
+            while await line.read():
+                if line.watchdog.expired is not None:
                     break
         except _TRANSPORT_ERRORS:
             # The answer is complete; only the connection is lost.
-            exchange.close()
+            line.cut()
 
-    async def _is_stream(self, exchange: Exchange) -> bool:
-        kind = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    async def _is_stream(self, line: Line) -> bool:
+        kind = line.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
             return True
         if kind == "application/json" or kind.endswith("+json"):
@@ -259,7 +251,7 @@ class Call:
         self._size -= len(start)
         return start.lstrip(_BLANKS)
 
-    async def _refused(self, exchange: Exchange) -> LLMError:
+    async def _refused(self, line: Line) -> LLMError:
         body = b""
         try:
             while len(body) < _ERROR_BODY and (chunk := await self._read()):
@@ -270,8 +262,8 @@ class Call:
         return refusal(
             self._endpoint,
             self._model,
-            status=exchange.status,
-            headers=exchange.headers,
+            status=line.status,
+            headers=line.headers,
             body=body[:_ERROR_BODY],
             clock=self._clock,
         )
@@ -293,8 +285,8 @@ class Call:
 
     def _lost(self, error: Exception) -> LLMError:
         """Say what became of a connection: cut by us because it was too slow, or broken."""
-        if self._watchdog is not None and self._watchdog.expired is not None:
-            return self._late(*self._watchdog.expired)
+        if self._line is not None and self._line.watchdog.expired is not None:
+            return self._late(*self._line.watchdog.expired)
         return self._unreachable(error)
 
     def _unreachable(self, error: Exception) -> LLMConnectionError:

@@ -240,12 +240,13 @@ class Packed:
 
 
 class HeadReader:
-    """Waits for the head of an answer; what a server says before it answers is left out."""
+    """Waits for heads of answers; what a server says before it answers is left out."""
 
-    __slots__ = ("_held", "_loop", "_protocol")
+    __slots__ = ("_held", "_loop", "_parser", "_protocol")
 
     def __init__(self, protocol: BaseProtocol, loop: asyncio.AbstractEventLoop) -> None:
         """Begin before the first byte; the parser wants to know whose answer it is."""
+        self._parser: HttpResponseParser | None = None
         self._protocol = protocol
         self._loop = loop
         self._held = b""
@@ -258,7 +259,8 @@ class HeadReader:
         """
         # The end of the head may begin with what is already here.
         seen = max(0, len(self._held) - 2)
-        data = self._held + data if self._held else data
+        if self._held:
+            data, self._held = self._held + data, b""
         while (found := _HEAD_END.search(data, seen)) is not None:
             end = found.end()
             message = self._parse(data[:end])
@@ -271,9 +273,11 @@ class HeadReader:
         return None
 
     def _parse(self, head: bytes) -> RawResponseMessage:
-        parser = HttpResponseParser(
-            self._protocol, self._loop, LARGEST_HEAD, response_with_body=False
-        )
+        parser = self._parser
+        if parser is None:
+            parser = self._parser = HttpResponseParser(
+                self._protocol, self._loop, LARGEST_HEAD, response_with_body=False
+            )
         try:
             messages, _, _ = parser.feed_data(head)
         except HttpProcessingError:
@@ -281,6 +285,9 @@ class HeadReader:
         if len(messages) != 1:
             raise aiohttp.ClientPayloadError("the answer is no HTTP")
         message: RawResponseMessage = messages[0][0]
+        if message.should_close:
+            # It takes nothing more, and what came may only be what comes before an answer.
+            self._parser = None
         return message
 
 

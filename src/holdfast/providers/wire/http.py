@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.client_reqrep import ConnectionKey
 
 from holdfast.errors import ConfigError
 from holdfast.providers.address import is_loopback
 from holdfast.providers.wire.endpoint import Endpoint
-
-_KEEPALIVE_S = 60.0
+from holdfast.providers.wire.line import KEEPALIVE_S, Line
 
 OUR_HEADERS: Final = {
     # A compressed stream is delivered late and may unpack to anything.
     "Accept-Encoding": "identity",
     "User-Agent": "holdfast",
 }
+
+
+class Pool(NamedTuple):
+    """The connections of one loop: what opens them, and those that wait for a request."""
+
+    connector: aiohttp.BaseConnector
+    idle: dict[ConnectionKey, list[Line]]
 
 
 class HttpTransport:
@@ -35,7 +42,7 @@ class HttpTransport:
     def __init__(self) -> None:
         """Nothing is opened yet."""
         self._sessions: dict[int, tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession]] = {}
-        self._pools: dict[asyncio.AbstractEventLoop, aiohttp.BaseConnector] = {}
+        self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
         self._proxies: dict[str, str | None] = {}
         self._tls: dict[tuple[bool, str], ssl.SSLContext | bool] = {}
 
@@ -47,7 +54,7 @@ class HttpTransport:
             return entry[1]
         session = aiohttp.ClientSession(
             # How many calls run at once is decided above (rate limits), not by the pool.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(loop=loop),
             timeout=aiohttp.ClientTimeout(total=None),
             headers=OUR_HEADERS,
@@ -55,14 +62,14 @@ class HttpTransport:
         self._sessions[id(loop)] = (loop, session)
         return session
 
-    def pool(self) -> aiohttp.BaseConnector:
+    def pool(self) -> Pool:
         """Return the connections of the running loop."""
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
-        if pool is None or pool.closed:
-            pool = self.session().connector
-            assert pool is not None
-            self._pools[loop] = pool
+        if pool is None or pool.connector.closed:
+            connector = self.session().connector
+            assert connector is not None
+            pool = self._pools[loop] = Pool(connector, {})
         return pool
 
     def proxy(self, endpoint: Endpoint) -> str | None:

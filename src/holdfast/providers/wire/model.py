@@ -17,9 +17,9 @@ from holdfast.providers.wire.call import Call
 from holdfast.providers.wire.chat import ChatCodec
 from holdfast.providers.wire.codec import Answer, Codec, as_deltas, without_cut_call
 from holdfast.providers.wire.endpoint import Api, Endpoint
-from holdfast.providers.wire.exchange import Route
 from holdfast.providers.wire.http import HttpTransport
 from holdfast.providers.wire.responses import ResponsesCodec
+from holdfast.providers.wire.route import Route
 
 _CODECS: dict[Api, Callable[[Endpoint, ModelInfo], Codec]] = {
     "chat": ChatCodec,

@@ -17,7 +17,8 @@ from yarl import URL
 
 from holdfast.errors import LLMBadRequest, LLMConnectionError, LLMError
 from holdfast.providers.wire import Endpoint, HttpTransport, Secret, WireModel
-from holdfast.providers.wire.exchange import Exchange, Prepared
+from holdfast.providers.wire import line as wire_line
+from holdfast.providers.wire.line import Line as Kept
 from holdfast.testing.fake_server import Reply
 from holdfast.testing.fake_wires import whole_body
 
@@ -260,7 +261,7 @@ async def test_a_header_that_breaks_a_line_is_never_sent(transport: HttpTranspor
         headers["X-Team"] = "blue\r\nX-Other: red"
         with pytest.raises(LLMConnectionError):
             await ask_quietly(model)
-        assert lines[0].heads == []
+        assert not any(line.heads for line in lines)
 
 
 class Faucet(asyncio.Transport):
@@ -300,28 +301,68 @@ class Faucet(asyncio.Transport):
         return given
 
 
+def kept_line(transport: HttpTransport, faucet: Faucet, idle: list[Kept]) -> Kept:
+    loop = asyncio.get_running_loop()
+    request = aiohttp.ClientRequest("POST", URL("http://h.example/v1"))
+    keeper = ResponseHandler(loop)
+    keeper.connection_made(faucet)
+    pool = transport.pool().connector
+    connection = Connection(pool, request.connection_key, keeper, loop)
+    return Kept(connection, keeper, idle, b"POST / HTTP/1.1\r\nContent-Length: ")
+
+
 async def test_an_answer_that_nobody_reads_does_not_pile_up(transport: HttpTransport) -> None:
     faucet = Faucet()
-    pool = transport.pool()
-    request = aiohttp.ClientRequest("POST", URL("http://h.example/v1"))
-    keeper = ResponseHandler(asyncio.get_running_loop())
-    keeper.connection_made(faucet)
-    connection = Connection(pool, request.connection_key, keeper, asyncio.get_running_loop())
-    exchange = Exchange(connection, keeper, Prepared("", request))
-    faucet.set_protocol(exchange)
-    posting = asyncio.create_task(exchange.post(b"{}"))
+    idle: list[Kept] = []
+    line = kept_line(transport, faucet, idle)
+    posting = asyncio.create_task(line.post(b"{}"))
     await asyncio.sleep(0)
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     faucet.pour(head, 1)
     await posting
     chunk = b"2710\r\n" + b"x" * 10_000 + b"\r\n"
     assert faucet.pour(chunk, 1_000) < 50
-    held = await exchange.read()
+    held = await line.read()
     assert len(held) < 500_000 and not faucet.is_paused
-    assert faucet.pour(chunk, 10) == 10 and len(exchange.take()) == 100_000
-    # The end is here and much is unread: the connection goes back and must be heard again.
+    assert faucet.pour(chunk, 10) == 10 and len(line.take()) == 100_000
+    # The end is here and much is unread: the connection waits for more and must be heard again.
     faucet.pour(chunk, 1_000)
-    exchange.data_received(b"0\r\n\r\n")
-    assert exchange.is_received and not exchange.is_read
-    exchange.close()
-    assert not faucet.is_paused and faucet.protocol is keeper
+    line.data_received(b"0\r\n\r\n")
+    assert line.is_received and not line.is_read
+    line.release()
+    assert not faucet.is_paused and idle == [line]
+    line.cut()
+    assert idle == []
+
+
+async def test_a_connection_that_nobody_needs_for_long_is_closed(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire_line, "KEEPALIVE_S", 0.01)
+    gone = asyncio.Event()
+
+    async def waiting(line: Line) -> None:
+        await line.request()
+        await line.say(http(BODY))
+        await line.reader.read()
+        gone.set()
+
+    async with serving(waiting) as (base_url, lines):
+        model = model_at(base_url, transport)
+        assert await ask_quietly(model) == "Hello."
+        await asyncio.wait_for(gone.wait(), 30)
+        assert await ask_quietly(model) == "Hello."
+        assert len(lines) == 2
+
+
+async def test_models_of_one_place_share_connections_whatever_their_keys(
+    transport: HttpTransport,
+) -> None:
+    async with serving(answering) as (base_url, lines):
+        endpoint = Endpoint(provider="p", base_url=base_url, key=Secret("other-key"))
+        other = WireModel(endpoint, "m", transport)
+        assert await ask_quietly(model_at(base_url, transport)) == "Hello."
+        assert await ask_quietly(other) == "Hello."
+        (line,) = lines
+        assert KEY.encode() in line.heads[0] and KEY.encode() not in line.heads[1]
+        assert b"Bearer other-key" in line.heads[1]
