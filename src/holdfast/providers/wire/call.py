@@ -48,6 +48,7 @@ class Call:
         "_parser",
         "_size",
         "_start",
+        "_total",
         "body",
         "request_id",
     )
@@ -65,6 +66,7 @@ class Call:
         self._parser: SseParser | None = None
         self._start = 0.0
         self._first: Limit = (WHOLE, 0.0, 0.0)
+        self._total = self._first
         self.body = b""
         self.request_id = ""
 
@@ -72,27 +74,43 @@ class Call:
         """Send the request; say whether the answer comes as a stream.
 
         If it does not, it is here as a whole when this returns.
+
+        A server may close an idle connection at any time, and some do so unannounced
+        after each stream. Such a request was not answered, most likely not even read, so
+        it is sent again: over another connection, and never when a fresh one failed.
         """
         self._start = asyncio.get_running_loop().time()
         self._expect(streamed=streamed)
-        line = await self._sent(route, body)
-        given = request_id(line.headers)
-        if given:
-            # An id in which the server put our key is none.
-            key = self._endpoint.key.reveal()
-            self.request_id = "" if key and key in given else given
+        for left in range(_STALE_CONNECTIONS, -1, -1):
+            is_first = left == _STALE_CONNECTIONS
+            self._line = line = route.kept() or await self._connected(route, is_first=is_first)
+            line.watchdog.begin(self._total)
+            line.watchdog.wait(self._first)
+            try:
+                await line.post(body)
+                break
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if not (left and line.is_reused):
+                    raise self._lost(error) from None
+                self.close()
+            except _TRANSPORT_ERRORS as error:
+                raise self._lost(error) from None
+        self.request_id = self._request_id(line)
         if line.status != _OK:
             raise await self._refused(line)
-        if await self._is_stream(line):
-            self._expect(streamed=True)
-            self._decoder = self._codec.decoder()
-            self._parser = SseParser(self._endpoint.provider, self._endpoint.max_event_bytes)
-            return True
-        chunks = [await self._read()]
-        while not line.is_read:
-            chunks.append(await self._read())
-        self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        return False
+        kind = line.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if kind == "application/json" or not (
+            kind == "text/event-stream" or await self._is_stream(kind)
+        ):
+            chunks = [self._here() or b""]
+            while not line.is_read:
+                chunks.append(await self._read())
+            self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            return False
+        self._expect(streamed=True)
+        self._decoder = self._codec.decoder()
+        self._parser = SseParser(self._endpoint.provider, self._endpoint.max_event_bytes)
+        return True
 
     async def advance(self, out: list[Delta] | None) -> bool:
         """Take what arrives next; say whether more is to come."""
@@ -121,36 +139,13 @@ class Call:
         if line is not None:
             line.release()
 
-    async def _sent(self, route: Route, body: bytes) -> Line:
-        """Send over a connection that still lives, and wait for the answer to begin.
-
-        A server may close an idle connection at any time, and some do so unannounced
-        after each stream. Such a request was not answered, most likely not even read, so
-        it is sent again: over another connection, and never when a fresh one failed.
-        """
-        for left in range(_STALE_CONNECTIONS, -1, -1):
-            is_first = left == _STALE_CONNECTIONS
-            self._line = line = route.kept() or await self._connected(route, is_first=is_first)
-            self._watch(line)
-            try:
-                await line.post(body)
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                if not (left and line.is_reused):
-                    raise self._lost(error) from None
-                self.close()
-            except _TRANSPORT_ERRORS as error:
-                raise self._lost(error) from None
-            else:
-                return line
-        raise AssertionError("the last attempt returns or raises")
-
     def _expect(self, *, streamed: bool) -> None:
         """Set what the answer's beginning waits for, how long it may, and until when."""
         limits = self._endpoint.timeouts
-        if streamed and limits.first_token_s < limits.total_s:
-            self._first = (_FIRST, limits.first_token_s, self._start + limits.first_token_s)
-        else:
-            self._first = (WHOLE, limits.total_s, self._start + limits.total_s)
+        first_s, total_s = limits.first_token_s, limits.total_s
+        self._total = self._first = (WHOLE, total_s, self._start + total_s)
+        if streamed and first_s < total_s:
+            self._first = (_FIRST, first_s, self._start + first_s)
 
     async def _connected(self, route: Route, *, is_first: bool) -> Line:
         connect_s = self._endpoint.timeouts.connect_s
@@ -167,10 +162,11 @@ class Call:
         except _TRANSPORT_ERRORS as error:
             raise self._unreachable(error) from None
 
-    def _watch(self, line: Line) -> None:
-        total_s = self._endpoint.timeouts.total_s
-        line.watchdog.begin((WHOLE, total_s, self._start + total_s))
-        line.watchdog.wait(self._first)
+    def _request_id(self, line: Line) -> str:
+        given = request_id(line.headers)
+        key = self._endpoint.key.reveal() if given else ""
+        # An id in which the server put our key is none.
+        return "" if key and key in given else given
 
     async def _read(self) -> bytes:
         """Return what arrives next; empty at the end."""
@@ -224,11 +220,9 @@ class Call:
             # The answer is complete; only the connection is lost.
             line.cut()
 
-    async def _is_stream(self, line: Line) -> bool:
-        kind = line.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        if kind == "text/event-stream":
-            return True
-        if kind == "application/json" or kind.endswith("+json"):
+    async def _is_stream(self, kind: str) -> bool:
+        """Find out what an answer is whose type does not say it."""
+        if kind.endswith("+json"):
             return False
         if kind in ("", "text/plain", "application/octet-stream", "application/x-ndjson"):
             start = await self._peek()

@@ -11,7 +11,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import LLMBadRequest
 from holdfast.messages import FilePart, Message, ReasoningPart, TextPart, ToolPart, ToolSpec
 from holdfast.providers.model import ModelInfo, ModelRequest
-from holdfast.providers.wire.chat_stream import ChatDecoder
+from holdfast.providers.wire.chat_stream import ChatDecoder, whole_answer
 from holdfast.providers.wire.codec import (
     Answer,
     call_input,
@@ -58,9 +58,7 @@ class ChatCodec:
 
     def decode(self, body: bytes) -> Answer:
         """Return the answer that came as one body."""
-        decoder = self.decoder()
-        decoder.take_body(body)
-        return decoder.finish()
+        return whole_answer(self._endpoint, self._info.model, body)
 
     def _settings(self, request: ModelRequest, stream: bool) -> JsonObject:
         made: JsonObject = {"model": self._info.model, "stream": stream}

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.errors import LLMError, LLMOverloaded, LLMProtocolError
-from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage
+from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage, ToolPart
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
     UNREADABLE,
     Answer,
     CallPieces,
+    Count,
     count,
     decode_object,
     encode_json,
     split_usage,
+    tool_part,
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
@@ -72,7 +74,23 @@ class _Chunk(msgspec.Struct, gc=False):
     error: msgspec.Raw = _NOTHING
 
 
+class _Details(msgspec.Struct, gc=False):
+    cached_tokens: Count = None
+    cache_write_tokens: Count = None
+    reasoning_tokens: Count = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
+    total_tokens: Count = None
+    prompt_cache_hit_tokens: Count = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+
+
 _decode = msgspec.json.Decoder(_Chunk).decode
+_decode_usage = msgspec.json.Decoder(_Usage | None).decode
 
 
 class ChatDecoder:
@@ -113,32 +131,15 @@ class ChatDecoder:
             try:
                 chunk = _decode(event)
             except UNREADABLE as error:
-                raise self._unreadable(error) from None
+                raise _unreadable(self._endpoint, error) from None
             self._take(chunk, event, out)
             if self._repeats.wants():
                 self._learn(chunk, event)
 
-    def take_body(self, body: bytes) -> None:
-        """Take an answer that came as one body."""
-        try:
-            chunk = _decode(body)
-        except UNREADABLE as error:
-            raise self._unreadable(error) from None
-        if chunk.choices is None and chunk.error == _NOTHING:
-            raise failure_in_answer(self._endpoint, self._model, body)
-        self._take(chunk, body, None)
-        # A body is whole by its length; some servers leave the reason out.
-        if not self._finish and chunk.choices:
-            self._finish = "stop"
-
     def finish(self) -> Answer:
         """Return the whole answer."""
         if not self._finish:
-            detail = "the answer ended without a finish reason"
-            raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
-        if self._finish in _BROKEN_OFF:
-            detail = f"it broke off with {self._finish!r}"
-            raise LLMOverloaded(provider=self._endpoint.provider, detail=detail)
+            raise _unfinished(self._endpoint)
         parts: list[Part] = []
         thoughts, text = self._thoughts.text(), self._text.text()
         if thoughts:
@@ -148,20 +149,14 @@ class ChatDecoder:
         parts += [call.part(self._endpoint.provider) for call in self._calls]
         return Answer(
             parts=tuple(parts),
-            stop_reason=self._stop_reason(),
+            stop_reason=_stop_reason(
+                self._endpoint.provider, self._finish, self._refused, has_calls=bool(self._calls)
+            ),
             usage=_usage(self._usage),
             response_id=self._id,
             model=self._served,
             metadata={},
         )
-
-    def _stop_reason(self) -> str:
-        reason = _STOPS.get(self._finish, "stop")
-        if self._refused:
-            return "filtered"
-        if reason in ("stop", "tool_calls"):
-            return "tool_calls" if self._calls else "stop"
-        return reason
 
     def _take(self, chunk: _Chunk, event: bytes, out: list[Delta] | None) -> None:
         if chunk.error is not _NOTHING and chunk.error != _NOTHING:
@@ -210,15 +205,11 @@ class ChatDecoder:
             out.append(ReasoningDelta(text))
 
     def _mixed(self, content: list[Any], out: list[Delta] | None) -> None:
-        """Mistral sends content as a list when the model thinks."""
-        for item in content:
-            if not isinstance(item, dict):
-                continue
-            if isinstance(item.get("text"), str):
-                self._say(item["text"], out)
-            for thought in item.get("thinking") or ():
-                if isinstance(thought, dict) and isinstance(thought.get("text"), str):
-                    self._think(thought["text"], out)
+        for is_thought, text in _pieces_in(content):
+            if is_thought:
+                self._think(text, out)
+            else:
+                self._say(text, out)
 
     def _call(self, call: _Call, out: list[Delta] | None) -> None:
         self.begun = True
@@ -252,9 +243,7 @@ class ChatDecoder:
                 current.call_id = current.call_id or call_id
                 current.name = current.name or name
                 return known
-        if len(self._calls) >= MAX_TOOL_CALLS:
-            detail = f"it makes more than {MAX_TOOL_CALLS} tool calls at once"
-            raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+        _bound(self._endpoint, len(self._calls) + 1)
         self._calls.append(CallPieces(call_id, name))
         position = len(self._calls) - 1
         if index is not None:
@@ -277,9 +266,98 @@ class ChatDecoder:
             target, delta = self._text, TextDelta
         self._repeats.learn(event, only.name, _piece_in, target=target, delta=delta)
 
-    def _unreadable(self, error: Exception) -> LLMError:
-        detail = f"a piece is no chat completion ({type(error).__name__})"
-        return LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+
+def whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
+    """Return an answer that came as one body.
+
+    Rescued: a missing finish reason, since a body is whole by its length, and a tool call
+    without id or with arguments as an object. Not rescued: a tool call without name.
+
+    Raises:
+        LLMError: it reports a failure, or cannot be read.
+    """
+    try:
+        chunk = _decode(body)
+    except UNREADABLE as error:
+        raise _unreadable(endpoint, error) from None
+    if chunk.choices is None or (chunk.error is not _NOTHING and chunk.error != _NOTHING):
+        raise failure_in_answer(endpoint, model, body)
+    if not chunk.choices:
+        raise _unfinished(endpoint)
+    choice = next((each for each in chunk.choices if each.index == 0), _Choice())
+    said = choice.message or choice.delta or _Delta()
+    content, thoughts = said.content or "", said.reasoning_content or said.reasoning or ""
+    if not isinstance(content, str):
+        pieces = list(_pieces_in(content))
+        content = "".join(text for is_thought, text in pieces if not is_thought)
+        thoughts = "".join(text for is_thought, text in pieces if is_thought) + thoughts
+    if said.refusal:
+        content += said.refusal
+    parts: list[Part] = []
+    if thoughts:
+        parts.append(ReasoningPart(text=thoughts))
+    if content:
+        parts.append(TextPart(text=content))
+    for call in said.tool_calls or ():
+        parts.append(_whole_call(endpoint, call))
+    calls = len(said.tool_calls or ())
+    _bound(endpoint, calls)
+    finish = choice.finish_reason or "stop"
+    return Answer(
+        tuple(parts),
+        _stop_reason(endpoint.provider, finish, bool(said.refusal), has_calls=calls > 0),
+        _usage(chunk.usage),
+        chunk.id or "",
+        chunk.model or "" if chunk.id else "",
+        {},
+    )
+
+
+def _whole_call(endpoint: Endpoint, call: _Call) -> ToolPart:
+    function = call.function or _Function()
+    arguments = function.arguments or ""
+    if not isinstance(arguments, str):
+        arguments = encode_json(arguments).decode()
+    return tool_part(endpoint.provider, call.id or "", function.name or "", arguments)
+
+
+def _pieces_in(content: list[Any]) -> Iterator[tuple[bool, str]]:
+    """Yield texts and thoughts; Mistral sends content as a list when the model thinks."""
+    for item in content:
+        if not isinstance(item, dict):
+            continue
+        if isinstance(item.get("text"), str):
+            yield False, item["text"]
+        for thought in item.get("thinking") or ():
+            if isinstance(thought, dict) and isinstance(thought.get("text"), str):
+                yield True, thought["text"]
+
+
+def _bound(endpoint: Endpoint, calls: int) -> None:
+    if calls > MAX_TOOL_CALLS:
+        detail = f"it makes more than {MAX_TOOL_CALLS} tool calls at once"
+        raise LLMProtocolError(provider=endpoint.provider, detail=detail)
+
+
+def _stop_reason(provider: str, finish: str, refused: bool, *, has_calls: bool) -> str:
+    if finish in _BROKEN_OFF:
+        raise LLMOverloaded(provider=provider, detail=f"it broke off with {finish!r}")
+    if refused:
+        return "filtered"
+    reason = _STOPS.get(finish, "stop")
+    if reason in ("stop", "tool_calls"):
+        return "tool_calls" if has_calls else "stop"
+    return reason
+
+
+def _unfinished(endpoint: Endpoint) -> LLMError:
+    detail = "the answer ended without a finish reason"
+    return LLMProtocolError(provider=endpoint.provider, detail=detail)
+
+
+def _unreadable(endpoint: Endpoint, error: Exception) -> LLMError:
+    detail = f"a piece is no chat completion ({type(error).__name__})"
+    return LLMProtocolError(provider=endpoint.provider, detail=detail)
 
 
 class _OnlyPiece(NamedTuple):
@@ -316,24 +394,48 @@ def _piece_in(event: bytes) -> str | None:
 
 
 def _usage(raw: msgspec.Raw) -> TokenUsage | None:
-    data = decode_object(raw)
-    if data is None:
+    try:
+        found = _decode_usage(raw)
+    except UNREADABLE:
+        found = _odd_usage(raw)
+    if found is None:
         return None
-    total_in, total_out = count(data.get("prompt_tokens")), count(data.get("completion_tokens"))
-    into, out = data.get("prompt_tokens_details"), data.get("completion_tokens_details")
-    reasoning = cache_read = cache_write = 0
-    if isinstance(out, dict):
-        reasoning = count(out.get("reasoning_tokens"))
-    if isinstance(into, dict):
-        cache_read = count(into.get("cached_tokens"))
-        cache_write = count(into.get("cache_write_tokens"))
+    into, out = found.prompt_tokens_details, found.completion_tokens_details
+    total_in, total_out = found.prompt_tokens or 0, found.completion_tokens or 0
+    reasoning = (out.reasoning_tokens if out is not None else 0) or 0
     # xAI leaves reasoning out of the completion tokens; its total gives that away.
-    if reasoning and count(data.get("total_tokens")) == total_in + total_out + reasoning:
+    if reasoning and found.total_tokens == total_in + total_out + reasoning:
         total_out += reasoning
     return split_usage(
         total_in,
         total_out,
         reasoning=reasoning,
-        cache_read=cache_read or count(data.get("prompt_cache_hit_tokens")),
-        cache_write=cache_write,
+        cache_read=(into.cached_tokens if into is not None else 0)
+        or found.prompt_cache_hit_tokens
+        or 0,
+        cache_write=(into.cache_write_tokens if into is not None else 0) or 0,
     )
+
+
+def _odd_usage(raw: msgspec.Raw) -> _Usage | None:
+    """Take what can be counted of a usage in which something is no count."""
+    data = decode_object(raw)
+    if data is None:
+        return None
+    made = _Usage(
+        prompt_tokens=count(data.get("prompt_tokens")),
+        completion_tokens=count(data.get("completion_tokens")),
+        total_tokens=count(data.get("total_tokens")),
+        prompt_cache_hit_tokens=count(data.get("prompt_cache_hit_tokens")),
+    )
+    into, out = data.get("prompt_tokens_details"), data.get("completion_tokens_details")
+    if isinstance(into, dict):
+        made.prompt_tokens_details = _Details(
+            cached_tokens=count(into.get("cached_tokens")),
+            cache_write_tokens=count(into.get("cache_write_tokens")),
+        )
+    if isinstance(out, dict):
+        made.completion_tokens_details = _Details(
+            reasoning_tokens=count(out.get("reasoning_tokens"))
+        )
+    return made

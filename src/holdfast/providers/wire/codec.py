@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Annotated, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,6 +30,9 @@ MAX_TOOL_CALLS = 512
 
 _CUT = ("length", "filtered")
 """Stop reasons of an answer that does not end where the model would have ended it."""
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**12)] | None
+"""A token count as servers should send it; see `count` for all that they do send."""
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")

@@ -51,6 +51,7 @@ class Line(asyncio.Protocol):
         "_waiter",
         "head",
         "headers",
+        "is_closing",
         "is_reused",
         "status",
         "watchdog",
@@ -84,6 +85,8 @@ class Line(asyncio.Protocol):
         self._is_last = False
         self.head = head
         """Everything of a request that goes before the length of its body."""
+        self.is_closing = self._transport.is_closing
+        """Says whether nothing can be sent any more."""
         self.is_reused = False
         """It has served before, so it may be dead without our knowing."""
         self.status = 0
@@ -103,11 +106,6 @@ class Line(asyncio.Protocol):
                 raise self._error
             self._waiter = self._loop.create_future()
             await self._waiter
-
-    @property
-    def is_closing(self) -> bool:
-        """Nothing can be sent any more."""
-        return self._transport.is_closing()
 
     @property
     def is_received(self) -> bool:
@@ -155,7 +153,8 @@ class Line(asyncio.Protocol):
         # An answer may come before its request was read; the rest of that may not go on.
         if self._transport.get_write_buffer_size():
             return self.cut()
-        self.take()
+        if self._pieces:
+            self.take()
         self._body = None
         self._is_asked = False
         self.is_reused = True

@@ -59,7 +59,7 @@ class Route:
         if way is not None and way.head and way.is_for(self._endpoint.key.reveal()):
             while way.idle:
                 line = way.idle.pop()
-                if not line.is_closing:
+                if not line.is_closing():
                     line.head = way.head
                     return line
         return None
