@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
 from typing import TypeAlias
 
@@ -76,26 +75,26 @@ def calling_agent() -> str:
     return caller.agent if caller is not None else ""
 
 
-def hearing_events(agent: str = "") -> AbstractContextManager[list[ProviderEvent]]:
+class hearing_events:
     """Collect what happens around the model calls that an agent makes in this block."""
-    return _Caller(agent)
 
+    __slots__ = ("_token", "agent", "heard")
 
-class _Caller(AbstractContextManager[list[ProviderEvent]]):
-    """Who makes model calls now, and what was noted about them."""
+    _token: Token[hearing_events | None]
 
-    _token: Token[_Caller | None]
-
-    def __init__(self, agent: str) -> None:
+    def __init__(self, agent: str = "") -> None:
+        """Say who makes the calls."""
         self.agent = agent
         self.heard: list[ProviderEvent] = []
 
     def __enter__(self) -> list[ProviderEvent]:
+        """Listen, and give what is heard while it comes."""
         self._token = _caller.set(self)
         return self.heard
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
+        """Listen no longer."""
         _caller.reset(self._token)
 
 
-_caller: ContextVar[_Caller | None] = ContextVar("caller_of_models", default=None)
+_caller: ContextVar[hearing_events | None] = ContextVar("caller_of_models", default=None)

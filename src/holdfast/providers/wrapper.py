@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from types import AsyncGeneratorType
 from typing import TypeAlias
 
 from holdfast.providers.model import Delta, Model, ModelInfo, ModelRequest
@@ -49,10 +50,16 @@ class opened:
         """Give the stream."""
         return self._stream
 
-    async def __aexit__(self, *error: object) -> None:
+    def __aexit__(self, *error: object) -> Awaitable[None]:
         """Close the stream now: one left half-read is closed by the loop some time later."""
-        if isinstance(self._stream, AsyncGenerator):
-            await self._stream.aclose()
+        stream = self._stream
+        if isinstance(stream, AsyncGeneratorType | AsyncGenerator):
+            return stream.aclose()
+        return _nothing()
+
+
+async def _nothing() -> None:
+    """There is nothing to close."""
 
 
 def layers(model: Model) -> Iterator[Model]:

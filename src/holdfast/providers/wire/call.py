@@ -85,7 +85,8 @@ class Call:
             is_first = left == _STALE_CONNECTIONS
             self._line = line = route.kept() or await self._connected(route, is_first=is_first)
             line.watchdog.begin(self._total)
-            line.watchdog.wait(self._first)
+            if self._first is not self._total:
+                line.watchdog.wait(self._first)
             try:
                 await line.post(body)
                 break

@@ -243,7 +243,8 @@ class ChatDecoder:
                 current.call_id = current.call_id or call_id
                 current.name = current.name or name
                 return known
-        _bound(self._endpoint, len(self._calls) + 1)
+        if len(self._calls) >= MAX_TOOL_CALLS:
+            raise _too_many(self._endpoint)
         self._calls.append(CallPieces(call_id, name))
         position = len(self._calls) - 1
         if index is not None:
@@ -284,7 +285,9 @@ def whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
         raise failure_in_answer(endpoint, model, body)
     if not chunk.choices:
         raise _unfinished(endpoint)
-    choice = next((each for each in chunk.choices if each.index == 0), _Choice())
+    choice = chunk.choices[0]
+    if choice.index != 0:
+        choice = next((each for each in chunk.choices if each.index == 0), _Choice())
     said = choice.message or choice.delta or _Delta()
     content, thoughts = said.content or "", said.reasoning_content or said.reasoning or ""
     if not isinstance(content, str):
@@ -298,14 +301,15 @@ def whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
         parts.append(ReasoningPart(text=thoughts))
     if content:
         parts.append(TextPart(text=content))
-    for call in said.tool_calls or ():
+    calls = said.tool_calls or []
+    if len(calls) > MAX_TOOL_CALLS:
+        raise _too_many(endpoint)
+    for call in calls:
         parts.append(_whole_call(endpoint, call))
-    calls = len(said.tool_calls or ())
-    _bound(endpoint, calls)
     finish = choice.finish_reason or "stop"
     return Answer(
         tuple(parts),
-        _stop_reason(endpoint.provider, finish, bool(said.refusal), has_calls=calls > 0),
+        _stop_reason(endpoint.provider, finish, bool(said.refusal), has_calls=bool(calls)),
         _usage(chunk.usage),
         chunk.id or "",
         chunk.model or "" if chunk.id else "",
@@ -333,10 +337,9 @@ def _pieces_in(content: list[Any]) -> Iterator[tuple[bool, str]]:
                 yield True, thought["text"]
 
 
-def _bound(endpoint: Endpoint, calls: int) -> None:
-    if calls > MAX_TOOL_CALLS:
-        detail = f"it makes more than {MAX_TOOL_CALLS} tool calls at once"
-        raise LLMProtocolError(provider=endpoint.provider, detail=detail)
+def _too_many(endpoint: Endpoint) -> LLMError:
+    detail = f"it makes more than {MAX_TOOL_CALLS} tool calls at once"
+    return LLMProtocolError(provider=endpoint.provider, detail=detail)
 
 
 def _stop_reason(provider: str, finish: str, refused: bool, *, has_calls: bool) -> str:

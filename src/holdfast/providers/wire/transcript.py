@@ -13,8 +13,8 @@ from holdfast.messages import Message
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")
-_WORTH_KEEPING = 64
-_MOST_KEPT = 32
+_WORTH_KEEPING = 4
+_MOST_KEPT = 256
 _MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -112,6 +112,7 @@ class Transcript:
         self._joiner = joiner
         self._cache = EncodedCache()
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._size = 0
 
     def pieces(self, messages: tuple[Message, ...]) -> tuple[bytearray, bytes]:
         """Return a conversation's bytes and their end; both belong into one list of JSON.
@@ -134,14 +135,15 @@ class Transcript:
     def _continued(self, messages: tuple[Message, ...]) -> _Kept:
         """Take out what these messages go on from; something empty if nothing is known."""
         kept = self._kept.pop(id(messages[0]), None)
-        # Comparing the same objects costs next to nothing.
-        if kept is None or messages[: len(kept.source)] != kept.source:
+        if kept is None:
             return _Kept()
-        return kept
+        self._size -= len(kept.data)
+        # Comparing the same objects costs next to nothing.
+        return kept if messages[: len(kept.source)] == kept.source else _Kept()
 
     def _keep(self, kept: _Kept) -> None:
         """Remember a conversation; the oldest ones make room."""
         self._kept[id(kept.source[0])] = kept
-        size = sum(len(each.data) for each in self._kept.values())
-        while self._kept and (len(self._kept) > _MOST_KEPT or size > _MOST_BYTES):
-            size -= len(self._kept.popitem(last=False)[1].data)
+        self._size += len(kept.data)
+        while self._kept and (len(self._kept) > _MOST_KEPT or self._size > _MOST_BYTES):
+            self._size -= len(self._kept.popitem(last=False)[1].data)
