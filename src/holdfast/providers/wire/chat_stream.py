@@ -377,13 +377,17 @@ def _only_piece(chunk: _Chunk) -> _OnlyPiece | None:
     delta = chunk.choices[0].delta
     if delta is None:
         return None
-    found = [(name, getattr(delta, name)) for name in _TEXTS if getattr(delta, name)]
-    calls = delta.tool_calls or []
-    if len(found) + len(calls) != 1:
+    name, text = "", None
+    for each in _TEXTS:
+        if value := getattr(delta, each):
+            if text is not None:
+                return None
+            name, text = each, value
+    calls = delta.tool_calls
+    if text is not None:
+        return _OnlyPiece(name, text) if isinstance(text, str) and not calls else None
+    if not calls or len(calls) > 1:
         return None
-    if found:
-        name, text = found[0]
-        return _OnlyPiece(name, text) if isinstance(text, str) else None
     index, function = calls[0].index, calls[0].function
     if index is None or calls[0].id or function is None or function.name:
         return None

@@ -46,7 +46,7 @@ _VARYING = re.compile(
     rb'|"obfuscation": ?"(?P<letters>[0-9A-Za-z]*)"'
     rb"|(?P<blanks> +)(?=\}\Z)"
 )
-"""What differs from event to event and means nothing to us."""
+"""What differs from event to event and means nothing to us; `_expect` names the fields too."""
 
 _GAPS = {
     "number": re.compile(rb"0|[1-9][0-9]{0,14}"),
@@ -184,19 +184,24 @@ class Repeats:
             self._is_known = True
 
     def _expect(self, event: bytes, first: int, last: int) -> None:
+        self._start, self._end = event[:first], event[last:]
+        self._gaps = []
+        if event.find(b'"sequence_number"') < 0 and event.find(b'"obfuscation"') < 0:
+            if event[-2:] != b" }":
+                return
         places = [(first, last, _PIECE)]
         for varying in _VARYING.finditer(event):
             kind = varying.lastgroup or ""
             if varying.end() <= first or varying.start() >= last:
                 places.append((*varying.span(kind), _GAPS[kind]))
+        if len(places) == 1:
+            return
         places.sort(key=lambda place: place[0])
-        self._start, self._end = event[: places[0][0]], event[places[-1][1] :]
-        self._gaps = []
-        if len(places) > 1:
-            at = 0
-            for begin, stop, gap in places:
-                self._gaps.append((event[at:begin], gap))
-                at = stop
+        at = 0
+        for begin, stop, gap in places:
+            self._gaps.append((event[at:begin], gap))
+            at = stop
+        self._end = event[at:]
 
     def _pieces(self, events: list[bytes]) -> list[bytes]:
         """Return the pieces of those events at the beginning that are repetitions."""
@@ -212,11 +217,13 @@ class Repeats:
         first, last = len(start), -len(end)
         least = first - last
         for event in events:
-            if len(event) < least or not (event.startswith(start) and event.endswith(end)):
+            if not (event.startswith(start) and event.endswith(end)):
+                break
+            if not least <= len(event) <= _LONGEST:
                 break
             found.append(event[first:last])
         if b"".join(found).translate(None, _PLAIN_BYTES):
-            return list(takewhile(_is_piece, found))
+            return list(takewhile(_PIECE.fullmatch, found))
         return found
 
     def _across_gaps(self, event: bytes) -> bytes | None:
@@ -235,7 +242,3 @@ class Repeats:
             if gap is _PIECE:
                 piece = found[0]
         return piece if event[at:] == self._end else None
-
-
-def _is_piece(piece: bytes) -> bool:
-    return len(piece) <= _LONGEST and _PIECE.fullmatch(piece) is not None
