@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -34,6 +34,7 @@ from holdfast.sessions import Session, SessionManager
 from holdfast.skills import Skill
 from holdfast.tools import Tool
 
+_Build: TypeAlias = Callable[[Sequence[Message] | None], Coroutine[Any, Any, AgentContext]]
 _MOST_RETRIES = 3
 _EVENTS = ("model.requested", "model.failed", "model.text_delta", "model.reasoning_delta")
 
@@ -190,7 +191,7 @@ class HookedContextBuilder(ContextBuilder):
             "agent": where.agent_path.rsplit("/", 1)[-1],
         }
 
-    async def build_agent_context(
+    def build_agent_context(
         self,
         session: Session,
         agent: AgentLike,
@@ -199,14 +200,23 @@ class HookedContextBuilder(ContextBuilder):
         memories: Sequence[MemoryLike] | None = None,
         *,
         messages: Sequence[Message] | None = None,
-    ) -> AgentContext:
-        """Return the context as the hooks leave it."""
+    ) -> Coroutine[Any, Any, AgentContext]:
+        """Return the context as the hooks leave it; without hooks, the builder's own."""
+
+        def build(messages: Sequence[Message] | None) -> Coroutine[Any, Any, AgentContext]:
+            return self._inner.build_agent_context(
+                session, agent, tools, skills, memories, messages=messages
+            )
+
+        if self._hooks.has(ContextBeforeBuild, ContextAfterBuild):
+            return self._asked(build, messages)
+        return build(messages)
+
+    async def _asked(self, build: _Build, messages: Sequence[Message] | None) -> AgentContext:
         if messages is not None and self._hooks.has(ContextBeforeBuild):
             asked = ContextBeforeBuild(messages=tuple(messages), **self._ids)
             messages = (await self._hooks.fire(asked)).payload.messages
-        context = await self._inner.build_agent_context(
-            session, agent, tools, skills, memories, messages=messages
-        )
+        context = await build(messages)
         if not self._hooks.has(ContextAfterBuild):
             return context
         built = ContextAfterBuild(
@@ -218,4 +228,6 @@ class HookedContextBuilder(ContextBuilder):
         new = (await self._hooks.fire(built)).payload
         if new is built:
             return context
-        return dataclasses.replace(context, system_prompt=new.system_prompt, messages=new.messages)
+        return msgspec.structs.replace(
+            context, system_prompt=new.system_prompt, messages=new.messages
+        )

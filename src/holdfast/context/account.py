@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from holdfast.canonical import canonical_json
 from holdfast.messages import Message, ToolPart, ToolSpec
 from holdfast.providers.model import ModelRequest
@@ -17,8 +19,7 @@ CountTokens: TypeAlias = Callable[[ModelRequest], int]
 DEFAULT_WINDOW = 128_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
+class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A named piece of the system prompt; `note` says what was left out of it."""
 
     name: str

@@ -7,7 +7,8 @@ tools), so that the caches of providers hit; what changes stands at the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from holdfast.context.account import (
     DEFAULT_WINDOW,
@@ -34,8 +35,7 @@ from holdfast.tools import Tool
 _KEPT_SPECS = 64
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgentContext:
+class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one model call is built from."""
 
     system_prompt: str
@@ -46,7 +46,7 @@ class AgentContext:
     agent: AgentLike
     tool_specs: tuple[ToolSpec, ...] = ()
     """The tools as the model sees them, in a stable order; the same object while unchanged."""
-    sections: tuple[Section, ...] = field(default=(), repr=False)
+    sections: tuple[Section, ...] = ()
 
     @property
     def account(self) -> ContextAccount:
@@ -77,8 +77,8 @@ class ContextBuilder:
         names = [step.name for step in self.steps]
         if len(set(names)) != len(names):
             raise UsageError(detail=f"Two steps have the same name: {', '.join(names)}.")
-        self._specs: dict[tuple[int, ...], tuple[tuple[Tool, ...], tuple[ToolSpec, ...]]] = {}
-        self._prompts: dict[tuple[str, ...], str] = {}
+        self._specs: dict[tuple[Tool, ...], tuple[ToolSpec, ...]] = {}
+        self._prompts: dict[tuple[Section, ...], str] = {}
 
     async def build_agent_context(
         self,
@@ -105,15 +105,16 @@ class ContextBuilder:
         )
         for step in self.steps:
             await step.apply(draft)
+        sections = tuple(draft.sections)
         return AgentContext(
-            system_prompt=self._prompt(tuple([s.text for s in draft.sections if s.text])),
+            system_prompt=self._prompt(sections),
             tools=draft.tools,
             messages=draft.messages,
             memories=draft.memories,
             session=session,
             agent=agent,
             tool_specs=self._tool_specs(tuple(draft.tools.values())),
-            sections=tuple(draft.sections),
+            sections=sections,
         )
 
     def for_turn(self) -> ContextBuilder:
@@ -160,20 +161,20 @@ class ContextBuilder:
                 return at
         raise NotFound(kind="context step", value=name)
 
-    def _prompt(self, texts: tuple[str, ...]) -> str:
+    def _prompt(self, sections: tuple[Section, ...]) -> str:
         """Return the same texts as the same object, so that its bytes are made once."""
-        known = self._prompts.get(texts)
+        known = self._prompts.get(sections)
         if known is None:
             if len(self._prompts) >= _KEPT_SPECS:
                 self._prompts.clear()
-            known = self._prompts[texts] = "\n\n".join(texts)
+            texts = [section.text for section in sections if section.text]
+            known = self._prompts[sections] = "\n\n".join(texts)
         return known
 
     def _tool_specs(self, tools: tuple[Tool, ...]) -> tuple[ToolSpec, ...]:
-        key = tuple([id(tool) for tool in tools])
-        known = self._specs.get(key)
+        known = self._specs.get(tools)
         if known is None:
             if len(self._specs) >= _KEPT_SPECS:
                 self._specs.clear()
-            known = self._specs[key] = (tools, tuple([tool.spec for tool in tools]))
-        return known[1]
+            known = self._specs[tools] = tuple([tool.spec for tool in tools])
+        return known

@@ -342,14 +342,14 @@ def wants_compaction(messages: Sequence[Message]) -> bool:
     """Say whether the model asked for a compaction that has not happened yet."""
     for message in reversed(messages):
         if message.role == "assistant":
-            return any([_is_wish(part) for part in message.parts if isinstance(part, ToolPart)])
+            for part in message.parts:
+                if isinstance(part, ToolPart) and part.tool == "compact":
+                    if part.state == "completed":
+                        return True
+            return False
         if compaction_of(message) is not None:
             return False
     return False
-
-
-def _is_wish(part: ToolPart) -> bool:
-    return part.tool == "compact" and part.state == "completed"
 
 
 def _framed(text: str, older: Sequence[Message], newer: Sequence[Message]) -> str:

@@ -26,7 +26,6 @@ from holdfast.sessions.growing import GrowingMessages
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
 _LARGEST = 40_000
-_WORTH_KEEPING = 2
 _MOST_BUILT = 64
 _LONGEST_MORE = 64
 PROTECTED_TOOLS = frozenset({"skill"})
@@ -48,7 +47,7 @@ class _Shown(NamedTuple):
 
 
 class _Built(NamedTuple):
-    """A view that was made before, of all messages but the last one.
+    """A view that was made before.
 
     What is shown of them comes in two parts, so that most of it is the same tuple each time.
     """
@@ -81,29 +80,25 @@ class HistoryView:
         built = self._continued(name, base, tail, pruned_to)
         if built is None:
             return self._anew(name, messages, pruned_to)
-        *new, last = tail[len(built.tail) :]
-        first, more, loaded = built.first, built.more, built.loaded
-        if new:
-            made, loaded = self._new(new, 0, loaded)
-            more += made
+        new = tail[len(built.tail) :]
+        made, loaded = self._new(new, 0, built.loaded)
+        # Put together in this order, the long part is copied once.
+        first, more = built.first, built.more + made
+        if new and not _is_open(new[-1]):
             if len(more) > _LONGEST_MORE:
                 first, more = first + more, ()
-            self._keep(name, _Built(base, tail[:-1], pruned_to, first, more, loaded))
-        # Put together in this order, the long part is copied once.
-        return first + (more + self._new((last,), 0, loaded)[0])
+            self._keep(name, _Built(base, tail[:], pruned_to, first, more, loaded))
+        return first + more
 
     def _anew(self, name: str, messages: Sequence[Message], pruned_to: str) -> tuple[Message, ...]:
         kept = after_compaction(list(messages))
         prune_end = _place_after(kept, pruned_to) if pruned_to else 0
-        last = len(kept) - 1
-        shown, loaded = self._new(kept[:last], prune_end, frozenset())
-        if len(messages) > _WORTH_KEEPING:
-            # All but the last message, which may still change.
+        shown, loaded = self._new(kept, prune_end, frozenset())
+        # A message with an open call changes soon, and a view with it would be of no use.
+        if len(messages) > 1 and not _is_open(messages[-1]):
             base, tail = _parts(messages)
-            # A mark on the last message has pruned all of them, and may go with it.
-            if tail and tail[-1].id != pruned_to:
-                self._keep(name, _Built(base, tail[:-1], pruned_to, shown, (), loaded))
-        return shown + self._new(kept[last:], prune_end - last, loaded)[0]
+            self._keep(name, _Built(base, tail[:], pruned_to, shown, (), loaded))
+        return shown
 
     def _new(
         self, messages: Sequence[Message], prune_end: int, loaded: frozenset[str]
@@ -134,7 +129,7 @@ class HistoryView:
             return None
         count = len(built.tail)
         # Comparing the same objects costs next to nothing.
-        if len(tail) <= count or tail[:count] != built.tail:
+        if len(tail) < count or tail[:count] != built.tail:
             return None
         for message in tail[count:]:
             if message.id == pruned_to or compaction_of(message) is not None:
@@ -154,8 +149,7 @@ class HistoryView:
         entry = _Shown(message, _pair(message, calls, is_pruned), _skills_of(calls))
         if len(self._known) >= _LARGEST:
             self._known.clear()
-        # A message with an open call changes soon; its pair is not worth keeping.
-        if not any([part.state in ("pending", "running") for part in calls]):
+        if not _is_open(message):
             self._known[id(message), is_pruned] = entry
         return entry
 
@@ -196,6 +190,14 @@ def compaction_of(message: Message) -> CompactionPart | None:
         return None
     first = message.parts[0]
     return first if isinstance(first, CompactionPart) else None
+
+
+def _is_open(message: Message) -> bool:
+    """Say whether a call of a message has no result yet; then the message changes soon."""
+    for part in message.parts:
+        if isinstance(part, ToolPart) and part.state in ("pending", "running"):
+            return True
+    return False
 
 
 def prunable(part: ToolPart) -> bool:

@@ -17,6 +17,8 @@ from holdfast.messages import (
 )
 from holdfast.providers.model import Model, ModelInfo, ModelRequest
 
+_TEXTS = (TextPart, ReasoningPart)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
@@ -59,11 +61,14 @@ def may_be_full(model: Model, request: ModelRequest) -> bool:
     What the provider counted with its last answer is not counted again, only what came
     after it. What is certainly small is not counted at all.
     """
-    info = model.info
+    info, messages = model.info, request.messages
     full = room_of(info).full
-    reported, behind = _reported(info.provider, request.messages)
-    left = full - reported
+    at = len(messages)
+    while at and messages[at - 1].role != "assistant":
+        at -= 1
+    reported = _reported(info.provider, messages[at - 1]) if at else 0
     if reported:
+        behind, left = messages[at:], full - reported
         if _are_small(behind, left):
             return False
         return not behind or model.count_tokens(ModelRequest(messages=behind)) > left
@@ -71,7 +76,7 @@ def may_be_full(model: Model, request: ModelRequest) -> bool:
         64 + _size(spec.description) + len(msgspec.json.encode(spec.parameters))
         for spec in request.tools
     )
-    if _are_small(request.messages, left - fixed):
+    if _are_small(messages, full - fixed):
         return False
     return model.count_tokens(request) > full
 
@@ -82,13 +87,14 @@ def _are_small(messages: tuple[Message, ...], limit: int) -> bool:
     for message in messages:
         size += 32
         for part in message.parts:
-            if isinstance(part, TextPart | ReasoningPart):
-                size += _size(part.text)
-            elif isinstance(part, ToolPart):
+            if isinstance(part, ToolPart):
                 if part.attachments:
                     return False
                 size += _size(part.output + part.error + part.raw_input)
-                size += len(msgspec.json.encode(part.input))
+                if part.input:
+                    size += len(msgspec.json.encode(part.input))
+            elif isinstance(part, _TEXTS):
+                size += _size(part.text)
             elif isinstance(part, FilePart):
                 return False
             elif isinstance(part, CompactionPart):
@@ -98,18 +104,12 @@ def _are_small(messages: tuple[Message, ...], limit: int) -> bool:
     return size <= limit
 
 
-def _reported(provider: str, messages: tuple[Message, ...]) -> tuple[int, tuple[Message, ...]]:
-    """What the provider counted for the newest answer, and the messages behind it."""
-    for at in range(len(messages) - 1, -1, -1):
-        message = messages[at]
-        if message.role == "assistant":
-            used = message.usage
-            if used is None or message.provider != provider:
-                break
-            if used.input + used.cache_read + used.cache_write <= 0:
-                break
-            return used.total, messages[at + 1 :]
-    return 0, ()
+def _reported(provider: str, answer: Message) -> int:
+    """What the provider counted for an answer and all before it; 0 where it did not."""
+    used = answer.usage
+    if used is None or answer.provider != provider:
+        return 0
+    return used.total if used.input + used.cache_read + used.cache_write > 0 else 0
 
 
 def _size(text: str) -> int:

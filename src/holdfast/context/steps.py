@@ -13,8 +13,9 @@ import functools
 import platform
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias
+
+import msgspec
 
 from holdfast.context.account import Section
 from holdfast.context.history import HistoryView, compaction_of
@@ -56,8 +57,7 @@ Recaller: TypeAlias = Callable[[Session, str], Awaitable[Sequence[MemoryLike]]]
 """Finds what is remembered about a request, within its own budget."""
 
 
-@dataclass(kw_only=True)
-class ContextDraft:
+class ContextDraft(msgspec.Struct, kw_only=True):
     """A context in the making: what is known, and what the steps have chosen so far."""
 
     session: Session
@@ -68,7 +68,7 @@ class ContextDraft:
     """The whole conversation, as the journal has it."""
     tools: dict[str, Tool]
     """The tools that the agent may use; a step may take some away."""
-    sections: list[Section] = field(default_factory=list)
+    sections: list[Section] = msgspec.field(default_factory=list)
     messages: tuple[Message, ...] = ()
 
     def add(self, name: str, text: str, *, note: str = "") -> None:
@@ -113,15 +113,15 @@ class OnceStep:
         given = (session.id, session.directory, draft.agent, draft.skills, draft.tools)
         if given != self._given:
             # As they were: a step may take tools away.
-            given = (*given[:-1], dict(draft.tools))
+            given = (*given[:-1], draft.tools.copy())
             for step in self._steps:
                 await step.apply(draft)
             self._sections, self._tools = tuple(draft.sections), draft.tools
             self._given = given
-            draft.tools = dict(draft.tools)
+            draft.tools = draft.tools.copy()
         else:
             draft.sections = list(self._sections)
-            draft.tools = dict(self._tools)
+            draft.tools = self._tools.copy()
 
 
 def steady_first(steps: tuple[ContextStep, ...]) -> tuple[ContextStep, ...]:
@@ -229,6 +229,26 @@ class HistoryStep:
         draft.messages = self._view.show(draft.history, pruned_to=draft.session.pruned_to)
 
 
+class _Recalled(msgspec.Struct):
+    """What was found about the newest request of a session, and how far somebody has looked."""
+
+    request: Message
+    memories: tuple[MemoryLike, ...]
+    count: int
+    last: Message
+    """The message at the end of the `count` that were looked through."""
+
+    def still_holds(self, messages: tuple[Message, ...]) -> bool:
+        """Say whether the request is the newest; what was looked through is not again."""
+        count = self.count
+        if len(messages) < count or messages[count - 1] is not self.last:
+            return False
+        if _last_request(messages, count) >= 0:
+            return False
+        self.count, self.last = len(messages), messages[-1]
+        return True
+
+
 class RecallStep:
     """Looks for memories about the newest request, unless the caller brought some.
 
@@ -240,20 +260,34 @@ class RecallStep:
     def __init__(self, recall: Recaller) -> None:
         """Ask this for memories; it is called again only for another request."""
         self._recall = recall
-        self._known: OrderedDict[tuple[str, str], tuple[MemoryLike, ...]] = OrderedDict()
+        self._known: OrderedDict[str, _Recalled] = OrderedDict()
 
     async def apply(self, draft: ContextDraft) -> None:
         """Choose the memories; a later step shows them."""
-        place = _last_request(draft.messages)
-        if draft.memories or place == len(draft.messages):
+        if draft.memories:
             return
-        request = draft.messages[place]
-        key = (draft.session.id, request.id)
-        if key not in self._known:
-            self._known[key] = tuple(await self._recall(draft.session, request.text))
-            if len(self._known) > _KEPT_RECALLS:
-                self._known.popitem(last=False)
-        draft.memories = self._known[key]
+        known = self._known.get(draft.session.id)
+        if known is None or not known.still_holds(draft.messages):
+            known = await self._look(draft, known)
+        if known is not None:
+            draft.memories = known.memories
+
+    async def _look(self, draft: ContextDraft, known: _Recalled | None) -> _Recalled | None:
+        """Find the newest request, and what is remembered about it unless that is known."""
+        messages, session = draft.messages, draft.session
+        place = _last_request(messages)
+        if place < 0:
+            return None
+        request = messages[place]
+        if known is not None and known.request.id == request.id:
+            memories = known.memories
+        else:
+            memories = tuple(await self._recall(session, request.text))
+        found = _Recalled(request, memories, len(messages), messages[-1])
+        self._known[session.id] = found
+        if len(self._known) > _KEPT_RECALLS:
+            self._known.popitem(last=False)
+        return found
 
 
 class MemoriesStep:
@@ -285,6 +319,8 @@ class MemoriesStep:
         note = f"{len(lines)} memories, {len(text)} characters of the history"
         draft.add(self.name, "", note=f"{note}; {left_out} do not fit" if left_out else note)
         place = _last_request(draft.messages)
+        if place < 0:
+            place = len(draft.messages)
         remembered = Message(
             id="memories",
             session_id=draft.session.id,
@@ -336,17 +372,18 @@ def _environment(directory: str, day: int) -> str:
     )
 
 
-def _last_request(messages: Sequence[Message]) -> int:
-    for at in range(len(messages) - 1, -1, -1):
+def _last_request(messages: Sequence[Message], start: int = 0) -> int:
+    """The place of the newest request, from one place on; -1 where there is none."""
+    for at in range(len(messages) - 1, start - 1, -1):
         message = messages[at]
         if message.role == "user" and compaction_of(message) is None:
             return at
-    return len(messages)
+    return -1
 
 
 def as_mapping(tools: Mapping[str, Tool] | Sequence[Tool]) -> dict[str, Tool]:
     """Return tools by name, whichever way they were given."""
     # Asked for `dict` first, which nearly all are; the abstract class takes its time.
-    if isinstance(tools, dict | Mapping):
+    if isinstance(tools, dict) or isinstance(tools, Mapping):
         return dict(tools)
     return {tool.name: tool for tool in tools}

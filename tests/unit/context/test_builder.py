@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.context import AgentContext, ContextBuilder, ContextDraft, for_model
+from holdfast.context import AgentContext, ContextBuilder, ContextDraft, RecallStep, for_model
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import CompactionPart, Message, SnapshotPart, TextPart, ToolPart
 from holdfast.sessions import Session
@@ -348,3 +348,34 @@ def test_messages_without_anything_for_a_model_are_left_out() -> None:
         id="msg_8", session_id="ses_1", role="assistant", parts=(SnapshotPart(snapshot="x"),)
     )
     assert for_model([empty, snapshot, user(1, "a")]) == (user(1, "a"),)
+
+
+async def test_memories_are_looked_for_once_for_each_newest_request(
+    builder: ContextBuilder,
+) -> None:
+    asked: list[str] = []
+
+    async def recall(_session: Session, request: str) -> list[Memory]:
+        asked.append(request)
+        return [Memory(content=f"about {request}")]
+
+    recalling = builder.adding(RecallStep(recall), after="history")
+    first, second = user(1, "one"), user(4, "two")
+    talk = [first]
+
+    async def memories() -> list[str]:
+        context = await recalling.build_agent_context(session(), Agent("a"), {}, messages=talk)
+        return [memory.content for memory in context.memories]
+
+    assert await memories() == ["about one"]
+    talk += [answer(2, "", call(1)), answer(3, "", call(2))]
+    assert await memories() == ["about one"]
+    talk.append(second)
+    assert await memories() == ["about two"]
+    talk[:] = [answer(2, "", call(1)), second, answer(5, "", call(3))]
+    assert await memories() == ["about two"]
+    talk[:] = [second, first, answer(5, "", call(3))]
+    assert await memories() == ["about one"]
+    talk[:] = [answer(5, "", call(3))]
+    assert await memories() == []
+    assert asked == ["one", "two", "one"]
