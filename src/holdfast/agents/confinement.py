@@ -6,12 +6,15 @@ when it begins a step, so that a reload holds from then on.
 
 from __future__ import annotations
 
+import functools
+import os
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.errors import PermissionDenied
-from holdfast.policy import ApprovalTerms, CallRequest, Decision, PolicyBundle, Rights
+from holdfast.policy import ApprovalTerms, CallRequest, Decision, PolicyBundle, Rights, RuleSet
 from holdfast.policy.budgets import Budget
 from holdfast.tools import PathRules, SandboxOptions, SandboxRunner, Workspace
 from holdfast.tools.gate import Approver, Gate
@@ -28,6 +31,11 @@ from holdfast.tools.services import (
 _EMPTY = PolicyBundle()
 _ALWAYS_READ_ONLY = PathRules().read_only
 _MOST_LIMITS = 256
+
+
+@functools.cache
+def _root() -> os.stat_result:
+    return os.stat("/")
 
 
 def _no_policies() -> PolicyBundle:
@@ -110,6 +118,10 @@ class Confinement:
         """
         return PolicyGate(self.policies, self.watch, path, rights, approver, terms)
 
+    def ceiling(self, path: str) -> RuleSet:
+        """Return the ceiling that holds right now for the agent at the end of a path (`a/b`)."""
+        return self.policies().ceiling_for(path)
+
     def limits(self, agent: str) -> tuple[Budget, Budget]:
         """Return what the operator lets a run, and the agent in it, spend right now."""
         bundle = self.policies()
@@ -125,6 +137,19 @@ class Confinement:
     def has_policies(self) -> bool:
         """Whether there are policy files, whose limits a reload may change."""
         return bool(self.policies().files)
+
+    def check_directory(self, directory: str) -> None:
+        """Return if a directory can be a workspace with commands; one look, nothing is opened.
+
+        Raises:
+            UsageError: it is missing, no directory, or the root of the file system.
+        """
+        try:
+            seen = os.stat(directory)
+        except (OSError, ValueError):
+            seen = None
+        if seen is None or not stat.S_ISDIR(seen.st_mode) or os.path.samestat(seen, _root()):
+            self.commands(self.workspace(directory), is_read_only=True)
 
     def workspace(self, directory: str) -> Workspace:
         """Open a directory under the policies' path rules."""

@@ -14,6 +14,7 @@ from holdfast.agents.as_tool import ToTask, tool_of
 from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
+from holdfast.policy import RuleSet
 from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.providers.model import Model
 from holdfast.sessions import PermissionRule
@@ -113,6 +114,7 @@ class Agent:
         self.budget = budget or NO_BUDGET
         self.output = output
         self.approve = approve
+        self._ruled: tuple[tuple[object, ...], RuleSet] | None = None
         self._before: tuple[Before, ...] = ()
         self._after: tuple[After, ...] = ()
         for fault in self._faults():
@@ -121,15 +123,19 @@ class Agent:
     @property
     def rules(self) -> tuple[PermissionRule, ...]:
         """All rules in order: the written ones, then the short forms."""
-        allowed = [PermissionRule(permission=n, action="allow") for n in self.allowed_tools]
-        denied = [PermissionRule(permission=n, action="deny") for n in self.denied_tools]
-        closed = [PermissionRule(permission="*", action="deny")] if allowed else []
-        return (*self.permission, *closed, *allowed, *denied)
+        return self.rule_set.rules
+
+    @property
+    def rule_set(self) -> RuleSet:
+        """The same as one set: the same object for all runs, while nothing changes."""
+        given = tuple(self.permission), tuple(self.allowed_tools), tuple(self.denied_tools)
+        if self._ruled is None or self._ruled[0] != given:
+            self._ruled = (given, RuleSet(rules=_all_rules(*given)))
+        return self._ruled[1]
 
     def names(self, tool: str) -> bool:
         """Say whether a rule names a tool, rather than covering it by a wildcard."""
-        plain = tool.replace("_", "").casefold()
-        return any(rule.permission.replace("_", "").casefold() == plain for rule in self.rules)
+        return is_named(tool, self.rules)
 
     # --- composition ------------------------------------------------------------------
 
@@ -235,6 +241,21 @@ class Agent:
             if not isinstance(tool, Tool)
         ]
         return faults
+
+
+def is_named(tool: str, rules: Sequence[PermissionRule]) -> bool:
+    """Say whether a rule names a tool, rather than covering it by a wildcard."""
+    plain = tool.replace("_", "").casefold()
+    return any(rule.permission.replace("_", "").casefold() == plain for rule in rules)
+
+
+def _all_rules(
+    permission: Sequence[PermissionRule], allowed_tools: Sequence[str], denied_tools: Sequence[str]
+) -> tuple[PermissionRule, ...]:
+    allowed = [PermissionRule(permission=n, action="allow") for n in allowed_tools]
+    denied = [PermissionRule(permission=n, action="deny") for n in denied_tools]
+    closed = [PermissionRule(permission="*", action="deny")] if allowed else []
+    return (*permission, *closed, *allowed, *denied)
 
 
 def _names(given: Sequence[str], agent: str) -> tuple[str, ...]:

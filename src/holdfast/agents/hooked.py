@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.context import AgentContext, AgentLike, ContextBuilder, MemoryLike
+from holdfast.context import AgentContext, AgentLike, BuildsContext, MemoryLike
 from holdfast.errors import HookFailed, LLMError
 from holdfast.hooks import Emitter, Hooks, Replace, Retry, Where
 from holdfast.hooks.points import (
@@ -30,7 +30,7 @@ from holdfast.providers.model import (
     TextDelta,
 )
 from holdfast.providers.wrapper import ModelWrapper, opened
-from holdfast.sessions import Session, SessionManager
+from holdfast.sessions import Session
 from holdfast.skills import Skill
 from holdfast.tools import Tool
 
@@ -175,15 +175,12 @@ class HookedModel(ModelWrapper):
         self._bus.emit(name, data, where=self._where)
 
 
-class HookedContextBuilder(ContextBuilder):
+class HookedContextBuilder:
     """Asks hooks before and after a context is built."""
 
-    def __init__(
-        self, inner: ContextBuilder, sessions: SessionManager, hooks: Hooks, where: Where
-    ) -> None:
-        """Wrap a builder for one run."""
-        super().__init__(sessions, steps=inner.steps)
-        self._inner = inner.for_turn()
+    def __init__(self, inner: BuildsContext, hooks: Hooks, where: Where) -> None:
+        """Wrap what builds the contexts of one run."""
+        self._inner = inner
         self._hooks = hooks
         self._ids = {
             "session_id": where.session_id,

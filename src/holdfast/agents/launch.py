@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult
@@ -20,8 +21,7 @@ from holdfast.sessions.events import OnBusy
 from holdfast.tools.gate import Approver
 
 
-@dataclass(frozen=True, kw_only=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One run that somebody asks for.
 
     An empty `agent` means the session's own, an empty `session_id` a new session. The same
@@ -36,7 +36,7 @@ class Launch:
     agent: str | Agent = ""
     session_id: str = ""
     run_id: str = ""
-    options: JsonObject = field(default_factory=dict)
+    options: JsonObject = msgspec.field(default_factory=dict)
     model: str | Model = ""
     on_ask: OnAsk = "deny"
     budget: Budget | None = None

@@ -98,7 +98,7 @@ def rights_of(
     With `tool_ids` no other tool may be called, with `skill_names` no other skill loaded,
     whatever the rules say.
     """
-    return _rights(RuleSet(rules=agent.rules), session, tool_ids, skill_names)
+    return _rights(agent.rule_set, session, tool_ids, skill_names)
 
 
 def path_of(agent: Agent, session: Session) -> tuple[str, ...]:

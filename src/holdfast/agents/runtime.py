@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import msgspec
@@ -91,11 +90,12 @@ class AgentRuntime:
         """
         self.surroundings = surroundings if surroundings is not None else Surroundings()
         """Hooks, subscribers and context of the runs to come."""
+        self._builder = context_builder or ContextBuilder(sessions)
         self._services = Services(
             sessions=sessions,
             turns=turns,
             model=model,
-            context=context_builder or ContextBuilder(sessions),
+            context=self._builder,
             approver=approver or NobodyApproves(),
             charge=charge,
             clock=clock,
@@ -268,9 +268,9 @@ class AgentRuntime:
     def _around(self, services: Services, agent_path: str, turn: Turn) -> Services:
         """Put the surroundings around what a turn works with."""
         around = self.surroundings.of_run(turn.session_id, turn.run.id, agent_path)
-        return replace(
+        return msgspec.structs.replace(
             services,
             surroundings=around,
             model=around.around_model(services.model),
-            context=around.around_context(services.context, services.sessions),
+            context=around.around_context(self._builder),
         )

@@ -9,7 +9,7 @@ limited, nothing is counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -62,11 +62,10 @@ _PAGE = 500
 _KINDS = frozenset({MessageCreated.kind, RunStarted.kind, RunResumed.kind, RunParked.kind})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budgets:
+class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a run besides its session's and its agent's, and where sums are kept."""
 
-    ledger: BudgetLedger = field(default_factory=BudgetLedger)
+    ledger: BudgetLedger = msgspec.field(default_factory=BudgetLedger)
     run: Budget = NO_BUDGET
     tenant: SharedBudget | None = None
     operator: Operator = _no_operator

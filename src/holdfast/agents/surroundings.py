@@ -4,59 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from holdfast.agents.hooked import HookedContextBuilder, HookedModel
 from holdfast.canonical import JsonObject
-from holdfast.context import ContextBuilder
+from holdfast.context import BuildsContext, ContextBuilder
 from holdfast.hooks import NOWHERE, Emitter, ExecutionContext, Hooks, Silence, Where
 from holdfast.hooks.points import ToolAfterDiscovery, ToolBeforeDiscovery
 from holdfast.providers.model import Model
-from holdfast.sessions import SessionManager
 from holdfast.tools import Tool, ToolContext, ToolRegistry
 from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.manager import Call, ToolExecutionManager
 from holdfast.tools.services import Attendant, NobodyAttends, ProgressSink, ProgressUpdate
 
 
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Hooks, subscribers and context; without them a run pays next to nothing."""
 
-    hooks: Hooks = field(default_factory=Hooks)
-    bus: Emitter = field(default_factory=Silence)
-    execution: ExecutionContext = field(default_factory=ExecutionContext)
+    hooks: Hooks = msgspec.field(default_factory=Hooks)
+    bus: Emitter = msgspec.field(default_factory=Silence)
+    execution: ExecutionContext = msgspec.field(default_factory=ExecutionContext)
     where: Where = NOWHERE
-    attendant: Attendant = field(default_factory=NobodyAttends)
+    attendant: Attendant = msgspec.field(default_factory=NobodyAttends)
     """Who answers the questions of tools while a run goes on."""
 
     def of_run(self, session_id: str, run_id: str, agent_path: str) -> Surroundings:
-        """Return the surroundings of one run; its context sees the application's."""
-        conversation = self.execution.conversation_id or session_id
-        return Surroundings(
-            hooks=self.hooks,
-            bus=self.bus,
-            where=Where(session_id=session_id, run_id=run_id, agent_path=agent_path),
-            execution=self.execution.inherit(
-                session_id=session_id, run_id=run_id, conversation_id=conversation
-            ),
-            attendant=self.attendant,
+        """Return the surroundings of one run."""
+        where = Where(session_id=session_id, run_id=run_id, agent_path=agent_path)
+        return replace(self, where=where)
+
+    def execution_of_run(self) -> ExecutionContext:
+        """Return a context for the tools of the run, which sees the application's."""
+        where, above = self.where, self.execution
+        return above.inherit(
+            session_id=where.session_id,
+            run_id=where.run_id,
+            conversation_id=above.conversation_id or where.session_id,
         )
 
     def around_model(self, model: Model) -> Model:
         """Return a model that asks the hooks."""
         return HookedModel(model, self.hooks, self.bus, self.where)
 
-    def around_context(self, builder: ContextBuilder, sessions: SessionManager) -> ContextBuilder:
-        """Return a context builder that asks the hooks."""
-        return HookedContextBuilder(builder, sessions, self.hooks, self.where)
+    def around_context(self, builder: ContextBuilder) -> BuildsContext:
+        """Return what builds the contexts of the run, and asks the hooks."""
+        return HookedContextBuilder(builder.for_turn(), self.hooks, self.where)
 
     def equip(self, context: ToolContext) -> ToolContext:
         """Return a tool context with the run's execution context, whose progress is heard."""
-        return replace(
+        return dataclasses.replace(
             context,
-            execution=self.execution,
+            execution=self.execution_of_run(),
             progress=self.progress_sink(),
             attendant=self.attendant,
         )

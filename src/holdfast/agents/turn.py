@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
@@ -36,11 +35,12 @@ from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.tools import visible_tools
 from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
-from holdfast.context import CompactionHooks, Compactor, ContextBuilder, Conversation
+from holdfast.context import BuildsContext, CompactionHooks, Compactor, Conversation
 from holdfast.context.compaction import MOST_ATTEMPTS
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import Message, Part, ToolPart
+from holdfast.policy import Rights
 from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
 from holdfast.providers.events import hearing_events
 from holdfast.providers.model import Delta, Finished, Model, ModelRequest
@@ -86,21 +86,20 @@ def hear_nothing(_: Delta | ToolPart) -> None:
     """Nobody listens."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Services:
+class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn works with."""
 
     sessions: SessionManager
     turns: TurnQueue
     model: Model
-    context: ContextBuilder
+    context: BuildsContext
     approver: Approver
     terms: ApprovalTerms
     budgets: Budgets
     charge: Charge
     clock: Clock
-    confinement: Confinement = field(default_factory=Confinement)
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    confinement: Confinement = msgspec.field(default_factory=Confinement)
+    surroundings: Surroundings = msgspec.field(default_factory=Surroundings)
 
 
 class AgentTurn:
@@ -137,6 +136,7 @@ class AgentTurn:
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._runner: SandboxRunner | None = None
         self._path = services.surroundings.where.agent_path or agent.name
+        self._rights = Rights()
 
     def messages_as_stored(self) -> list[Message] | None:
         """Return the messages of this run, or `None` where the journal may have others."""
@@ -185,15 +185,17 @@ class AgentTurn:
                 spending.close()
 
     async def _go_on(self, session: Session, spending: Spending | None) -> Outcome:
-        manager, tools = await self._tools(session, spending)
-        self._offered = await self._services.surroundings.discover(manager.tool_registry, tools)
+        await self._offer_tools(session)
         compactor = self._compactor(spending)
+        manager: ToolExecutionManager | None = None
         while True:
             last = self._messages.last
             calls = last.tool_calls
             open_calls = [part for part in calls if part.state == "pending"]
             is_answer = not calls and self._is_own_answer(last)
             if open_calls:
+                # Many turns make no call; what only a call needs is made with the first one.
+                manager = manager or await self._make_manager(session, spending)
                 parked = await self._execute_calls(manager, last, open_calls)
                 # Here, or below a call: then the request to end need not have arrived yet.
                 if by := manager.stopped_by or self._turn.stopped_by:
@@ -251,10 +253,9 @@ class AgentTurn:
         """Take up what may be spent; nothing is counted where nothing is limited."""
         services, confinement, name = self._services, self._services.confinement, self._agent.name
         given, of_run = services.budgets, self._scope.budget
-        budgets = Budgets(
-            ledger=given.ledger,
+        budgets = msgspec.structs.replace(
+            given,
             run=of_run if of_run.has_limits else given.run,
-            tenant=given.tenant,
             operator=lambda: confinement.limits(name),
         )
         above = lineage_of(session)
@@ -273,14 +274,28 @@ class AgentTurn:
         await spending.open(session, services.sessions.journal, pending)
         return spending
 
-    async def _tools(
+    async def _offer_tools(self, session: Session) -> None:
+        """Choose the tools that the model may see, in a workspace that can be used.
+
+        Raises:
+            UsageError: the session's directory cannot be a workspace.
+        """
+        services, agent, scope = self._services, self._agent, self._scope
+        confinement = services.confinement
+        confinement.check_directory(session.directory)
+        self._rights = rights_of(agent, session, scope.tool_ids, scope.skill_names)
+        self._registry = self._registry.layer(tuple(agent.tools), scope="agent")
+        ceiling = confinement.ceiling(self._path)
+        visible = visible_tools(self._registry, ceiling, self._rights)
+        self._offered = await services.surroundings.discover(self._registry, visible)
+
+    async def _make_manager(
         self, session: Session, spending: Spending | None
-    ) -> tuple[ToolExecutionManager, dict[str, Tool]]:
-        """Return what executes calls, and the tools that the model may see."""
+    ) -> ToolExecutionManager:
+        """Return what executes calls."""
         services, turn, agent = self._services, self._turn, self._agent
-        rights = rights_of(agent, session, self._scope.tool_ids, self._scope.skill_names)
         path, sandbox = path_of(agent, session), sandbox_of(agent, session)
-        terms = services.terms
+        rights, terms = self._rights, services.terms
         if self._scope.on_ask == "park":
             terms = msgspec.structs.replace(terms, on_ask="park")
         confinement = services.confinement
@@ -289,7 +304,6 @@ class AgentTurn:
         commands, self._runner = confinement.commands(
             workspace, is_read_only=sandbox == "read-only", has_network=sandbox == "network"
         )
-        registry = self._registry.layer(tuple(agent.tools), scope="agent")
         context = ToolContext(
             workspace=workspace,
             http=confinement.http,
@@ -303,14 +317,14 @@ class AgentTurn:
             heritage=self._heritage(spending, terms),
             artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
             state=JournalState(turn, services.sessions.journal, session.id),
-            execution=services.surroundings.execution,
+            execution=services.surroundings.execution_of_run(),
             progress=services.surroundings.progress_sink(),
             attendant=services.surroundings.attendant,
         )
         if turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS:
             await restore_grants(workspace, context.state)
         manager = ToolExecutionManager(
-            registry,
+            self._registry,
             recorder=turn,
             context=context,
             gate=gate,
@@ -324,7 +338,7 @@ class AgentTurn:
         if turn.is_resumed:
             manager.remember(self._calls_before())
         services.surroundings.attend(manager)
-        return manager, visible_tools(agent, registry, gate)
+        return manager
 
     def _heritage(self, spending: Spending | None, terms: ApprovalTerms) -> Heritage:
         """What runs that a call starts share with this one."""

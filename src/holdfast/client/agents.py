@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
 from holdfast.agents.confinement import Confinement
@@ -27,6 +28,7 @@ from holdfast.errors import AlreadyExists, UsageError
 from holdfast.hooks import Where
 from holdfast.ids import new_id
 from holdfast.orchestration.delegation import task
+from holdfast.policy import NO_RULES
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
@@ -47,7 +49,7 @@ from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.builtin.search import searxng_tools
 from holdfast.tools.bundles import register_bundles
-from holdfast.tools.gate import Approver, Gate
+from holdfast.tools.gate import Approver
 from holdfast.tools.lsp import LanguageServer, LanguageServers
 
 _TITLE = 60
@@ -290,7 +292,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         return await self.context_builder.build_agent_context(
             session,
             agent,
-            visible_tools(agent, registry, Gate(rights=rights)),
+            visible_tools(registry, NO_RULES, rights),
             await self._skills_for(session),
             await self._would_recall(session),
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeAlias
+
+import msgspec
 
 from holdfast.agents import Agent, AgentResult, Surroundings
 from holdfast.agents.children import ChildRun, children_of, runs_below
@@ -38,7 +39,6 @@ from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.providers.model import Delta
 from holdfast.sessions import PermissionRule, Run, Session
 from holdfast.tools import ToolRegistry
-from holdfast.tools.gate import NobodyApproves
 
 _AGENTS_KNOWN_S = 5.0
 _MOST_WAKINGS = 100
@@ -98,7 +98,7 @@ class OrchestrationMethods(QuestionMethods):
                 if result.status != "parked" or not await self._can_go_on(result.run_id):
                     break
                 await self._turns.wake(result.run_id, cause="a child can go on")
-                again = dataclasses.replace(
+                again = msgspec.structs.replace(
                     chosen, session_id=result.session_id, new_session=None, run_id=result.run_id
                 )
                 result = await super().launch(again, hear)
@@ -208,13 +208,8 @@ class OrchestrationMethods(QuestionMethods):
     ) -> ToolRegistry:
         """The tools of one run: `task` names the agents that this one may send."""
         tools = await super()._tools_for(agent, session, confinement)
-        gate = confinement.gate(
-            path_of(agent, session),
-            rights_of(agent, session),
-            NobodyApproves(),
-            self.approval_terms(),
-        )
-        chosen = subagents_for(await self._subagents(), gate)
+        ceiling = confinement.ceiling("/".join(path_of(agent, session)))
+        chosen = subagents_for(await self._subagents(), ceiling, rights_of(agent, session))
         if not chosen:
             return tools
         known = self._layers = self._layers or {}
@@ -292,7 +287,7 @@ def _heard(launch: Launch, hear: _Hearer, hearers: dict[str, _Hearer]) -> Iterat
     before = hearers.get(run_id)
     hearers[run_id] = hear
     try:
-        yield dataclasses.replace(launch, run_id=run_id, hear_children=hear)
+        yield msgspec.structs.replace(launch, run_id=run_id, hear_children=hear)
     finally:
         hearers.pop(run_id, None)
         if before is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import msgspec
 
@@ -288,7 +287,7 @@ class ToolMethods(AgentMethods):
     async def _open_spending(self, turn: Turn, scope: RunScope, pending: int) -> Spending | None:
         """Take up what the call may spend; nothing is counted where nothing is limited."""
         session = await self._sessions.get_session(turn.session_id)
-        budgets = replace(self._budgets(), run=scope.budget)
+        budgets = msgspec.structs.replace(self._budgets(), run=scope.budget)
         limits = session_budget(session)
         spending = Spending(budgets, NO_BUDGET, limits, turn, self._journal.clock)
         if not spending.is_limited:

@@ -1,7 +1,7 @@
 """Choose what the model sees next; make room when it gets too much."""
 
 from holdfast.context.account import AccountLine, ContextAccount, Section
-from holdfast.context.builder import AgentContext, ContextBuilder
+from holdfast.context.builder import AgentContext, BuildsContext, ContextBuilder
 from holdfast.context.compaction import Compactor
 from holdfast.context.compaction_hooks import CompactionHooks, Conversation
 from holdfast.context.events import ContextPruned, SessionCompacted
@@ -26,6 +26,7 @@ __all__ = [
     "AccountLine",
     "AgentContext",
     "AgentLike",
+    "BuildsContext",
     "CompactionHooks",
     "Compactor",
     "ContextAccount",

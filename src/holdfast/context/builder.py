@@ -6,7 +6,8 @@ tools), so that the caches of providers hit; what changes stands at the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,9 +23,10 @@ from holdfast.context.steps import (
     ContextDraft,
     ContextStep,
     MemoryLike,
+    OnceStep,
     as_mapping,
+    count_steady,
     default_steps,
-    steady_first,
 )
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import Message, ToolSpec
@@ -60,6 +62,23 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
         return draw_account(self.sections, self.messages, self.tool_specs, count=count, limit=limit)
 
 
+class BuildsContext(Protocol):
+    """Whatever builds the context of the next model call; `ContextBuilder` is one."""
+
+    def build_agent_context(
+        self,
+        session: Session,
+        agent: AgentLike,
+        tools: Mapping[str, Tool] | Sequence[Tool],
+        skills: Sequence[Skill] = (),
+        memories: Sequence[MemoryLike] | None = None,
+        *,
+        messages: Sequence[Message] | None = None,
+    ) -> Coroutine[Any, Any, AgentContext]:
+        """Return the complete context for the next model call."""
+        ...
+
+
 class ContextBuilder:
     """Builds the context of an agent from its session, tools, skills and memories.
 
@@ -77,6 +96,7 @@ class ContextBuilder:
         names = [step.name for step in self.steps]
         if len(set(names)) != len(names):
             raise UsageError(detail=f"Two steps have the same name: {', '.join(names)}.")
+        self._steady = count_steady(self.steps)
         self._specs: dict[tuple[Tool, ...], tuple[ToolSpec, ...]] = {}
         self._prompts: dict[tuple[Section, ...], str] = {}
 
@@ -94,6 +114,18 @@ class ContextBuilder:
 
         `messages` is the conversation if the caller has it at hand; otherwise it is read.
         """
+        return await self._build(self.steps, session, agent, tools, skills, memories, messages)
+
+    async def _build(
+        self,
+        steps: Sequence[ContextStep],
+        session: Session,
+        agent: AgentLike,
+        tools: Mapping[str, Tool] | Sequence[Tool],
+        skills: Sequence[Skill],
+        memories: Sequence[MemoryLike] | None,
+        messages: Sequence[Message] | None,
+    ) -> AgentContext:
         history = messages if messages is not None else await self._sessions.messages.all(session)
         draft = ContextDraft(
             session=session,
@@ -103,7 +135,7 @@ class ContextBuilder:
             history=history,
             tools=as_mapping(tools),
         )
-        for step in self.steps:
+        for step in steps:
             await step.apply(draft)
         sections = tuple(draft.sections)
         return AgentContext(
@@ -117,7 +149,7 @@ class ContextBuilder:
             sections=sections,
         )
 
-    def for_turn(self) -> ContextBuilder:
+    def for_turn(self) -> BuildsContext:
         """Return a builder for the requests of one turn, which all begin in the same way.
 
         What the steady steps make (prompt, environment, instructions, skills, tools) is made
@@ -125,9 +157,8 @@ class ContextBuilder:
         """
         if type(self) is not ContextBuilder:
             return self
-        builder = ContextBuilder(self._sessions, steps=steady_first(self.steps))
-        builder._specs, builder._prompts = self._specs, self._prompts
-        return builder
+        steady = self._steady
+        return _OfTurn(self, (OnceStep(self.steps[:steady]), *self.steps[steady:]))
 
     # --- other steps ------------------------------------------------------------------
 
@@ -178,3 +209,24 @@ class ContextBuilder:
                 self._specs.clear()
             known = self._specs[tools] = tuple([tool.spec for tool in tools])
         return known
+
+
+class _OfTurn:
+    """A builder with the steps of one turn."""
+
+    def __init__(self, builder: ContextBuilder, steps: Sequence[ContextStep]) -> None:
+        self._builder = builder
+        self._steps = steps
+
+    def build_agent_context(
+        self,
+        session: Session,
+        agent: AgentLike,
+        tools: Mapping[str, Tool] | Sequence[Tool],
+        skills: Sequence[Skill] = (),
+        memories: Sequence[MemoryLike] | None = None,
+        *,
+        messages: Sequence[Message] | None = None,
+    ) -> Coroutine[Any, Any, AgentContext]:
+        """Return the complete context for the next model call of the turn."""
+        return self._builder._build(self._steps, session, agent, tools, skills, memories, messages)

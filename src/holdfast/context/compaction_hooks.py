@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -38,11 +38,10 @@ class CompactionWish:
     refused: HookRefused | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompactionHooks:
+class CompactionHooks(msgspec.Struct, frozen=True, kw_only=True):
     """Asks hooks before room is made, and tells them afterwards."""
 
-    hooks: Hooks = field(default_factory=Hooks)
+    hooks: Hooks = msgspec.field(default_factory=Hooks)
     agent: str = ""
 
     async def before(

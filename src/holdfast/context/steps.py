@@ -124,12 +124,12 @@ class OnceStep:
             draft.tools = self._tools.copy()
 
 
-def steady_first(steps: tuple[ContextStep, ...]) -> tuple[ContextStep, ...]:
-    """Return steps for one turn, in which those that are steady from the first on are one."""
+def count_steady(steps: Sequence[ContextStep]) -> int:
+    """How many steps from the first on are steady; within a turn, `OnceStep` is all of them."""
     count = 0
     while count < len(steps) and getattr(steps[count], "is_steady", False):
         count += 1
-    return (OnceStep(steps[:count]), *steps[count:])
+    return count
 
 
 class PromptStep:

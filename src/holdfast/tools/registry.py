@@ -211,8 +211,13 @@ class ToolRegistry:
         self._changes += 1
 
     def _state(self) -> tuple[int, ...]:
-        below = self._parent._state() if self._parent is not None else ()
-        return (*below, self._changes)
+        """How often this layer and those below have changed."""
+        changes = [self._changes]
+        layer = self._parent
+        while layer is not None:
+            changes.append(layer._changes)
+            layer = layer._parent
+        return tuple(changes)
 
     def _refresh(self) -> None:
         state = self._state()

@@ -15,7 +15,7 @@ from holdfast.agents.as_tool import RUN_TIMEOUT_S
 from holdfast.agents.delegation import Delegation, Errand, outcome_of
 from holdfast.policy import Action, CallRequest, Rights, RuleSet, decide
 from holdfast.tools import Tool, ToolContext, ToolResult, tool
-from holdfast.tools.gate import Gate, default_action
+from holdfast.tools.gate import default_action
 from holdfast.tools.target import Target
 
 _TARGET = Target(
@@ -55,10 +55,10 @@ async def task(
     return msgspec.structs.replace(done, output=f"{done.output}\n\n(session_id: {where})")
 
 
-def subagents_for(agents: Sequence[Agent], gate: Gate) -> tuple[Agent, ...]:
-    """Return the agents that may be sent on errands by whoever stands at this gate."""
+def subagents_for(agents: Sequence[Agent], ceiling: RuleSet, rights: Rights) -> tuple[Agent, ...]:
+    """Return the agents that may be sent on errands by whoever has these rights."""
     names = tuple([agent.name for agent in agents if agent.mode != "primary" and not agent.hidden])
-    may_be_sent = _open_names(names, gate.ceiling, gate.rights)
+    may_be_sent = _open_names(names, ceiling, rights)
     return tuple([agent for agent in agents if agent.name in may_be_sent])
 
 

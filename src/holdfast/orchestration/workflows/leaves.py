@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -153,7 +153,7 @@ class Leaves:
         services, name = self._services, self.identity.name
         above = lineage_of(self._session)
         spending = Spending(
-            replace(
+            msgspec.structs.replace(
                 services.budgets,
                 run=self._order.budget,
                 operator=lambda: services.confinement.limits(name),
