@@ -16,31 +16,40 @@ from holdfast.errors import InvalidId
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
-_LOW = (1 << 70) - 1
+_OF_BYTES = _ALPHABET.encode() * 8
+_LAST_COUNT = (1 << 20) - 1
 _VALID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _lock = threading.Lock()
-_last = 0
+_now = 0
+_head = ""
+_count = 0
 
 
 def new_id(prefix: str) -> str:
     """Return a fresh id that sorts after every id this process made before."""
-    global _last
+    global _count
     with _lock:
         now = time.time_ns() // 1_000_000
         # Within one millisecond (or when the wall clock steps back) count up instead.
-        if now > _last >> 80:
-            _last = now << 80 | int.from_bytes(os.urandom(10))
+        if now > _now:
+            _begin(now)
+        elif _count == _LAST_COUNT:
+            _begin(_now + 1)
         else:
-            _last += 1
-        value = _last
-    high, low = value >> 70, value & _LOW
-    return (
-        f"{prefix}_{_PAIRS[high >> 50]}{_PAIRS[high >> 40 & 1023]}{_PAIRS[high >> 30 & 1023]}"
-        f"{_PAIRS[high >> 20 & 1023]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
-        f"{_PAIRS[low >> 60]}{_PAIRS[low >> 50 & 1023]}{_PAIRS[low >> 40 & 1023]}"
-        f"{_PAIRS[low >> 30 & 1023]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}"
-        f"{_PAIRS[low & 1023]}"
+            _count += 1
+        return f"{prefix}_{_head}{_PAIRS[_count >> 10]}{_PAIRS[_count & 1023]}"
+
+
+def _begin(now: int) -> None:
+    """Begin the ids of a millisecond: 22 characters that they share, and where they count from."""
+    global _now, _head, _count
+    fresh = os.urandom(15)
+    _now = now
+    _head = (
+        f"{_PAIRS[now >> 40]}{_PAIRS[now >> 30 & 1023]}{_PAIRS[now >> 20 & 1023]}"
+        f"{_PAIRS[now >> 10 & 1023]}{_PAIRS[now & 1023]}{fresh[:12].translate(_OF_BYTES).decode()}"
     )
+    _count = int.from_bytes(fresh[12:]) & _LAST_COUNT
 
 
 def check_id(value: object, kind: str) -> str:

@@ -29,6 +29,23 @@ def test_ids_still_grow_when_the_wall_clock_steps_back(monkeypatch: pytest.Monke
     assert first < second
 
 
+def test_ids_still_grow_when_a_millisecond_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids.time, "time_ns", lambda: 1_000_000)
+    first = new_id("run")
+    monkeypatch.setattr(ids, "_count", ids._LAST_COUNT - 2)
+    made = [new_id("run") for _ in range(4)]
+    assert made == sorted({first, *made})[-4:]
+
+
+def test_the_first_ten_characters_are_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = (1 << 47) + 0x123456789
+    monkeypatch.setattr(ids, "_now", 0)
+    monkeypatch.setattr(ids.time, "time_ns", lambda: later * 1_000_000)
+    alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+    text = new_id("run").removeprefix("run_")[:10]
+    assert sum(alphabet.index(one) << 5 * (9 - at) for at, one in enumerate(text)) == later
+
+
 def test_ids_made_by_many_threads_are_unique_and_sorted_within_each() -> None:
     made: list[list[str]] = [[] for _ in range(8)]
     start = threading.Barrier(len(made))
