@@ -11,7 +11,7 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -67,7 +67,7 @@ from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.builtin import restore_grants
 from holdfast.tools.gate import Approver
 from holdfast.tools.heritage import Heritage, without_end
-from holdfast.tools.ledger import read_records
+from holdfast.tools.ledger import CallRecord, read_records
 from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
 from holdfast.tools.result import Parked as ParkedCall
 from holdfast.tools.state import JournalState
@@ -120,6 +120,7 @@ class AgentTurn:
         self._services = services
         self._agent = agent
         self._turn = turn
+        self._session_id, self._run_id = turn.session_id, turn.run.id
         self._registry = tools
         self._scope = RunScope.of(turn.request.options)
         allowed = self._scope.skill_names
@@ -194,8 +195,9 @@ class AgentTurn:
             open_calls = [part for part in calls if part.state == "pending"]
             is_answer = not calls and self._is_own_answer(last)
             if open_calls:
-                # Many turns make no call; what only a call needs is made with the first one.
-                manager = manager or await self._make_manager(session, spending)
+                if manager is None:
+                    # Many turns make no call; what only a call needs is made with the first one.
+                    manager = await self._make_manager(session, spending)
                 parked = await self._execute_calls(manager, last, open_calls)
                 # Here, or below a call: then the request to end need not have arrived yet.
                 if by := manager.stopped_by or self._turn.stopped_by:
@@ -231,18 +233,18 @@ class AgentTurn:
             number = self._turn.last if self._turn.is_alone else 0
             self._messages = await sessions.messages.growing(session, up_to=number)
         self._began_at = 0 if self._turn.is_resumed else len(self._messages)
-        # Only the last message can have calls that nobody has answered yet.
-        self._left_open = frozenset(
-            [call.call_id for last in self._messages[-1:] for call in last.tool_calls]
-        )
+        if self._messages:
+            # Only the last message can have calls that nobody has answered yet.
+            self._left_open = frozenset([call.call_id for call in self._messages.last.tool_calls])
         mine: list[Message] = []
         if self._turn.is_resumed:
-            mine = [message for message in self._messages if message.run_id == self._turn.run.id]
-        self._steps = sum(message.role == "assistant" for message in mine)
+            mine = [message for message in self._messages if message.run_id == self._run_id]
+            self._steps = sum(message.role == "assistant" for message in mine)
         message = self._turn.request.message
         if not mine and message is not None:
-            # A run that was cancelled while it was parked left its calls open.
-            await self._close_open_calls()
+            if self._left_open:
+                # A run that was cancelled while it was parked left its calls open.
+                await self._close_open_calls()
             # The queue has it, so it need not be stored before the first answer is asked for.
             named = self._own(message)
             self._turn.defer(MessageCreated(message=stored(named)))
@@ -517,26 +519,28 @@ class AgentTurn:
         self, manager: ToolExecutionManager, message: Message, parts: list[ToolPart]
     ) -> ParkedCall | None:
         """Execute the open calls of a message; returns the first that has to wait."""
-        journal, session_id = self._services.sessions.journal, self._turn.session_id
-        began = self._turn.run.queued_at
-        records = (
-            await read_records(journal, session_id, after=began) if self._turn.is_resumed else {}
-        )
+        records: Mapping[str, CallRecord] | None = None
+        if self._turn.is_resumed:
+            journal, began = self._services.sessions.journal, self._turn.run.queued_at
+            records = await read_records(journal, self._session_id, after=began)
         calls = [
             Call(message_id=message.id, part=part, is_recorded=part.call_id in self._left_open)
             for part in parts
         ]
-        results = await manager.execute_all(calls, records=records)
-        done = {part.call_id: part for part in results if isinstance(part, ToolPart)}
-        for part in done.values():
-            self._listener(part)
+        done: dict[str, ToolPart] = {}
+        waiting: ParkedCall | None = None
+        for result in await manager.execute_all(calls, records=records):
+            if isinstance(result, ToolPart):
+                done[result.call_id] = result
+                self._listener(result)
+            else:
+                waiting = waiting or result
         self._replace_last(done)
-        waiting = [result for result in results if isinstance(result, ParkedCall)]
-        return waiting[0] if waiting else None
+        return waiting
 
     async def _close_open_calls(self) -> None:
         """Give every call without a result one, so that the conversation can go on."""
-        if any(part.state == "pending" for m in self._messages[-1:] for part in m.tool_calls):
+        if any([part.state == "pending" for part in self._messages.last.tool_calls]):
             closed = await self._turn.close_calls(_CANCELLED)
             self._replace_last({part.call_id: part for part in closed})
 
@@ -544,9 +548,9 @@ class AgentTurn:
 
     async def _add(self, message: Message) -> None:
         """Store a message as one of this run."""
-        is_answer = message.role == "assistant"
         named = self._own(message)
-        await self._turn.add_message(named, agent_path=self._path if is_answer else "")
+        path = self._path if message.role == "assistant" else ""
+        await self._turn.add_message(named, agent_path=path)
         self._messages.append(named)
 
     def _own(self, message: Message) -> Message:
@@ -555,8 +559,8 @@ class AgentTurn:
         return msgspec.structs.replace(
             message,
             id=message.id or new_id("msg"),
-            session_id=self._turn.session_id,
-            run_id=self._turn.run.id,
+            session_id=self._session_id,
+            run_id=self._run_id,
             agent=self._agent.name if is_answer else message.agent,
             parts=tuple([self._named(part) for part in message.parts]),
             time_created=message.time_created or self._services.clock.now(),
@@ -570,7 +574,9 @@ class AgentTurn:
         if not part.id:
             part = msgspec.structs.replace(part, id=new_id("prt"))
         if isinstance(part, ToolPart):
-            known = self._known_call_ids()
+            known = self._call_ids
+            if known is None:
+                known = self._call_ids = self._known_call_ids()
             if not part.call_id or part.call_id in known:
                 part = msgspec.structs.replace(part, call_id=new_id("call"))
             known.add(part.call_id)
@@ -578,25 +584,23 @@ class AgentTurn:
 
     def _known_call_ids(self) -> set[str]:
         """The ids of all calls so far; a turn without calls need not know them."""
-        if self._call_ids is None:
-            self._call_ids = {
-                part.call_id
-                for message in self._messages
-                for part in message.parts
-                if isinstance(part, ToolPart)
-            }
-        return self._call_ids
+        return {
+            part.call_id
+            for message in self._messages
+            for part in message.parts
+            if isinstance(part, ToolPart)
+        }
 
     def _replace_last(self, done: dict[str, ToolPart]) -> None:
         last = self._messages.last
-        parts = tuple(
+        parts = [
             done.get(part.call_id, part) if isinstance(part, ToolPart) else part
             for part in last.parts
-        )
-        self._messages.replace_last(msgspec.structs.replace(last, parts=parts))
+        ]
+        self._messages.replace_last(msgspec.structs.replace(last, parts=tuple(parts)))
 
     def _is_own_answer(self, message: Message) -> bool:
-        return message.role == "assistant" and message.run_id == self._turn.run.id
+        return message.role == "assistant" and message.run_id == self._run_id
 
     def _out_of_steps(self) -> BudgetExceeded:
         return BudgetExceeded(
