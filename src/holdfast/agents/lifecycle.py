@@ -115,6 +115,17 @@ class AgentLifecycle:
                 await self.go("running", where)
             self.active_runs += 1
 
+    def enter_at_once(self, where: Where) -> bool:
+        """Do what `enter_run` does if nobody has to be waited for; says whether it did."""
+        if self._lock.locked() or self._hooks.has(AgentStateChanged):
+            return False
+        if self.state != "running":
+            if self.state not in ("ready", "paused"):
+                return False
+            self._move("running", where)
+        self.active_runs += 1
+        return True
+
     async def leave_run(self, where: Where, status: str) -> None:
         """Take note of how a run ended."""
         async with self._lock:
@@ -294,7 +305,8 @@ class AgentManager:
         life = self._life(agent.name)
         ids = {"session_id": where.session_id, "run_id": where.run_id, "agent": agent.name}
         status = "failed"
-        await life.enter_run(where)
+        if not life.enter_at_once(where):
+            await life.enter_run(where)
         try:
             if self._hooks.has(AgentBeforeExecution):
                 fired = await self._hooks.fire(AgentBeforeExecution(message=message, **ids))

@@ -11,7 +11,7 @@ from holdfast.agents.definition import Agent
 from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.errors import BudgetExceeded
-from holdfast.messages import Message, Part, TokenUsage
+from holdfast.messages import Message, Part, TokenUsage, ToolPart
 from holdfast.sessions import Run, SessionManager
 
 RunOutcome: TypeAlias = Literal["completed", "parked", "cancelled", "failed"]
@@ -57,6 +57,7 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
     """Make the result of a run from its messages."""
     answers = [message for message in messages if message.role == "assistant"]
     last = answers[-1] if answers else None
+    calls = [part for one in answers for part in one.parts if isinstance(part, ToolPart)]
     metadata: JsonObject = {**run.result}
     if last is not None:
         metadata |= last.metadata
@@ -75,14 +76,10 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
         output=value,
         parts=last.parts if last is not None else (),
         metadata=metadata,
-        tools_used=tuple(
-            dict.fromkeys(part.tool for message in answers for part in message.tool_calls)
-        ),
-        tokens_used=sum(
-            (message.usage for message in messages if message.usage is not None), TokenUsage()
-        ),
+        tools_used=tuple(dict.fromkeys([part.tool for part in calls])),
         # Not only answers: a summary of the conversation is paid too.
-        cost_usd=sum(message.cost_usd for message in messages),
+        tokens_used=sum([one.usage for one in messages if one.usage is not None], TokenUsage()),
+        cost_usd=sum([message.cost_usd for message in messages]),
         duration=duration,
         status=cast(RunOutcome, run.status),
         run_id=run.id,

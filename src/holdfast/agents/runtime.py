@@ -170,9 +170,9 @@ class AgentRuntime:
         own_id = run_id or new_id("run")
         own: list[AgentTurn] = []
 
-        async def handler(turn: Turn) -> Outcome:
+        def handler(turn: Turn) -> Awaitable[Outcome]:
             if turn.run.id != own_id:
-                return await self._finish_left_behind(turn, agent, session, tools, skills)
+                return self._finish_left_behind(turn, agent, session, tools, skills)
             doing = AgentTurn(
                 self._around(services, "/".join(path_of(agent, session)), turn),
                 agent,
@@ -183,7 +183,7 @@ class AgentRuntime:
                 options=options or {},
             )
             own.append(doing)
-            return await doing.execute()
+            return doing.execute()
 
         try:
             run = await services.turns.execute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -203,7 +203,9 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:
             await self._find(launch.agent)
-        opening = self._opening(launch)
+        is_observed = self._is_observed()
+        # Where somebody listens it begins before, since they want to find it.
+        opening = None if is_observed else self._opening(launch)
         if opening is not None:
             session = opening.as_of(self._journal.clock.now())
         else:
@@ -217,7 +219,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         skills = await self._skills_for(session)
         tools = await self._tools_for(agent, session, confinement)
         run_id = launch.run_id
-        if not run_id and self._is_observed():
+        if not run_id and is_observed:
             # Whoever listens wants to know which run it is about to be.
             run_id = new_id("run")
         scope = RunScope(
@@ -227,8 +229,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             starter=launch.starter or _starter_of(session),
         )
 
-        async def execute(message: str) -> AgentResult:
-            return await runtime.execute_agent(
+        def execute(message: str) -> Awaitable[AgentResult]:
+            return runtime.execute_agent(
                 agent,
                 session,
                 message,
@@ -356,11 +358,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
     def _opening(self, launch: Launch) -> NewSession | None:
         """The session that begins in the transaction of its first run, if it can.
 
-        It begins before where somebody listens, who wants to find it; and where the run may
-        be there already.
+        It begins before where the run may be there already.
         """
-        if self._is_observed():
-            return None
         if launch.place or launch.run_id:
             return launch.new_session
         return new_session(_title_of(launch.message), directory=self.settings.workspace)

@@ -9,6 +9,7 @@ was read is read again only when a file of the skill has changed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -71,13 +72,14 @@ class SkillLibrary:
 
     def has_any(self, directory: str | os.PathLike[str]) -> bool:
         """Say whether there is a folder that may hold skills; a few looks, nothing is read."""
-        if any([os.path.isdir(folder) for folder in self._user_folders]):
-            return True
-        return any(
-            os.path.isdir(f"{place}/{folder}")
-            for place in level_names(directory)
-            for folder in PROJECT_FOLDERS
-        )
+        for own in self._user_folders:
+            if os.path.isdir(own):
+                return True
+        for place in level_names(directory):
+            for folder in _folders_in(place):
+                if os.path.isdir(folder):
+                    return True
+        return False
 
     def find(self, directory: str | os.PathLike[str]) -> SkillCatalog:
         """Return all skills that hold for a directory, by name, and what is wrong with them."""
@@ -186,6 +188,11 @@ class SkillLibrary:
         changed = self._trust.is_known(root, name)
         why = "changed since it was trusted" if changed else "not trusted yet"
         return replace(skill, is_trusted=False, warnings=(*skill.warnings, why))
+
+
+@functools.lru_cache(maxsize=1_024)
+def _folders_in(place: str) -> tuple[str, ...]:
+    return tuple([f"{place}/{folder}" for folder in PROJECT_FOLDERS])
 
 
 def _may_be_skill(kind: str, name: str) -> bool:

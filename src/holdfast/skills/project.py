@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -22,11 +23,18 @@ def levels(directory: str | os.PathLike[str]) -> tuple[Path, ...]:
 
 def level_names(directory: str | os.PathLike[str]) -> list[str]:
     """Return the same as texts."""
-    found = [os.path.abspath(directory)]
-    while not os.path.lexists(os.path.join(found[-1], ".git")):
-        above = os.path.dirname(found[-1])
-        if above == found[-1]:
-            del found[1:]
-            break
+    place = os.fspath(directory)
+    above = _upwards(place if os.path.isabs(place) else os.path.abspath(place))
+    for count, (_, mark) in enumerate(above, 1):
+        if os.path.lexists(mark):
+            return [name for name, _ in above[:count]]
+    return [above[0][0]]
+
+
+@functools.lru_cache(maxsize=1_024)
+def _upwards(place: str) -> tuple[tuple[str, str], ...]:
+    """A directory and all above it, each with what marks it as the root of a repository."""
+    found = [os.path.abspath(place)]
+    while (above := os.path.dirname(found[-1])) != found[-1]:
         found.append(above)
-    return found
+    return tuple([(name, os.path.join(name, ".git")) for name in found])
