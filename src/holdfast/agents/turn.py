@@ -193,7 +193,6 @@ class AgentTurn:
             last = self._messages.last
             calls = last.tool_calls
             open_calls = [part for part in calls if part.state == "pending"]
-            is_answer = not calls and self._is_own_answer(last)
             if open_calls:
                 if manager is None:
                     # Many turns make no call; what only a call needs is made with the first one.
@@ -207,9 +206,11 @@ class AgentTurn:
                     return Parked(reason=parked.reason)
                 if manager.exhausted is not None:
                     return Failed(error=manager.exhausted.to_dict())
-            elif await self._is_steered(has_answered=is_answer):
+                last = self._messages.last
+            is_answer = not calls and self._is_own_answer(last)
+            if await self._is_steered(has_answered=is_answer):
                 continue
-            elif calls and (given := answer_handed_over(last)) is not None:
+            if calls and (given := answer_handed_over(last)) is not None:
                 await self._add(given)
             elif is_answer:
                 if await self._fits(last):
