@@ -73,7 +73,7 @@ class PolicyGate(Gate):
         self._policies = policies
         self._watch = watch
         self._path = "/".join(path)
-        bundle = policies()
+        self._bundle = bundle = policies()
         super().__init__(
             ceiling=bundle.ceiling_for(self._path),
             rights=rights,
@@ -85,8 +85,10 @@ class PolicyGate(Gate):
     def decide(self, request: CallRequest) -> Decision:
         """Decide under the policies in force, and let a candidate look on."""
         bundle = self._policies()
-        self.ceiling = bundle.ceiling_for(self._path)
-        self.policy_version = bundle.version
+        if bundle is not self._bundle:
+            self._bundle = bundle
+            self.ceiling = bundle.ceiling_for(self._path)
+            self.policy_version = bundle.version
         decision = super().decide(request)
         self._watch(request, decision, agent=self._path)
         return decision

@@ -19,7 +19,7 @@ from holdfast.agents.delegation import Delegation, outcome_of
 from holdfast.canonical import JsonObject, digest, sha256_hex
 from holdfast.errors import TellModel, UsageError
 from holdfast.journal import Payload, payload
-from holdfast.messages import Message, TextPart
+from holdfast.messages import Message, TextPart, ToolPart
 from holdfast.tools import Tool, ToolContext, ToolResult
 from holdfast.tools.target import Target
 
@@ -181,8 +181,8 @@ def answer_handed_over(last: Message) -> Message | None:
     """Return the answer that an agent gave in place of another, if the last call was that."""
     if last.role != "assistant":
         return None
-    for part in last.tool_calls:
-        if part.state == "completed" and HANDED_TO in part.metadata:
+    for part in last.parts:
+        if isinstance(part, ToolPart) and part.state == "completed" and HANDED_TO in part.metadata:
             return Message(
                 id="",
                 session_id=last.session_id,

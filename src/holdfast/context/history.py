@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -37,7 +36,7 @@ PRUNE_CHARS = 400
 _UNSEEN = (SnapshotPart, PatchPart, AgentPart, SubtaskPart, RetryPart)
 
 
-class _Shown(NamedTuple):
+class _Shown(msgspec.Struct, frozen=True):
     """What became of a message; `source` keeps it alive, so that its identity stays its own."""
 
     source: Message
@@ -46,7 +45,7 @@ class _Shown(NamedTuple):
     """Skills whose bodies it brings, as `name@digest`."""
 
 
-class _Built(NamedTuple):
+class _Built(msgspec.Struct, frozen=True):
     """A view that was made before.
 
     What is shown of them comes in two parts, so that most of it is the same tuple each time.
@@ -146,11 +145,10 @@ class HistoryView:
         calls = message.tool_calls if message.role == "assistant" else ()
         if not calls:
             return _Shown(message, _without_unseen(message), ())
-        entry = _Shown(message, _pair(message, calls, is_pruned), _skills_of(calls))
         if len(self._known) >= _LARGEST:
             self._known.clear()
-        if not _is_open(message):
-            self._known[id(message), is_pruned] = entry
+        entry = _Shown(message, _pair(message, calls, is_pruned), _skills_of(calls))
+        self._known[id(message), is_pruned] = entry
         return entry
 
 
