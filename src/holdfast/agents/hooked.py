@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -34,7 +35,6 @@ from holdfast.sessions import Session
 from holdfast.skills import Skill
 from holdfast.tools import Tool
 
-_Build: TypeAlias = Callable[[Sequence[Message] | None], Coroutine[Any, Any, AgentContext]]
 _MOST_RETRIES = 3
 _EVENTS = ("model.requested", "model.failed", "model.text_delta", "model.reasoning_delta")
 
@@ -199,21 +199,21 @@ class HookedContextBuilder:
         messages: Sequence[Message] | None = None,
     ) -> Coroutine[Any, Any, AgentContext]:
         """Return the context as the hooks leave it; without hooks, the builder's own."""
-
-        def build(messages: Sequence[Message] | None) -> Coroutine[Any, Any, AgentContext]:
-            return self._inner.build_agent_context(
-                session, agent, tools, skills, memories, messages=messages
-            )
-
+        build = self._inner.build_agent_context
         if self._hooks.has(ContextBeforeBuild, ContextAfterBuild):
-            return self._asked(build, messages)
-        return build(messages)
+            chosen = functools.partial(build, session, agent, tools, skills, memories)
+            return self._asked(chosen, messages)
+        return build(session, agent, tools, skills, memories, messages=messages)
 
-    async def _asked(self, build: _Build, messages: Sequence[Message] | None) -> AgentContext:
+    async def _asked(
+        self,
+        build: Callable[..., Coroutine[Any, Any, AgentContext]],
+        messages: Sequence[Message] | None,
+    ) -> AgentContext:
         if messages is not None and self._hooks.has(ContextBeforeBuild):
             asked = ContextBeforeBuild(messages=tuple(messages), **self._ids)
             messages = (await self._hooks.fire(asked)).payload.messages
-        context = await build(messages)
+        context = await build(messages=messages)
         if not self._hooks.has(ContextAfterBuild):
             return context
         built = ContextAfterBuild(

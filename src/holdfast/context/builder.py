@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.context.account import (
     DEFAULT_WINDOW,
@@ -27,10 +28,12 @@ from holdfast.context.steps import (
     as_mapping,
     count_steady,
     default_steps,
+    view_of,
 )
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import Message, ToolSpec
 from holdfast.sessions import Session, SessionManager
+from holdfast.sessions.growing import GrowingMessages
 from holdfast.skills import Skill
 from holdfast.tools import Tool
 
@@ -97,6 +100,7 @@ class ContextBuilder:
         if len(set(names)) != len(names):
             raise UsageError(detail=f"Two steps have the same name: {', '.join(names)}.")
         self._steady = count_steady(self.steps)
+        self._view = view_of(self.steps[self._steady :])
         self._specs: dict[tuple[Tool, ...], tuple[ToolSpec, ...]] = {}
         self._prompts: dict[tuple[Section, ...], str] = {}
 
@@ -157,8 +161,7 @@ class ContextBuilder:
         """
         if type(self) is not ContextBuilder:
             return self
-        steady = self._steady
-        return _OfTurn(self, (OnceStep(self.steps[:steady]), *self.steps[steady:]))
+        return _OfTurn(self)
 
     # --- other steps ------------------------------------------------------------------
 
@@ -211,14 +214,26 @@ class ContextBuilder:
         return known
 
 
+class _Before(msgspec.Struct):
+    """The last context of a turn, and the conversation it was made of, which grows meanwhile."""
+
+    context: AgentContext
+    tools: object
+    skills: object
+    messages: GrowingMessages
+    count: int
+
+
 class _OfTurn:
-    """A builder with the steps of one turn."""
+    """Builds the contexts of one turn: most are the one before, and what came behind it."""
 
-    def __init__(self, builder: ContextBuilder, steps: Sequence[ContextStep]) -> None:
+    def __init__(self, builder: ContextBuilder) -> None:
+        steady = builder._steady
         self._builder = builder
-        self._steps = steps
+        self._steps = (OnceStep(builder.steps[:steady]), *builder.steps[steady:])
+        self._before: _Before | None = None
 
-    def build_agent_context(
+    async def build_agent_context(
         self,
         session: Session,
         agent: AgentLike,
@@ -227,6 +242,29 @@ class _OfTurn:
         memories: Sequence[MemoryLike] | None = None,
         *,
         messages: Sequence[Message] | None = None,
-    ) -> Coroutine[Any, Any, AgentContext]:
+    ) -> AgentContext:
         """Return the complete context for the next model call of the turn."""
-        return self._builder._build(self._steps, session, agent, tools, skills, memories, messages)
+        last, view = self._before, self._builder._view
+        if (
+            last is not None
+            and view is not None
+            and messages is last.messages
+            and session is last.context.session
+            and agent is last.context.agent
+            and tools is last.tools
+            and skills is last.skills
+            and not memories
+            # Another answer, and nobody has asked anything new.
+            and len(last.messages) == last.count + 1
+            and last.messages.last.role == "assistant"
+        ):
+            shown = view.show(last.messages, pruned_to=session.pruned_to)
+            last.context, last.count = replace(last.context, messages=shown), last.count + 1
+            return last.context
+        context = await self._builder._build(
+            self._steps, session, agent, tools, skills, memories, messages
+        )
+        self._before = None
+        if isinstance(messages, GrowingMessages) and not context.memories:
+            self._before = _Before(context, tools, skills, messages, len(messages))
+        return context

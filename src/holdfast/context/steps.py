@@ -132,6 +132,18 @@ def count_steady(steps: Sequence[ContextStep]) -> int:
     return count
 
 
+def view_of(steps: Sequence[ContextStep]) -> HistoryView | None:
+    """Return what alone shows a conversation from one request to the next; `None` if more do.
+
+    Steps behind the history belong here that do nothing new as long as nobody asks anything
+    new, and say so by `waits_for_request`.
+    """
+    if not steps or type(steps[0]) is not HistoryStep:
+        return None
+    waits = [getattr(step, "waits_for_request", False) for step in steps[1:]]
+    return steps[0].view if all(waits) else None
+
+
 class PromptStep:
     """The agent's own instructions."""
 
@@ -222,31 +234,11 @@ class HistoryStep:
 
     def __init__(self, view: HistoryView | None = None) -> None:
         """Remember what was made of messages in this view."""
-        self._view = view or HistoryView()
+        self.view = view or HistoryView()
 
     async def apply(self, draft: ContextDraft) -> None:
         """Show what compaction and pruning leave, calls and results in pairs."""
-        draft.messages = self._view.show(draft.history, pruned_to=draft.session.pruned_to)
-
-
-class _Recalled(msgspec.Struct):
-    """What was found about the newest request of a session, and how far somebody has looked."""
-
-    request: Message
-    memories: tuple[MemoryLike, ...]
-    count: int
-    last: Message
-    """The message at the end of the `count` that were looked through."""
-
-    def still_holds(self, messages: tuple[Message, ...]) -> bool:
-        """Say whether the request is the newest; what was looked through is not again."""
-        count = self.count
-        if len(messages) < count or messages[count - 1] is not self.last:
-            return False
-        if _last_request(messages, count) >= 0:
-            return False
-        self.count, self.last = len(messages), messages[-1]
-        return True
+        draft.messages = self.view.show(draft.history, pruned_to=draft.session.pruned_to)
 
 
 class RecallStep:
@@ -256,44 +248,32 @@ class RecallStep:
     """
 
     name = "recall"
+    waits_for_request = True
 
     def __init__(self, recall: Recaller) -> None:
         """Ask this for memories; it is called again only for another request."""
         self._recall = recall
-        self._known: OrderedDict[str, _Recalled] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], tuple[MemoryLike, ...]] = OrderedDict()
 
     async def apply(self, draft: ContextDraft) -> None:
         """Choose the memories; a later step shows them."""
-        if draft.memories:
+        place = _last_request(draft.messages)
+        if draft.memories or place == len(draft.messages):
             return
-        known = self._known.get(draft.session.id)
-        if known is None or not known.still_holds(draft.messages):
-            known = await self._look(draft, known)
-        if known is not None:
-            draft.memories = known.memories
-
-    async def _look(self, draft: ContextDraft, known: _Recalled | None) -> _Recalled | None:
-        """Find the newest request, and what is remembered about it unless that is known."""
-        messages, session = draft.messages, draft.session
-        place = _last_request(messages)
-        if place < 0:
-            return None
-        request = messages[place]
-        if known is not None and known.request.id == request.id:
-            memories = known.memories
-        else:
-            memories = tuple(await self._recall(session, request.text))
-        found = _Recalled(request, memories, len(messages), messages[-1])
-        self._known[session.id] = found
-        if len(self._known) > _KEPT_RECALLS:
-            self._known.popitem(last=False)
-        return found
+        request = draft.messages[place]
+        key = (draft.session.id, request.id)
+        if key not in self._known:
+            self._known[key] = tuple(await self._recall(draft.session, request.text))
+            if len(self._known) > _KEPT_RECALLS:
+                self._known.popitem(last=False)
+        draft.memories = self._known[key]
 
 
 class MemoriesStep:
     """What is remembered, before the newest request, within a budget."""
 
     name = "memories"
+    waits_for_request = True
     MAX_CHARS: ClassVar[int] = 8_000
 
     def __init__(self, *, max_chars: int = MAX_CHARS) -> None:
@@ -319,8 +299,6 @@ class MemoriesStep:
         note = f"{len(lines)} memories, {len(text)} characters of the history"
         draft.add(self.name, "", note=f"{note}; {left_out} do not fit" if left_out else note)
         place = _last_request(draft.messages)
-        if place < 0:
-            place = len(draft.messages)
         remembered = Message(
             id="memories",
             session_id=draft.session.id,
@@ -372,13 +350,12 @@ def _environment(directory: str, day: int) -> str:
     )
 
 
-def _last_request(messages: Sequence[Message], start: int = 0) -> int:
-    """The place of the newest request, from one place on; -1 where there is none."""
-    for at in range(len(messages) - 1, start - 1, -1):
+def _last_request(messages: Sequence[Message]) -> int:
+    for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
         if message.role == "user" and compaction_of(message) is None:
             return at
-    return -1
+    return len(messages)
 
 
 def as_mapping(tools: Mapping[str, Tool] | Sequence[Tool]) -> dict[str, Tool]:

@@ -14,6 +14,7 @@ from holdfast.context import AgentContext, ContextBuilder, ContextDraft, RecallS
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import CompactionPart, Message, SnapshotPart, TextPart, ToolPart
 from holdfast.sessions import Session
+from holdfast.sessions.growing import GrowingMessages
 from holdfast.skills import Skill, skill_tool
 from holdfast.testing import ScriptedModel, tool_call
 
@@ -374,8 +375,59 @@ async def test_memories_are_looked_for_once_for_each_newest_request(
     assert await memories() == ["about two"]
     talk[:] = [answer(2, "", call(1)), second, answer(5, "", call(3))]
     assert await memories() == ["about two"]
-    talk[:] = [second, first, answer(5, "", call(3))]
-    assert await memories() == ["about one"]
     talk[:] = [answer(5, "", call(3))]
     assert await memories() == []
-    assert asked == ["one", "two", "one"]
+    assert asked == ["one", "two"]
+
+
+@pytest.mark.parametrize("recalled", [(), (Memory(content="sky is blue"),)], ids=len)
+async def test_contexts_of_a_turn_are_those_that_are_made_anew_each_time(
+    builder: ContextBuilder, recalled: tuple[Memory, ...]
+) -> None:
+    async def recall(_session: Session, _request: str) -> tuple[Memory, ...]:
+        return recalled
+
+    recalling = builder.adding(RecallStep(recall), after="history")
+    of_turn, place = recalling.for_turn(), session()
+    agent, tools, skills = Agent("a", prompt="hey"), {add.name: add}, SKILLS
+    talk = GrowingMessages((user(1, "one"), answer(2, "two")))
+    steps = [
+        lambda: talk.append(user(3, "go")),
+        lambda: talk.append(answer(4, "", call(1, "x"))),
+        lambda: talk.append(answer(5, "", call(2, "y", state="pending"))),
+        lambda: talk.replace_last(answer(5, "", call(2, "y"))),
+        lambda: talk.append(user(6, "and this?")),
+        lambda: talk.extend([answer(7, "", call(3)), answer(8, "", call(4))]),
+        lambda: talk.append(answer(9, "done")),
+    ]
+    for grow in steps:
+        grow()
+        context = await of_turn.build_agent_context(place, agent, tools, skills, messages=talk)
+        anew = await recalling.build_agent_context(place, agent, tools, skills, messages=list(talk))
+        assert context == anew
+    for other in (msgspec.structs.replace(place, pruned_to="msg_4"), session("/elsewhere")):
+        talk.append(answer(10 + len(talk), "", call(5)))
+        context = await of_turn.build_agent_context(other, agent, tools, skills, messages=talk)
+        anew = await recalling.build_agent_context(other, agent, tools, skills, messages=list(talk))
+        assert context == anew
+    talk.append(answer(99, "", call(6)))
+    fewer = await of_turn.build_agent_context(place, agent, {}, (), messages=talk)
+    assert (fewer.tools, fewer.messages[-2].id) == ({}, "msg_99")
+
+
+async def test_a_step_of_ones_own_behind_the_history_sees_every_request(
+    builder: ContextBuilder,
+) -> None:
+    class Count:
+        name = "count"
+
+        async def apply(self, draft: ContextDraft) -> None:
+            draft.add(self.name, f"{len(draft.messages)} messages")
+
+    of_turn, place, agent = builder.adding(Count()).for_turn(), session(), Agent("a")
+    talk = GrowingMessages((), [user(1, "one")])
+    first = await of_turn.build_agent_context(place, agent, {}, messages=talk)
+    talk.append(answer(2, "", call(1)))
+    second = await of_turn.build_agent_context(place, agent, {}, messages=talk)
+    assert first.system_prompt.endswith("1 messages")
+    assert second.system_prompt.endswith("3 messages")
