@@ -336,6 +336,9 @@ class TurnQueue:
         fact = facts.RunSteered(signal_id=new_id("sig"), run_id=run.id, message=stored(message))
         origin = Origin(run_id=run.id)
         await self._journal.append(run.session_id, [fact], origin=origin, after=after)
+        turn = self._under_way.find(run.id)
+        if turn is not None:
+            turn.hear()
 
     async def _next(self, session_id: str, is_ours: _Choice) -> Run | None:
         """Return the run that should be executed now, if that is for this task to do.

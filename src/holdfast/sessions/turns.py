@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TypeAlias
@@ -22,6 +23,9 @@ from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import stored
 from holdfast.sessions.model import Session
 from holdfast.sessions.projections import SIGNALS, Run
+
+_LOOK_AGAIN_S = 0.05
+"""How long a turn may be unaware of what another process has sent to it."""
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +146,8 @@ class Turn:
         # looked for steering; a run that has not begun before cannot have been steered.
         self._own = self.last = lease.session_seq
         self._looked = 0 if self.is_resumed else lease.session_seq
+        # When it last saw where the log ends.
+        self._saw_end = manager.journal.clock.monotonic()
         self._origin = Origin(run_id=run.id)
         self._last_event: Event | None = None
 
@@ -159,6 +165,10 @@ class Turn:
         """Tell the handler that somebody wants the run to end, and why."""
         self.cancel_reason, self.stopped_by = reason, stopped_by
         self.cancelled.set()
+
+    def hear(self) -> None:
+        """Take note that this process has sent something to the run."""
+        self._saw_end = -math.inf
 
     def in_the_way(self) -> RunInTheWay:
         """Return what a handler raises that cannot execute this run.
@@ -240,7 +250,7 @@ class Turn:
         self._manager.messages.follow(events, batch.drafts, self._last_event)
         self._last_event = events[-1]
         before, last = events[0].session_seq - 1, events[-1].session_seq
-        self.last = last
+        self.last, self._saw_end = last, self._manager.journal.clock.monotonic()
         if self._own == before:
             self._own = last
         if self._looked == before:
@@ -266,8 +276,14 @@ class Turn:
 
     @property
     def may_be_steered(self) -> bool:
-        """Whether its appends have met somebody else's facts that it has not looked at yet."""
-        return self._looked != self.last
+        """Whether somebody else may have written something that it has not looked at yet.
+
+        Its own appends show that, and whoever steers in this process says so; what another
+        process has sent it may overlook for a moment.
+        """
+        if self._looked != self.last:
+            return True
+        return self._manager.journal.clock.monotonic() - self._saw_end > _LOOK_AGAIN_S
 
     async def add_message(self, message: Message, *, agent_path: str = "") -> None:
         """Add a message of this run to the conversation."""
@@ -313,6 +329,7 @@ class Turn:
         They join the conversation in the same transaction that takes them from the inbox.
         """
         number = await self._manager.last_number(self.session_id)
+        self._saw_end = self._manager.journal.clock.monotonic()
         if number == self._looked:
             return ()
         taken = [

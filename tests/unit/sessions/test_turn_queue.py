@@ -385,6 +385,43 @@ async def test_no_steering_is_lost_at_the_very_end_of_a_run(
     assert sorted(await texts(manager, session), key=int) == sent
 
 
+async def test_a_turn_knows_of_steering_in_its_own_process_at_once(
+    queue: TurnQueue, session: Session
+) -> None:
+    async def handler(turn: Turn) -> Outcome:
+        await turn.take_steering()
+        assert not turn.may_be_steered
+        await queue.steer(session.id, words(session, "left"))
+        assert turn.may_be_steered
+        assert [message.text for message in await turn.take_steering()] == ["left"]
+        assert not turn.may_be_steered
+        return Completed()
+
+    run = await queue.submit(session.id)
+    assert (await queue.run(run.id, handler)).status == "completed"
+
+
+async def test_a_turn_looks_again_for_steering_of_another_process_after_a_moment(
+    queue: TurnQueue, elsewhere: TurnQueue, session: Session, clock: FakeClock
+) -> None:
+    async def handler(turn: Turn) -> Outcome:
+        await turn.take_steering()
+        await elsewhere.steer(session.id, words(session, "left"))
+        assert not turn.may_be_steered
+        clock.advance(0.1)
+        assert turn.may_be_steered
+        assert [message.text for message in await turn.take_steering()] == ["left"]
+        await elsewhere.steer(session.id, words(session, "right"))
+        # Whatever it stores shows that somebody else has stored something.
+        await turn.add_message(words(session, "on my way"))
+        assert turn.may_be_steered
+        assert [message.text for message in await turn.take_steering()] == ["right"]
+        return Completed()
+
+    run = await queue.submit(session.id)
+    assert (await queue.run(run.id, handler)).status == "completed"
+
+
 async def test_steering_without_a_run_under_way_is_a_turn(
     queue: TurnQueue, session: Session
 ) -> None:
