@@ -207,12 +207,11 @@ class AgentTurn:
                 if manager.exhausted is not None:
                     return Failed(error=manager.exhausted.to_dict())
                 last = self._messages.last
-            is_answer = not calls and self._is_own_answer(last)
-            if await self._is_steered(has_answered=is_answer):
+            if await self._is_steered():
                 continue
             if calls and (given := answer_handed_over(last)) is not None:
                 await self._add(given)
-            elif is_answer:
+            elif not calls and self._is_own_answer(last):
                 if await self._fits(last):
                     return Completed(result={"message_id": last.id})
             elif self._steps >= self._agent.steps:
@@ -363,10 +362,9 @@ class AgentTurn:
             if part.state != "pending"
         ]
 
-    async def _is_steered(self, *, has_answered: bool) -> bool:
+    async def _is_steered(self) -> bool:
         """Let messages that arrived meanwhile join the conversation; says whether any did."""
-        # An answer was stored a moment ago, and that has shown whether somebody else wrote.
-        if has_answered and not self._turn.may_be_steered:
+        if not self._turn.may_be_steered:
             return False
         sent = await self._turn.take_steering()
         self._messages.extend(sent)
