@@ -546,10 +546,16 @@ class AgentTurn:
     # --- the transcript ---------------------------------------------------------------
 
     async def _add(self, message: Message) -> None:
-        """Store a message as one of this run."""
+        """Store a message as one of this run; an answer without calls, with the end that follows.
+
+        Whatever is stored before that takes it along.
+        """
+        is_answer = message.role == "assistant"
         named = self._own(message)
-        path = self._path if message.role == "assistant" else ""
-        await self._turn.add_message(named, agent_path=path)
+        if is_answer and not named.tool_calls:
+            self._turn.defer(MessageCreated(message=stored(named)), agent_path=self._path)
+        else:
+            await self._turn.add_message(named, agent_path=self._path if is_answer else "")
         self._messages.append(named)
 
     def _own(self, message: Message) -> Message:
