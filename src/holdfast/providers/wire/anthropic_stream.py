@@ -119,8 +119,10 @@ class AnthropicDecoder:
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append a delta per piece to `out` if somebody listens."""
-        at = 0
-        while (at := self._repeats.take(events, at, out)) < len(events):
+        repeats, at = self._repeats, 0
+        while at < len(events):
+            if repeats.is_known and (at := repeats.take(events, at, out)) == len(events):
+                break
             event = events[at]
             at += 1
             try:
@@ -130,7 +132,7 @@ class AnthropicDecoder:
             self._take(parsed, event, out)
             if self.done:
                 return
-            if self._repeats.wants():
+            if repeats.wants():
                 self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:

@@ -108,7 +108,8 @@ class Call:
                 chunks.append(await self._read())
             self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             return False
-        self._expect(streamed=True)
+        if not streamed:
+            self._expect(streamed=True)
         self._decoder = self._codec.decoder()
         self._parser = SseParser(self._endpoint.provider, self._endpoint.max_event_bytes)
         return True

@@ -121,8 +121,10 @@ class ChatDecoder:
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take chunks in order; append a delta per piece to `out` if somebody listens."""
-        at = 0
-        while (at := self._repeats.take(events, at, out)) < len(events):
+        repeats, at = self._repeats, 0
+        while at < len(events):
+            if repeats.is_known and (at := repeats.take(events, at, out)) == len(events):
+                break
             event = events[at]
             at += 1
             if event[:1] != b"{" and event.strip() == b"[DONE]":
@@ -133,7 +135,7 @@ class ChatDecoder:
             except UNREADABLE as error:
                 raise _unreadable(self._endpoint, error) from None
             self._take(chunk, event, out)
-            if self._repeats.wants():
+            if repeats.wants():
                 self._learn(chunk, event)
 
     def finish(self) -> Answer:

@@ -26,6 +26,7 @@ _MOST_UNPACKED = 16 * 1024 * 1024
 _HEAD_END = re.compile(rb"\n\r?\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}) *(?:;[^\r\n]*)?\r\n")
 _EMPTY_LINE = b"\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
 _hex = b"%x".__mod__
 _SIZE, _DATA, _DATA_END, _TRAILER = range(4)
 _BODILESS = (204, 304)
@@ -125,6 +126,9 @@ class Chunked:
             data, self._rest = self._rest + data, b""
         pieces, at = _whole_chunks(data) if self._state == _SIZE else ([], 0)
         size = len(data)
+        if data[at:] == _LAST_CHUNK and self._state == _SIZE:
+            self.ended = True
+            at = size
         while at < size and not self.ended:
             if self._state == _SIZE:
                 found = _CHUNK_SIZE.match(data, at)

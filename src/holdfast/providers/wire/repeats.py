@@ -104,14 +104,15 @@ class Repeats:
         "_end",
         "_failures",
         "_gaps",
-        "_is_known",
+        "is_known",
         "_start",
         "_target",
     )
 
     def __init__(self) -> None:
         """Know no event yet."""
-        self._is_known = False
+        self.is_known = False
+        """An event was learned from, and nothing else came since."""
         self._target: Pieces | None = None
         self._delta: Callable[[str], Delta] | None = None
         self._start = self._end = b""
@@ -124,8 +125,6 @@ class Repeats:
 
         Those who listen get a delta in `out` for each.
         """
-        if not self._is_known:
-            return at
         pieces = self._pieces(events[at:] if at else events)
         if not pieces:
             return at
@@ -144,7 +143,7 @@ class Repeats:
 
     def wants(self) -> bool:
         """An event was decoded: say whether it is worth learning from."""
-        self._is_known = False
+        self.is_known = False
         self._decoded += 1
         return self._decoded > _OPENING_EVENTS and self._failures < _MOST_FAILURES
 
@@ -181,7 +180,7 @@ class Repeats:
         if is_found:
             self._expect(event, first, last)
             self._target, self._delta = target, delta
-            self._is_known = True
+            self.is_known = True
 
     def _expect(self, event: bytes, first: int, last: int) -> None:
         self._start, self._end = event[:first], event[last:]

@@ -102,8 +102,10 @@ class ResponsesDecoder:
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append a delta per piece to `out` if somebody listens."""
-        at = 0
-        while (at := self._repeats.take(events, at, out)) < len(events):
+        repeats, at = self._repeats, 0
+        while at < len(events):
+            if repeats.is_known and (at := repeats.take(events, at, out)) == len(events):
+                break
             event = events[at]
             at += 1
             if event[:1] != b"{" and event.strip() == b"[DONE]":
@@ -115,7 +117,7 @@ class ResponsesDecoder:
             self._take(parsed, event, out)
             if self.done:
                 return
-            if self._repeats.wants():
+            if repeats.wants():
                 self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:
