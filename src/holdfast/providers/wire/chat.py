@@ -11,7 +11,8 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import LLMBadRequest
 from holdfast.messages import FilePart, Message, ReasoningPart, TextPart, ToolPart, ToolSpec
 from holdfast.providers.model import ModelInfo, ModelRequest
-from holdfast.providers.wire.chat_stream import ChatDecoder, whole_answer
+from holdfast.providers.wire.chat_answer import whole_answer
+from holdfast.providers.wire.chat_stream import ChatDecoder
 from holdfast.providers.wire.codec import (
     Answer,
     call_input,
