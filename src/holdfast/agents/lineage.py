@@ -15,7 +15,7 @@ import msgspec
 from holdfast.agents.definition import Agent, Sandbox
 from holdfast.agents.scope import Starter
 from holdfast.errors import NotFound, UsageError
-from holdfast.policy import Rights, RuleSet
+from holdfast.policy import NO_RULES, Rights, RuleSet
 from holdfast.policy.budgets import Share
 from holdfast.sessions import PermissionRule, Session, SessionManager
 from holdfast.tools import ToolContext
@@ -224,7 +224,8 @@ def _rights(
             PermissionRule(permission="skill", pattern=name, action="allow") for name in skill_names
         ]
         parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
-    return Rights(agent=agent, session=RuleSet(rules=session.permission), parent=parent)
+    spoken = RuleSet(rules=session.permission) if session.permission else NO_RULES
+    return Rights(agent=agent, session=spoken, parent=parent)
 
 
 def _line(rights: Rights, session: Session, above: Lineage | None) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ class RunScope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def of(cls, options: JsonObject) -> RunScope:
         """Read it from the options of a queued run."""
-        return msgspec.convert(options, cls)
+        return msgspec.convert(options, cls) if options else EVERYTHING
 
 
 EVERYTHING = RunScope()

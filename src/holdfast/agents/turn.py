@@ -286,7 +286,8 @@ class AgentTurn:
         confinement = services.confinement
         confinement.check_directory(session.directory)
         self._rights = rights_of(agent, session, scope.tool_ids, scope.skill_names)
-        self._registry = self._registry.layer(tuple(agent.tools), scope="agent")
+        if agent.tools:
+            self._registry = self._registry.layer(tuple(agent.tools), scope="agent")
         ceiling = confinement.ceiling(self._path)
         visible = visible_tools(self._registry, ceiling, self._rights)
         self._offered = await services.surroundings.discover(self._registry, visible)
