@@ -12,10 +12,11 @@ from holdfast.agents.definition import Agent
 from holdfast.agents.lineage import path_of
 from holdfast.agents.result import AgentResult, run_messages, summarize
 from holdfast.agents.scope import EVERYTHING, RunScope
+from holdfast.agents.services import Services
 from holdfast.agents.spending import Budgets, Charge, without_cost
 from holdfast.agents.streaming import StreamItem, streamed
 from holdfast.agents.surroundings import Surroundings
-from holdfast.agents.turn import AgentTurn, Listener, Services, hear_nothing
+from holdfast.agents.turn import AgentTurn, Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.context import ContextBuilder

@@ -16,34 +16,26 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.agents.confinement import Confinement
-from holdfast.agents.consent_above import unwrapped
 from holdfast.agents.definition import Agent
 from holdfast.agents.handoff import answer_handed_over
+from holdfast.agents.hands import Hands
 from holdfast.agents.lineage import (
     lineage_of,
-    path_of,
-    rights_of,
-    sandbox_of,
     with_living_rules,
 )
 from holdfast.agents.output import OutputType
 from holdfast.agents.reserving import ReservingModel
 from holdfast.agents.scope import RunScope
-from holdfast.agents.spending import Budgets, Charge, Spending, session_budget
-from holdfast.agents.surroundings import Surroundings
-from holdfast.agents.tools import visible_tools
+from holdfast.agents.services import Services
+from holdfast.agents.spending import Spending, session_budget
 from holdfast.canonical import JsonObject
-from holdfast.clock import Clock
-from holdfast.context import BuildsContext, CompactionHooks, Compactor, Conversation
+from holdfast.context import CompactionHooks, Compactor, Conversation
 from holdfast.context.compaction import MOST_ATTEMPTS
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import Message, Part, ToolPart
-from holdfast.policy import Rights
-from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
 from holdfast.providers.events import hearing_events
-from holdfast.providers.model import Delta, Finished, Model, ModelRequest
+from holdfast.providers.model import Delta, Finished, ModelRequest
 from holdfast.providers.wrapper import opened
 from holdfast.sessions import (
     Cancelled,
@@ -52,9 +44,7 @@ from holdfast.sessions import (
     Outcome,
     Parked,
     Session,
-    SessionManager,
     Turn,
-    TurnQueue,
     compose,
 )
 from holdfast.sessions.events import MessageCreated
@@ -62,21 +52,14 @@ from holdfast.sessions.growing import GrowingMessages
 from holdfast.sessions.messages import stored
 from holdfast.sessions.turn_endings import finish
 from holdfast.skills import Skill
-from holdfast.tools import SandboxRunner, Tool, ToolContext, ToolRegistry
-from holdfast.tools.artifacts import JournalArtifacts
-from holdfast.tools.builtin import restore_grants
-from holdfast.tools.gate import Approver
-from holdfast.tools.heritage import Heritage, without_end
+from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.ledger import CallRecord, read_records
-from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
+from holdfast.tools.manager import Call, ToolExecutionManager
 from holdfast.tools.result import Parked as ParkedCall
-from holdfast.tools.state import JournalState
 
 _MOST_CORRECTIONS = 2
 _CANCELLED = "The run was cancelled."
 _FAILED = "The run failed; what became of this call was not recorded."
-_FIRST_FACTS = 3
-"""Up to here a session has but its own beginning and that of its first run."""
 
 Listener: TypeAlias = Callable[[Delta | ToolPart], None]
 """Hears the pieces of an answer while they arrive, each call, and each result."""
@@ -84,22 +67,6 @@ Listener: TypeAlias = Callable[[Delta | ToolPart], None]
 
 def hear_nothing(_: Delta | ToolPart) -> None:
     """Nobody listens."""
-
-
-class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn works with."""
-
-    sessions: SessionManager
-    turns: TurnQueue
-    model: Model
-    context: BuildsContext
-    approver: Approver
-    terms: ApprovalTerms
-    budgets: Budgets
-    charge: Charge
-    clock: Clock
-    confinement: Confinement = msgspec.field(default_factory=Confinement)
-    surroundings: Surroundings = msgspec.field(default_factory=Surroundings)
 
 
 class AgentTurn:
@@ -121,8 +88,8 @@ class AgentTurn:
         self._agent = agent
         self._turn = turn
         self._session_id, self._run_id = turn.session_id, turn.run.id
-        self._registry = tools
         self._scope = RunScope.of(turn.request.options)
+        self._hands = Hands(services, agent, turn, self._scope, tools)
         allowed = self._scope.skill_names
         self._skills = tuple(s for s in skills if allowed is None or s.name in allowed)
         self._listener = listener
@@ -135,9 +102,7 @@ class AgentTurn:
         self._was_compacted = False
         self._began_at = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
-        self._runner: SandboxRunner | None = None
         self._path = services.surroundings.where.agent_path or agent.name
-        self._rights = Rights()
 
     def messages_as_stored(self) -> list[Message] | None:
         """Return the messages of this run, or `None` where the journal may have others."""
@@ -171,8 +136,7 @@ class AgentTurn:
             await finish(self._turn.close_calls(_FAILED))
             raise
         finally:
-            if self._runner is not None and not self._runner.is_idle:
-                await asyncio.shield(self._runner.aclose())
+            await self._hands.close()
 
     async def _loop(self) -> Outcome:
         session = await self._begin()
@@ -186,7 +150,7 @@ class AgentTurn:
                 spending.close()
 
     async def _go_on(self, session: Session, spending: Spending | None) -> Outcome:
-        await self._offer_tools(session)
+        self._offered = await self._hands.offer(session)
         compactor = self._compactor(spending)
         manager: ToolExecutionManager | None = None
         while True:
@@ -195,8 +159,8 @@ class AgentTurn:
             open_calls = [part for part in calls if part.state == "pending"]
             if open_calls:
                 if manager is None:
-                    # Many turns make no call; what only a call needs is made with the first one.
-                    manager = await self._make_manager(session, spending)
+                    before = self._calls_before() if self._turn.is_resumed else ()
+                    manager = await self._hands.manager(session, spending, before)
                 parked = await self._execute_calls(manager, last, open_calls)
                 # Here, or below a call: then the request to end need not have arrived yet.
                 if by := manager.stopped_by or self._turn.stopped_by:
@@ -275,83 +239,6 @@ class AgentTurn:
         pending = sum(part.state == "pending" for part in self._messages.last.tool_calls)
         await spending.open(session, services.sessions.journal, pending)
         return spending
-
-    async def _offer_tools(self, session: Session) -> None:
-        """Choose the tools that the model may see, in a workspace that can be used.
-
-        Raises:
-            UsageError: the session's directory cannot be a workspace.
-        """
-        services, agent, scope = self._services, self._agent, self._scope
-        confinement = services.confinement
-        confinement.check_directory(session.directory)
-        self._rights = rights_of(agent, session, scope.tool_ids, scope.skill_names)
-        if agent.tools:
-            self._registry = self._registry.layer(tuple(agent.tools), scope="agent")
-        ceiling = confinement.ceiling(self._path)
-        visible = visible_tools(self._registry, ceiling, self._rights)
-        self._offered = await services.surroundings.discover(self._registry, visible)
-
-    async def _make_manager(
-        self, session: Session, spending: Spending | None
-    ) -> ToolExecutionManager:
-        """Return what executes calls."""
-        services, turn, agent = self._services, self._turn, self._agent
-        path, sandbox = path_of(agent, session), sandbox_of(agent, session)
-        rights, terms = self._rights, services.terms
-        if self._scope.on_ask == "park":
-            terms = msgspec.structs.replace(terms, on_ask="park")
-        confinement = services.confinement
-        gate = confinement.gate(path, rights, services.approver, terms)
-        workspace = confinement.workspace(session.directory)
-        commands, self._runner = confinement.commands(
-            workspace, is_read_only=sandbox == "read-only", has_network=sandbox == "network"
-        )
-        context = ToolContext(
-            workspace=workspace,
-            http=confinement.http,
-            commands=commands,
-            session_id=session.id,
-            run_id=turn.run.id,
-            agent_path=path,
-            rights=rights,
-            is_read_only=sandbox == "read-only",
-            has_network=sandbox == "network",
-            heritage=self._heritage(spending, terms),
-            artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
-            state=JournalState(turn, services.sessions.journal, session.id),
-            execution=services.surroundings.execution_of_run(),
-            progress=services.surroundings.progress_sink(),
-            attendant=services.surroundings.attendant,
-        )
-        if turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS:
-            await restore_grants(workspace, context.state)
-        manager = ToolExecutionManager(
-            self._registry,
-            recorder=turn,
-            context=context,
-            gate=gate,
-            # Only a run that was parked or interrupted can have been asked about before.
-            approvals=ApprovalBook(services.sessions.journal, session.id)
-            if turn.is_resumed
-            else None,
-            spend=spending.spend_tool_call if spending is not None else spend_freely,
-            clock=services.clock,
-        )
-        if turn.is_resumed:
-            manager.remember(self._calls_before())
-        services.surroundings.attend(manager)
-        return manager
-
-    def _heritage(self, spending: Spending | None, terms: ApprovalTerms) -> Heritage:
-        """What runs that a call starts share with this one."""
-        return Heritage(
-            shares=spending.shares if spending is not None else (),
-            seconds_left=spending.time_left if spending is not None else without_end,
-            on_ask=terms.on_ask,
-            approver=unwrapped(self._services.approver),
-            skill_names=self._scope.skill_names,
-        )
 
     def _calls_before(self) -> list[ToolPart]:
         """The calls of this run that have a result."""
