@@ -226,3 +226,24 @@ async def test_rows_of_a_session_that_begins_under_a_lease_do_not_wait(journal, 
     await journal.append("s2", [Note(topic="c")], epoch=1)
     assert written(path) == ["b", "first"]
     assert await seen(journal) == {"a": 1, "b": 1, "c": 1, "first": 1}
+
+
+async def test_a_row_that_is_remembered_behind_a_lease_is_that_of_the_log(journal, path) -> None:
+    """The row under the session's own name outlives the lease in memory, as long as it is true."""
+    await journal.append("s1", [Note(topic="s1")], epoch=1, release=True)
+    read: list[str] = []
+    journal.store._writer._connection.set_trace_callback(
+        lambda sql: read.append(sql) if sql.startswith("SELECT data") and "'s1'" in sql else None
+    )
+    for epoch in (2, 3):
+        await journal.store.acquire("s1", "me", 60)
+        await journal.append("s1", [Note(topic="s1")], epoch=epoch, release=True)
+    assert (await seen(journal))["s1"] == 3
+    assert read == []
+    async with another(journal, path) as other:
+        await other.append("s1", [Note(topic="s1")])
+    await journal.store.acquire("s1", "me", 60)
+    await journal.append("s1", [Note(topic="s1")], epoch=4, release=True)
+    assert (await seen(journal))["s1"] == 5
+    assert read
+    assert await verify(journal.store) == []

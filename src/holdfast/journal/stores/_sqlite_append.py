@@ -109,7 +109,7 @@ class Appender:
         self._note_end(chain, events)
         self._tables.write(connection, chain.rows, also_lazy=is_due)
         if request.release:
-            self._give_back(connection, chain)
+            self._give_back(connection, request.session_id, chain)
         elif is_due and chain.rows_from:
             self._note_rows(connection, chain)
         return tuple(events)
@@ -128,7 +128,7 @@ class Appender:
         chain = self._chains.look_up(connection, session_id)
         if chain is not None and chain.epoch == epoch:
             self._write_waiting(connection, chain)
-            self._give_back(connection, chain)
+            self._give_back(connection, session_id, chain)
 
     def behind(
         self, connection: sqlite3.Connection, session_id: str, *, is_writing: bool
@@ -212,13 +212,13 @@ class Appender:
         chain.rows_from = chain.rows_from or rows_from
         return True
 
-    def _give_back(self, connection: sqlite3.Connection, chain: Chain) -> None:
-        """Free a session whose rows are written; little of it is needed soon."""
+    def _give_back(self, connection: sqlite3.Connection, session_id: str, chain: Chain) -> None:
+        """Free a session whose rows are written; the next turn needs that of the session itself."""
         # Whoever knows no lazy projections has not written their rows either.
         rows_from = 0 if self._tables.lazy_kinds else chain.rows_from
         connection.execute(_RELEASE, (rows_from, chain.stream))
         chain.rows_from = rows_from
-        chain.rows.known.clear()
+        chain.rows.forget_all_but(session_id)
 
     def _write_waiting(self, connection: sqlite3.Connection, chain: Chain) -> None:
         if chain.is_behind:

@@ -55,6 +55,10 @@ class SessionRows:
                 self.waiting.setdefault(place, stored)
             self.known[place] = row
 
+    def forget_all_but(self, key: str) -> None:
+        """Forget the rows that are written, but for those under one key."""
+        self.known = {place: row for place, row in self.known.items() if place[1] == key}
+
 
 class RowTables:
     """Reads and writes the rows of a fixed set of projections."""
