@@ -1,4 +1,4 @@
-"""Long conversations kept at hand, so that a turn reads only what is new.
+"""Conversations kept at hand, so that a turn reads only what is new.
 
 A transcript is folded from the log and remembered with the place it reaches. What this
 process appends behind that place is folded as it is stored, so that its next turn reads
@@ -23,8 +23,8 @@ from holdfast.sessions.growing import GrowingMessages
 from holdfast.sessions.model import Ranges, Session, is_hidden
 
 _PAGE = 1000
-_FEWEST_EVENTS = 64
 _SHORT_TAIL = 64
+_MOST_KEPT = 256
 _MOST_BYTES = 32 * 1024 * 1024
 _REDACTED = "journal.redacted"
 
@@ -36,7 +36,6 @@ class Transcript:
         """Begin before the first event; events in hidden ranges do not count."""
         self.hidden = hidden
         self.size = 0
-        self.count = 0
         self.last: Event | None = None
         self._messages: dict[str, Message] = {}
         # The messages in order, in two parts; `None` while they have to be put together anew.
@@ -69,7 +68,6 @@ class Transcript:
     def fold(self, event: Event, fact: Payload | None = None) -> None:
         """Take the next event into account; `fact` is what it says, if that is at hand."""
         self.last = event
-        self.count += 1
         if event.kind not in _KINDS or is_hidden(self.hidden, event.session_seq):
             return
         self.size += len(event.payload)
@@ -118,7 +116,7 @@ _KINDS = frozenset(
 
 
 class Transcripts:
-    """Transcripts of the sessions that were used last, bounded in size."""
+    """Transcripts of the sessions that were used last, bounded in number and size."""
 
     def __init__(self, journal: Journal, *, most_bytes: int = _MOST_BYTES) -> None:
         """Read from this journal; nothing is kept yet."""
@@ -162,10 +160,8 @@ class Transcripts:
         if transcript is None:
             transcript = Transcript(session.hidden)
             await self._read(session_id, transcript)
-        # A short one is read again as quickly as it is kept.
-        if transcript.count >= _FEWEST_EVENTS:
-            self._kept[session_id] = transcript
-            self._trim()
+        self._kept[session_id] = transcript
+        self._trim()
         return transcript.all()
 
     async def _continued(self, session_id: str, known: Transcript) -> Transcript | None:
@@ -190,8 +186,7 @@ class Transcripts:
             is_more = len(page) == _PAGE
 
     def _trim(self) -> None:
-        while (
-            len(self._kept) > 1
-            and sum(kept.size for kept in self._kept.values()) > self._most_bytes
-        ):
-            self._kept.popitem(last=False)
+        size = sum([kept.size for kept in self._kept.values()])
+        while len(self._kept) > 1 and (size > self._most_bytes or len(self._kept) > _MOST_KEPT):
+            _, dropped = self._kept.popitem(last=False)
+            size -= dropped.size

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import AsyncClient
 from holdfast.messages import Message, TextPart
-from holdfast.sessions import Completed, Outcome, SessionManager, Turn, compose
+from holdfast.sessions import Completed, Outcome, SessionManager, Turn, compose, transcripts
 from holdfast.sessions.events import MessageCreated
 from holdfast.sessions.growing import GrowingMessages
 from holdfast.sessions.messages import MessageReader
@@ -250,3 +250,18 @@ async def test_message_that_the_log_holds_twice_is_shown_once(sessions: SessionM
         await hold.append(MessageCreated(message=msgspec.structs.replace(first, session_id="")))
     anew = await _read(sessions, Transcripts(sessions.journal), session_id)
     assert anew == (first, second)
+
+
+async def test_only_so_many_are_kept(
+    sessions: SessionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcripts, "_MOST_KEPT", 2)
+    names = [await _long_session(sessions, 1) for _ in range(3)]
+    kept = Transcripts(sessions.journal)
+    first = [(await _read(sessions, kept, name))[0] for name in names]
+    again = [(await _read(sessions, kept, name))[0] for name in reversed(names)]
+    assert [new is old for new, old in zip(again, reversed(first), strict=True)] == [
+        True,
+        True,
+        False,
+    ]
