@@ -39,4 +39,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def tool_calls(self) -> tuple[ToolPart, ...]:
         """The tool parts, in order."""
-        return tuple([part for part in self.parts if isinstance(part, ToolPart)])
+        calls: tuple[ToolPart, ...] = ()
+        for part in self.parts:  # seldom many; a comprehension is one call more
+            if isinstance(part, ToolPart):
+                calls += (part,)
+        return calls

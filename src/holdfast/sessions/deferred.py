@@ -29,14 +29,16 @@ class DeferredFacts:
         self._due = 0.0
         self._storing: asyncio.Task[None] | None = None
 
-    def add(self, facts: Sequence[Encoded]) -> None:
-        """Take facts; they are stored a moment later at the latest."""
-        loop = asyncio.get_running_loop()
-        if not self._waiting:
-            self._due = loop.time() + _MOMENT_S
-        self._waiting += facts
-        if self._timer is None:
-            self._timer = loop.call_at(self._due, self._store_soon, loop)
+    def add(self, fact: Encoded) -> None:
+        """Take a fact; it is stored a moment later at the latest."""
+        self._waiting.append(fact)
+        is_first = len(self._waiting) == 1
+        if is_first or self._timer is None:
+            loop = asyncio.get_running_loop()
+            if is_first:
+                self._due = loop.time() + _MOMENT_S
+            if self._timer is None:
+                self._timer = loop.call_at(self._due, self._store_soon, loop)
 
     async def take(self) -> list[Encoded]:
         """Hand over what waits, to be stored before the taker's own facts.

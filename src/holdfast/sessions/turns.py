@@ -222,7 +222,8 @@ class Turn:
         as the result of a mere read.
         """
         journal, origin = self._manager.journal, self._origin_of(agent_path)
-        self._deferred.add([journal.encode(fact, origin) for fact in payloads])
+        for fact in payloads:
+            self._deferred.add(journal.encode(fact, origin))
 
     async def flush(self) -> None:
         """Store what was deferred, now."""

@@ -33,8 +33,9 @@ class Log:
 async def test_what_nobody_takes_is_stored_a_moment_later():
     log = Log()
     facts = DeferredFacts(log.store)
-    facts.add(["1", "2"])
-    facts.add(["3"])
+    facts.add("1")
+    facts.add("2")
+    facts.add("3")
     await asyncio.wait_for(log.has_stored.wait(), 10)
     await facts.flush()
     assert log.stored == ["1", "2", "3"]
@@ -43,8 +44,8 @@ async def test_what_nobody_takes_is_stored_a_moment_later():
 async def test_the_next_append_takes_what_waits():
     log = Log()
     facts = DeferredFacts(log.store)
-    facts.add(["1"])
-    facts.add(["2"])
+    facts.add("1")
+    facts.add("2")
     assert await facts.take() == ["1", "2"]
     assert log.stored == []
 
@@ -53,9 +54,9 @@ async def test_a_taker_waits_for_what_is_being_stored():
     log = Log()
     facts = DeferredFacts(log.store)
     log.may_go_on.clear()
-    facts.add(["1"])
+    facts.add("1")
     await asyncio.wait_for(log.was_asked.wait(), 10)
-    facts.add(["2"])
+    facts.add("2")
     taking = asyncio.create_task(facts.take())
     await asyncio.sleep(0)
     assert not taking.done()
@@ -68,7 +69,7 @@ async def test_what_could_not_be_stored_waits_and_the_next_one_hears_of_it():
     log = Log()
     facts = DeferredFacts(log.store)
     log.is_full = True
-    facts.add(["1"])
+    facts.add("1")
     await asyncio.wait_for(log.was_asked.wait(), 10)
     await asyncio.sleep(0)
     with pytest.raises(StorageFull):
@@ -85,7 +86,7 @@ async def test_nothing_waiting_costs_nothing():
     facts = DeferredFacts(log.store)
     await facts.flush()
     assert await facts.take() == []
-    facts.add(["1"])
+    facts.add("1")
     assert await facts.take() == ["1"]
     fired = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(0.03, fired.set_result, None)
@@ -97,10 +98,10 @@ async def test_what_came_after_an_append_waits_its_own_moment():
     log = Log()
     facts = DeferredFacts(log.store)
     loop = asyncio.get_running_loop()
-    facts.add(["1"])
+    facts.add("1")
     first = facts._timer
     assert await facts.take() == ["1"]
-    facts.add(["2"])
+    facts.add("2")
     # The timer of the first one, as if it fired right now.
     facts._store_soon(loop)
     assert facts._timer is not None and facts._timer is not first
@@ -108,3 +109,16 @@ async def test_what_came_after_an_append_waits_its_own_moment():
     await asyncio.wait_for(log.has_stored.wait(), 10)
     assert log.stored == ["2"]
     first.cancel()
+
+
+async def test_what_could_not_be_stored_is_tried_again_when_more_comes():
+    log = Log()
+    facts = DeferredFacts(log.store)
+    log.is_full = True
+    facts.add("1")
+    await asyncio.wait_for(log.was_asked.wait(), 10)
+    await asyncio.sleep(0)
+    log.is_full = False
+    facts.add("2")
+    await asyncio.wait_for(log.has_stored.wait(), 10)
+    assert log.stored == ["1", "2"]
