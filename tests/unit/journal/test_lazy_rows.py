@@ -220,12 +220,19 @@ async def test_lost_rows_are_an_error_of_the_store(journal, path) -> None:
     assert caught.value.code == "storage.failed"
 
 
-async def test_rows_of_a_session_that_begins_under_a_lease_do_not_wait(journal, path) -> None:
+async def test_rows_of_a_session_that_begins_under_a_lease_wait_and_are_seen(journal, path) -> None:
     await journal.begin("s2", [Note(topic="b")], owner="me", ttl_s=60, after=0, must_be_new=True)
+    assert written(path) == ["first"]
+    async with another(journal, path) as other:
+        assert await seen(other) == {"a": 1, "b": 1, "first": 1}
+    assert written(path) == ["a", "b", "first"]
+    await journal.append("s2", [Note(topic="b")], epoch=1, release=True)
+    assert await seen(journal) == {"a": 1, "b": 2, "first": 1}
+
+
+async def test_rows_of_a_session_that_nobody_holds_do_not_wait(journal, path) -> None:
+    await journal.append("s2", [Note(topic="b")], must_be_new=True)
     assert written(path) == ["b", "first"]
-    await journal.append("s2", [Note(topic="c")], epoch=1)
-    assert written(path) == ["b", "first"]
-    assert await seen(journal) == {"a": 1, "b": 1, "c": 1, "first": 1}
 
 
 async def test_a_row_that_is_remembered_behind_a_lease_is_that_of_the_log(journal, path) -> None:

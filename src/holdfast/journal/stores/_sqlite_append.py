@@ -104,8 +104,9 @@ class Appender:
         changes = self._tables.fold(connection, chain.rows, _with_values(request, events))
         insert(connection, chain.stream, events)
         chain.rows.keep(changes)
-        # A new session is soon looked for.
-        is_due = request.release or request.must_be_new or not _may_wait(chain, len(events))
+        # One that holds a new session writes on; else it is soon looked for.
+        is_new = request.must_be_new and request.acquire is None
+        is_due = request.release or is_new or not _may_wait(chain, len(events))
         self._note_end(chain, events)
         self._tables.write(connection, chain.rows, also_lazy=is_due)
         if request.release:
