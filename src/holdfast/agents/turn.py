@@ -100,6 +100,7 @@ class AgentTurn:
         self._steps = 0
         self._offered: dict[str, Tool] = {}
         self._was_compacted = False
+        self._is_limited = False
         self._began_at = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._path = services.surroundings.where.agent_path or agent.name
@@ -141,6 +142,7 @@ class AgentTurn:
     async def _loop(self) -> Outcome:
         session = await self._begin()
         spending = await self._open_spending(session)
+        self._is_limited = spending is not None
         try:
             return await self._go_on(session, spending)
         except BudgetExceeded as error:
@@ -434,13 +436,14 @@ class AgentTurn:
     # --- the transcript ---------------------------------------------------------------
 
     async def _add(self, message: Message) -> None:
-        """Store a message as one of this run; an answer without calls, with the end that follows.
+        """Store a message as one of this run; the last answer, with the end that follows.
 
-        Whatever is stored before that takes it along.
+        Whatever is stored before that takes it along. Where a budget counts, it is stored at
+        once: when the run gives that back, the journal is all that knows what was spent.
         """
         is_answer = message.role == "assistant"
         named = self._own(message)
-        if is_answer and not named.tool_calls:
+        if is_answer and not named.tool_calls and not self._is_limited:
             self._turn.defer(MessageCreated(message=stored(named)), agent_path=self._path)
         else:
             await self._turn.add_message(named, agent_path=self._path if is_answer else "")

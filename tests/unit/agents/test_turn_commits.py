@@ -9,7 +9,8 @@ import pytest
 
 from holdfast import Agent, AsyncClient
 from holdfast.journal import SqliteStore
-from holdfast.sessions import deferred
+from holdfast.policy.budgets import Budget
+from holdfast.sessions import Outcome, Turn, TurnQueue, deferred
 from holdfast.testing import FunctionModel, ScriptedModel
 
 
@@ -39,6 +40,27 @@ async def test_an_answer_is_stored_with_the_end_of_its_run(
             "message.created",
             "run.completed",
         ]
+
+
+async def test_where_a_budget_counts_an_answer_is_stored_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the run gives its budget back, the journal is all that knows what was spent."""
+    monkeypatch.setattr(deferred, "_MOMENT_S", 3600.0)
+    found: list[str] = []
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("s")
+        journal = await client.journal()
+        end = TurnQueue._end
+
+        async def look_and_end(queue: TurnQueue, turn: Turn, outcome: Outcome) -> list[str]:
+            found.extend(event.kind for event in await journal.read(session.id))
+            return await end(queue, turn, outcome)
+
+        monkeypatch.setattr(TurnQueue, "_end", look_and_end)
+        agent = Agent("a", model=ScriptedModel("done"), budget=Budget(max_calls=2))
+        await client.execute_agent(agent, session.id, "go")
+    assert found.count("message.created") == 2
 
 
 async def test_who_steers_while_the_last_answer_is_given_is_heard_by_the_same_run(
