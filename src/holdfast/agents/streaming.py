@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeAlias
 
@@ -33,16 +32,21 @@ StreamItem: TypeAlias = Delta | ToolPart | ChildPiece | AgentResult
 class _Heard:
     """What a listener hears, in order, until somebody takes it."""
 
-    __slots__ = ("_waiter", "items")
+    __slots__ = ("_items", "_waiter")
 
     def __init__(self) -> None:
-        self.items: deque[StreamItem] = deque()
+        self._items: list[StreamItem] = []
         self._waiter: asyncio.Future[None] | None = None
 
     def hear(self, item: StreamItem) -> None:
-        self.items.append(item)
+        self._items.append(item)
         if self._waiter is not None:
             self.wake()
+
+    def take(self) -> list[StreamItem]:
+        """Return what was heard since the last time."""
+        items, self._items = self._items, []
+        return items
 
     def wake(self, *_: object) -> None:
         waiter, self._waiter = self._waiter, None
@@ -63,13 +67,13 @@ async def streamed(
     Pieces that came together are yielded one after the other, without waiting in between.
     """
     heard = _Heard()
-    items = heard.items
     work = asyncio.create_task(start(heard.hear))
     work.add_done_callback(heard.wake)
     try:
         while True:
-            while items:
-                yield items.popleft()
+            while items := heard.take():
+                for item in items:
+                    yield item
             if work.done():
                 break
             await heard.more()

@@ -124,12 +124,18 @@ class Chunked:
         """Return what belongs to the body, of all chunks that are here, whole or not."""
         if self._rest:
             data, self._rest = self._rest + data, b""
-        pieces, at = _whole_chunks(data) if self._state == _SIZE else ([], 0)
-        size = len(data)
-        if data[at:] == _LAST_CHUNK and self._state == _SIZE:
-            self.ended = True
-            at = size
+        pieces: list[bytes] = []
+        at, size = 0, len(data)
+        has_looked = False
         while at < size and not self.ended:
+            if self._state == _SIZE and not has_looked:
+                has_looked = True
+                pieces_here, at = _whole_chunks(data, at)
+                pieces += pieces_here
+                if data[at:] == _LAST_CHUNK:
+                    self.ended = True
+                    at = size
+                continue
             if self._state == _SIZE:
                 found = _CHUNK_SIZE.match(data, at)
                 if found is not None and found.end() - at <= _LARGEST_LINE:
@@ -183,22 +189,22 @@ class Chunked:
         return stop
 
 
-def _whole_chunks(data: bytes) -> tuple[list[bytes], int]:
-    """Return the chunks at the start of `data`, and where they end, if all are as most are.
+def _whole_chunks(data: bytes, at: int) -> tuple[list[bytes], int]:
+    """Return the chunks of `data` from `at` on, and where they end, if all are as most are.
 
     That is: whole, without a line break inside, their sizes in plain small letters. Whatever
     is not so is left where it is; so are the last one, which is empty, and a cut one.
     """
-    lines = data.split(_EMPTY_LINE)
+    lines = (data[at:] if at else data).split(_EMPTY_LINE)
     chunks = lines[1:-1:2]
     sizes = lines[: 2 * len(chunks) : 2]
     if b"0" in sizes:
         last = sizes.index(b"0")
         del sizes[last:], chunks[last:]
     if sizes != list(map(_hex, map(len, chunks))):
-        return [], 0
+        return [], at
     breaks = 2 * len(_EMPTY_LINE) * len(chunks)
-    return chunks, sum(map(len, sizes)) + sum(map(len, chunks)) + breaks
+    return chunks, at + sum(map(len, sizes)) + sum(map(len, chunks)) + breaks
 
 
 class Packed:

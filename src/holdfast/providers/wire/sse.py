@@ -53,12 +53,17 @@ class SseParser:
                 return []
             chunk = bytes(buffer)
             buffer.clear()
-        if chunk[:6] == b"data: " and chunk[-2:] == _END:
-            events = chunk[6:-2].split(_NEXT_EVENT)
+        stop = chunk.rfind(_END)
+        rest = chunk[stop + len(_END) :] if stop >= 0 else chunk
+        if rest:
+            self._check(len(rest))
+            buffer += rest
+        if chunk[:6] == b"data: " and stop >= 0:
+            events = chunk[6:stop].split(_NEXT_EVENT)
             if b"".join(events).find(b"\n") < 0:
-                # The common case: whole events, each of them one line of data.
+                # The common case: each event is one line of data.
                 return events
-        return self._events(chunk)
+        return self._events(chunk[:stop]) if stop >= 0 else []
 
     def flush(self) -> list[bytes]:
         """Return the event that the end of the stream left open, if it has data.
@@ -72,14 +77,9 @@ class SseParser:
         return events
 
     def _events(self, chunk: bytes) -> list[bytes]:
-        """Return the data of all events in `chunk`, whatever else is there; hold the rest."""
-        blocks = chunk.split(_END)
-        rest = blocks.pop()
-        if rest:
-            self._check(len(rest))
-            self._buffer += rest
+        """Return the data of all events in `chunk`, whatever else is there."""
         events: list[bytes] = []
-        for block in blocks:
+        for block in chunk.split(_END):
             head, found, data = block.partition(b"data: ")
             if found and data.find(b"\n") < 0 and (not head or _NAME.fullmatch(head)):
                 events.append(data)
