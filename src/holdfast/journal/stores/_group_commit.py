@@ -175,9 +175,7 @@ class GroupCommit:
         outcomes: list[_Outcome] | None = None
         error: BaseException = translate(_busy_error(), self._path)
         try:
-            # Patience takes a statement, and is seldom needed.
-            for patience_ms in (_QUICK[1], _PATIENCE_IN_THREAD_MS):
-                outcomes = outcomes or self._transact(writes, synchronous, patience_ms)
+            outcomes = self._transact(writes, synchronous, _PATIENCE_IN_THREAD_MS)
         except Exception as unforeseen:  # noqa: BLE001 - goes to whoever waits for the commit
             error = unforeseen
         if outcomes is None:
@@ -236,10 +234,8 @@ class GroupCommit:
         return [(None, cause)]
 
     def _set_mode(self, synchronous: str, patience_ms: int) -> None:
-        if self._mode[0] != synchronous:
+        if self._mode != (synchronous, patience_ms):
             self._connection.execute(f"PRAGMA synchronous = {synchronous}")
-            self._mode = (synchronous, self._mode[1])
-        if self._mode[1] != patience_ms:
             self._connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
             self._mode = (synchronous, patience_ms)
 
