@@ -23,6 +23,7 @@ from holdfast.tools import ToolContext
 LINEAGE_KEY = "lineage"
 """Where a session's metadata keep it."""
 
+_NARROW_FIRST: tuple[Sandbox, ...] = get_args(Sandbox)
 _A_PERSON = RuleSet(rules=(PermissionRule(permission="*", action="allow"),))
 """Whoever starts agents without being one is held back by the session's rules alone."""
 
@@ -112,8 +113,7 @@ def sandbox_of(agent: Agent, session: Session) -> Sandbox:
     above = lineage_of(session)
     if above is None:
         return agent.sandbox
-    order: tuple[Sandbox, ...] = get_args(Sandbox)
-    return min(agent.sandbox, above.sandbox, key=order.index)
+    return min(agent.sandbox, above.sandbox, key=_NARROW_FIRST.index)
 
 
 def below(
