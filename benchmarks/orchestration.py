@@ -121,7 +121,8 @@ def main() -> int:
         cases: dict[str, Callable[[], float]] = {
             name: partial(company.cpu, runs) for name, runs in rounds.items()
         }
-        found = interleave(cases, 5 if options.quick else 15)
+        # A round is short, and the median of a few scatters by a tenth.
+        found = interleave(cases, 11 if options.quick else 25)
         company.most = 0
         memory = company.memory()
         most = company.most
