@@ -19,10 +19,7 @@ import msgspec
 from holdfast.agents.definition import Agent
 from holdfast.agents.handoff import answer_handed_over
 from holdfast.agents.hands import Hands
-from holdfast.agents.lineage import (
-    lineage_of,
-    with_living_rules,
-)
+from holdfast.agents.lineage import lineage_of, with_living_rules
 from holdfast.agents.output import OutputType
 from holdfast.agents.reserving import ReservingModel
 from holdfast.agents.scope import RunScope
@@ -247,7 +244,7 @@ class AgentTurn:
         return [
             part
             for message in self._messages
-            if message.run_id == self._turn.run.id
+            if message.run_id == self._run_id
             for part in message.tool_calls
             if part.state != "pending"
         ]
