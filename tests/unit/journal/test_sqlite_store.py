@@ -155,7 +155,7 @@ async def test_a_group_that_one_of_them_breaks_is_repeated_one_by_one(
     journal, path, monkeypatch
 ) -> None:
     """Also when the database is locked before the second try."""
-    monkeypatch.setattr(_group_commit, "_QUICK", ("NORMAL", 1))
+    monkeypatch.setattr(_group_commit, "_PATIENCE_ON_LOOP_MS", 1)
     other = sqlite3.connect(path, isolation_level=None)
     forget = journal.store._chains.forget
 

@@ -2,9 +2,9 @@
 
 A write is a function of the connection. One that refuses with a HoldfastError before it has
 changed anything leaves its group alone; one that fails later has its group rolled back, and
-every member is given a transaction of its own. Small commits run on the loop, because a
-thread hop costs more than they do; commits that must reach the disk, or find the database
-locked, run in a thread, and what arrives meanwhile forms the next group.
+every member is given a transaction of its own. Commits run on the loop, because a thread hop
+costs more than they do. Those that must reach a disk that is not known to be quick, or find the
+database locked, run in a thread, and what arrives meanwhile forms the next group.
 
 A task that has written alone before is served at once, without a trip around the loop. Others
 go around it once, so that as many as write now share a commit from the first one on: whoever is
@@ -19,8 +19,9 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
+from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, StorageError
 from holdfast.journal.stores._sqlite_errors import translate
 
@@ -30,9 +31,16 @@ _Job: TypeAlias = tuple[Write[Any], "_Commit[Any]"]
 _TaskRef: TypeAlias = Callable[[], asyncio.Task[Any] | None]
 _Outcome: TypeAlias = tuple[Any, BaseException | None]
 
-_QUICK = ("NORMAL", 20)
-"""On the loop: to the operating system, and at most 20 ms of waiting for a lock."""
+_Reach: TypeAlias = Literal["NORMAL", "FULL"]
+"""How far a commit goes, in SQLite's words: to the operating system, or to the disk."""
+
+_PATIENCE_ON_LOOP_MS = 20
+"""So long may the loop wait for a lock."""
 _PATIENCE_IN_THREAD_MS = 10_000
+_QUICK_S = 0.002
+"""So long may the loop wait for the disk."""
+_TRUSTED_AFTER = 8
+"""So many quick commits in a row say that the next one will be quick as well."""
 
 
 class _Commit(asyncio.Future[T]):
@@ -55,12 +63,14 @@ class GroupCommit:
         *,
         always_synced: bool,
         on_rollback: Callable[[], None],
+        clock: Clock,
     ) -> None:
         """Take over a connection; it is used by nobody else from now on.
 
         `on_rollback` is called when writes that had run did not become durable.
         """
         self._on_rollback = on_rollback
+        self._clock = clock
         self._connection = connection
         self._path = path
         self._always_synced = always_synced
@@ -69,7 +79,8 @@ class GroupCommit:
         self._is_scheduled = False
         self._is_closed = False
         self._is_away = False
-        self._mode = ("", 0)
+        self._reach, self._patience_ms = "", 0
+        self._quick_in_row = 0
         self._lone_writer: _TaskRef = _nobody
         """The task that wrote last, and alone; an ended one is not kept alive."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")
@@ -100,8 +111,7 @@ class GroupCommit:
         the way then.
         """
         try:
-            if self._mode != _QUICK:
-                self._set_mode(*_QUICK)
+            self._set_mode("NORMAL", _PATIENCE_ON_LOOP_MS)
             return self._connection.execute(sql, values).lastrowid
         except sqlite3.IntegrityError:
             return None
@@ -120,8 +130,9 @@ class GroupCommit:
         if self._is_closed:
             raise StorageError(path=self._path, detail="the store is closed")
         is_synced = is_synced or self._always_synced
-        if not self._is_scheduled and not is_synced and self._is_alone():
-            outcomes = self._transact((write,), *_QUICK)
+        if not self._is_scheduled and self._is_for_loop(is_synced) and self._is_alone():
+            reach: _Reach = "FULL" if is_synced else "NORMAL"
+            outcomes = self._transact((write,), reach, _PATIENCE_ON_LOOP_MS)
             if outcomes is not None:
                 result, error = outcomes[0]
                 if error is not None:
@@ -142,6 +153,10 @@ class GroupCommit:
         """Say whether this task has written last, and no other with it."""
         return self._lone_writer() is asyncio.current_task()
 
+    def _is_for_loop(self, is_synced: bool) -> bool:
+        """Say whether a commit takes so little that it need not be made in a thread."""
+        return not is_synced or self._quick_in_row >= _TRUSTED_AFTER
+
     async def close(self) -> None:
         """Commit what was accepted, then close the connection."""
         self._is_closed = True
@@ -152,9 +167,10 @@ class GroupCommit:
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         jobs = [job for job in self._waiting if not job[1].done()]
         must_sync, self._waiting, self._must_sync = self._must_sync, [], False
-        if jobs and not must_sync:
+        reach: _Reach = "FULL" if must_sync else "NORMAL"
+        if jobs and self._is_for_loop(must_sync):
             writes = tuple(write for write, _ in jobs)
-            outcomes = self._transact(writes, *_QUICK)
+            outcomes = self._transact(writes, reach, _PATIENCE_ON_LOOP_MS)
             if outcomes is not None:
                 _settle(jobs, outcomes)
                 jobs = []
@@ -165,17 +181,15 @@ class GroupCommit:
         for _, future in jobs:
             future.has_begun = True
         # Without a future of the loop, which would take two more trips around it.
-        self._thread.submit(self._in_thread, loop, jobs, "FULL" if must_sync else "NORMAL")
+        self._thread.submit(self._in_thread, loop, jobs, reach)
 
-    def _in_thread(
-        self, loop: asyncio.AbstractEventLoop, jobs: list[_Job], synchronous: str
-    ) -> None:
+    def _in_thread(self, loop: asyncio.AbstractEventLoop, jobs: list[_Job], reach: _Reach) -> None:
         """Commit patiently, and let the loop know."""
         writes = tuple(write for write, _ in jobs)
         outcomes: list[_Outcome] | None = None
         error: BaseException = translate(_busy_error(), self._path)
         try:
-            outcomes = self._transact(writes, synchronous, _PATIENCE_IN_THREAD_MS)
+            outcomes = self._transact(writes, reach, _PATIENCE_IN_THREAD_MS)
         except Exception as unforeseen:  # noqa: BLE001 - goes to whoever waits for the commit
             error = unforeseen
         if outcomes is None:
@@ -199,12 +213,12 @@ class GroupCommit:
             self._idle.set()
 
     def _transact(
-        self, writes: tuple[Write[Any], ...], synchronous: str, patience_ms: int
+        self, writes: tuple[Write[Any], ...], reach: _Reach, patience_ms: int
     ) -> list[_Outcome] | None:
         """Run all writes in one transaction; `None` when the database stays locked."""
         connection = self._connection
         try:
-            self._set_mode(synchronous, patience_ms)
+            self._set_mode(reach, patience_ms)
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             if _is_busy(error):
@@ -220,7 +234,7 @@ class GroupCommit:
                     if connection.total_changes != before:
                         raise
                     outcomes.append((None, refusal))
-            connection.execute("COMMIT")
+            self._commit(reach)
             return outcomes
         except Exception as error:  # noqa: BLE001 - goes to the caller whose write it was
             cause = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
@@ -230,21 +244,32 @@ class GroupCommit:
         self._on_rollback()
         if len(writes) > 1:
             # One of them broke the group: give each its own transaction.
-            return self._one_by_one(writes, synchronous, patience_ms)
+            return self._one_by_one(writes, reach, patience_ms)
         return [(None, cause)]
 
-    def _set_mode(self, synchronous: str, patience_ms: int) -> None:
-        if self._mode != (synchronous, patience_ms):
-            self._connection.execute(f"PRAGMA synchronous = {synchronous}")
+    def _commit(self, reach: _Reach) -> None:
+        if reach == "NORMAL":
+            self._connection.execute("COMMIT")
+            return
+        begun = self._clock.monotonic()
+        self._connection.execute("COMMIT")
+        is_quick = self._clock.monotonic() - begun <= _QUICK_S
+        self._quick_in_row = self._quick_in_row + 1 if is_quick else 0
+
+    def _set_mode(self, reach: _Reach, patience_ms: int) -> None:
+        if self._reach != reach:
+            self._connection.execute(f"PRAGMA synchronous = {reach}")
+            self._reach = reach
+        if self._patience_ms != patience_ms:
             self._connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
-            self._mode = (synchronous, patience_ms)
+            self._patience_ms = patience_ms
 
     def _one_by_one(
-        self, writes: tuple[Write[Any], ...], synchronous: str, patience_ms: int
+        self, writes: tuple[Write[Any], ...], reach: _Reach, patience_ms: int
     ) -> list[_Outcome]:
         outcomes: list[_Outcome] = []
         for write in writes:
-            single = self._transact((write,), synchronous, patience_ms)
+            single = self._transact((write,), reach, patience_ms)
             outcomes += single or [(None, translate(_busy_error(), self._path))]
         return outcomes
 

@@ -83,6 +83,7 @@ class SqliteStore:
             str(self.path),
             always_synced=self._durability == "power",
             on_rollback=self._chains.forget,
+            clock=self._clock,
         )
         self._reader = Reader(self.path, self._writer)
 
