@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.messages import FilePart, Message, Part, Role, TextPart, ToolPart
+from holdfast.messages.joined import JoinedMessages
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire import transcript
 from holdfast.providers.wire.anthropic import AnthropicCodec
@@ -45,12 +46,17 @@ def made(kind: str, number: int) -> Message:
 
 
 @pytest.mark.parametrize("name", CODECS)
-@given(talk=TALK, ways=st.lists(st.tuples(st.integers(1, 12), st.booleans()), max_size=8))
+@given(
+    talk=TALK,
+    ways=st.lists(
+        st.tuples(st.integers(1, 12), st.booleans(), st.none() | st.integers(0, 12)), max_size=8
+    ),
+)
 @settings(max_examples=60, deadline=None)
 def test_requests_do_not_depend_on_what_was_sent_before(
-    name: str, talk: list[str], ways: list[tuple[int, bool]]
+    name: str, talk: list[str], ways: list[tuple[int, bool, int | None]]
 ) -> None:
-    """Conversations grow, shrink and branch; none shows in the bytes of another."""
+    """Conversations grow, shrink and branch, in one part or two; no bytes tell of another."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transcript, "_WORTH_KEEPING", 1)
         patch.setattr(transcript, "_MOST_KEPT", 2)
@@ -59,8 +65,14 @@ def test_requests_do_not_depend_on_what_was_sent_before(
         codec = CODECS[name](endpoint, info)
         messages = [made(kind, number) for number, kind in enumerate(talk)]
         branch = [messages[0], *(made("user", 100 + n) for n in range(len(talk)))]
-        for length, is_branch in [*ways, (len(talk), False)]:
+        bases: dict[tuple[bool, int], tuple[Message, ...]] = {}
+        for length, is_branch, parted_at in [*ways, (len(talk), False, None)]:
             chosen = tuple((branch if is_branch else messages)[:length])
             request = ModelRequest(messages=chosen, system="S" if length % 2 else "")
             fresh = CODECS[name](endpoint, info)
-            assert codec.encode(request, stream=True) == fresh.encode(request, stream=True)
+            expected = fresh.encode(request, stream=True)
+            if parted_at is not None and parted_at <= length:
+                base = bases.setdefault((is_branch, parted_at), chosen[:parted_at])
+                joined = JoinedMessages(base, chosen[parted_at:])
+                request = ModelRequest(messages=joined, system=request.system)
+            assert codec.encode(request, stream=True) == expected

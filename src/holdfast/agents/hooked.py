@@ -98,7 +98,7 @@ class HookedModel(ModelWrapper):
             return request, None
         asked = ModelBeforeRequest(
             system=request.system,
-            messages=request.messages,
+            messages=tuple(request.messages),
             tools=tuple(spec.name for spec in request.tools),
             temperature=request.temperature,
             top_p=request.top_p,
@@ -218,7 +218,7 @@ class HookedContextBuilder:
             return context
         built = ContextAfterBuild(
             system_prompt=context.system_prompt,
-            messages=context.messages,
+            messages=tuple(context.messages),
             tools=tuple(sorted(context.tools)),
             **self._ids,
         )

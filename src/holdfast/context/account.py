@@ -57,7 +57,7 @@ class ContextAccount:
 
 def draw_account(
     sections: Sequence[Section],
-    messages: tuple[Message, ...],
+    messages: Sequence[Message],
     tools: tuple[ToolSpec, ...],
     *,
     count: CountTokens | None,

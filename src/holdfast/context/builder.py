@@ -45,7 +45,7 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
 
     system_prompt: str
     tools: Mapping[str, Tool]
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     memories: tuple[MemoryLike, ...] = ()
     session: Session
     agent: AgentLike

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.messages import CompactionPart, Message, RetryPart, TextPart, ToolPart
+from holdfast.messages.joined import JoinedMessages, parts_of
 from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, SubtaskPart
-from holdfast.sessions.growing import GrowingMessages
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
 _LARGEST = 40_000
@@ -62,7 +62,7 @@ class _Built(msgspec.Struct, frozen=True):
 class HistoryView:
     """Makes views, and remembers what it made of each message; safe to share.
 
-    A conversation that has only grown costs what is new in it, and one copy of references.
+    A conversation that has only grown costs what is new in it.
     """
 
     def __init__(self) -> None:
@@ -70,34 +70,33 @@ class HistoryView:
         self._known: dict[tuple[int, bool], _Shown] = {}
         self._built: OrderedDict[str, _Built] = OrderedDict()
 
-    def show(self, messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:
+    def show(self, messages: Sequence[Message], *, pruned_to: str = "") -> JoinedMessages:
         """Return the messages to send, in order: complete pairs, nothing dangling."""
-        base, tail = _parts(messages)
+        base, tail = parts_of(messages)
         if not tail and not base:
-            return ()
+            return JoinedMessages()
         name = (tail or base)[0].session_id
         built = self._continued(name, base, tail, pruned_to)
         if built is None:
             return self._anew(name, messages, pruned_to)
         new = tail[len(built.tail) :]
         made, loaded = self._new(new, 0, built.loaded)
-        # Put together in this order, the long part is copied once.
         first, more = built.first, built.more + made
         if new and not _is_open(new[-1]):
             if len(more) > _LONGEST_MORE:
                 first, more = first + more, ()
             self._keep(name, _Built(base, tail[:], pruned_to, first, more, loaded))
-        return first + more
+        return JoinedMessages(first, more)
 
-    def _anew(self, name: str, messages: Sequence[Message], pruned_to: str) -> tuple[Message, ...]:
+    def _anew(self, name: str, messages: Sequence[Message], pruned_to: str) -> JoinedMessages:
         kept = after_compaction(list(messages))
         prune_end = _place_after(kept, pruned_to) if pruned_to else 0
         shown, loaded = self._new(kept, prune_end, frozenset())
         # A message with an open call changes soon, and a view with it would be of no use.
         if len(messages) > 1 and not _is_open(messages[-1]):
-            base, tail = _parts(messages)
+            base, tail = parts_of(messages)
             self._keep(name, _Built(base, tail[:], pruned_to, shown, (), loaded))
-        return shown
+        return JoinedMessages(shown)
 
     def _new(
         self, messages: Sequence[Message], prune_end: int, loaded: frozenset[str]
@@ -152,16 +151,9 @@ class HistoryView:
         return entry
 
 
-def _parts(messages: Sequence[Message]) -> tuple[tuple[Message, ...], Sequence[Message]]:
-    """Return a beginning that is known by its identity, and what comes behind it."""
-    if isinstance(messages, GrowingMessages):
-        return messages.base, messages.tail
-    return (), messages
-
-
 def for_model(messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:
     """Return the messages to send: requests and results apart, nothing dangling."""
-    return HistoryView().show(messages, pruned_to=pruned_to)
+    return tuple(HistoryView().show(messages, pruned_to=pruned_to))
 
 
 def after_compaction(messages: Sequence[Message]) -> Sequence[Message]:

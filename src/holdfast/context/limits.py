@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -81,7 +82,7 @@ def may_be_full(model: Model, request: ModelRequest) -> bool:
     return model.count_tokens(request) > full
 
 
-def _are_small(messages: tuple[Message, ...], limit: int) -> bool:
+def _are_small(messages: Sequence[Message], limit: int) -> bool:
     """No token is shorter than a byte, so few bytes are few tokens."""
     size = 0
     for message in messages:

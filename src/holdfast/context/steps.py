@@ -69,7 +69,7 @@ class ContextDraft(msgspec.Struct, kw_only=True):
     tools: dict[str, Tool]
     """The tools that the agent may use; a step may take some away."""
     sections: list[Section] = msgspec.field(default_factory=list)
-    messages: tuple[Message, ...] = ()
+    messages: Sequence[Message] = ()
 
     def add(self, name: str, text: str, *, note: str = "") -> None:
         """Add a section to the system prompt; an empty one is only noted."""

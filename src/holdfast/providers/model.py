@@ -6,7 +6,7 @@ below it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -21,7 +21,7 @@ ToolMode: TypeAlias = Literal["native", "json_schema", "prompted"]
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one model call needs; `None` leaves a choice to the provider."""
 
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice | str = "auto"

@@ -157,7 +157,7 @@ class TokenCounter:
         )
         if is_plain:
             framing = len(request.tools) * _PER_TOOL + len(request.messages) * 16 + 16
-            if framing + len(msgspec.json.encode(request)) <= limit:
+            if framing + len(msgspec.json.encode(request, enc_hook=tuple)) <= limit:
                 return True
         return self.request(request).tokens <= limit
 

@@ -74,7 +74,7 @@ class _TestModel:
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Count four characters as a token: the same for everybody, and easy to predict."""
-        return max(1, len(msgspec.json.encode((request.system, request.messages))) // 4)
+        return max(1, len(msgspec.json.encode((request.system, tuple(request.messages)))) // 4)
 
     async def close(self) -> None:
         """Note that the model was closed."""

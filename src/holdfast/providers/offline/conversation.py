@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.canonical import JsonObject
@@ -92,7 +93,7 @@ def harmless(text: str) -> str:
     return _UNSAFE.sub("", text)
 
 
-def _find_goal(messages: tuple[Message, ...]) -> tuple[int, str]:
+def _find_goal(messages: Sequence[Message]) -> tuple[int, str]:
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
         if message.role != "user":

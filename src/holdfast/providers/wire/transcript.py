@@ -6,10 +6,11 @@ The request of a long conversation then costs little more than copying its bytes
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from holdfast.messages import Message
+from holdfast.messages.joined import parts_of
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")
@@ -41,7 +42,7 @@ class EncodedCache:
         self._size = 0
 
     def fragments(
-        self, messages: tuple[Message, ...], make: Callable[[Message], Fragment]
+        self, messages: Sequence[Message], make: Callable[[Message], Fragment]
     ) -> list[Fragment]:
         """Return all messages as bytes, making only what was not made before."""
         found: list[Fragment] = []
@@ -96,10 +97,11 @@ class Joiner(Protocol):
 class _Kept:
     """A conversation so far: these messages are in these bytes."""
 
-    __slots__ = ("data", "source", "state")
+    __slots__ = ("base", "data", "state", "tail")
 
     def __init__(self) -> None:
-        self.source: tuple[Message, ...] = ()
+        self.base: tuple[Message, ...] = ()
+        self.tail: tuple[Message, ...] = ()
         self.data = bytearray()
         self.state = b""
 
@@ -114,7 +116,7 @@ class Transcript:
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._size = 0
 
-    def pieces(self, messages: tuple[Message, ...]) -> tuple[bytearray, bytes]:
+    def pieces(self, messages: Sequence[Message]) -> tuple[bytearray, bytes]:
         """Return a conversation's bytes and their end; both belong into one list of JSON.
 
         The first may be kept and grow with the next request: copy it before that.
@@ -124,26 +126,37 @@ class Transcript:
             data = bytearray()
             state = joiner.add(data, self._cache.fragments(messages, joiner.fragment), b"")
             return data, joiner.end(data, state)
-        kept = self._continued(messages)
+        base, behind = parts_of(messages)
+        tail = tuple(behind)
+        first = id((base or tail)[0])
+        kept, new = self._continued(first, base, tail)
         data = kept.data
-        new = self._cache.fragments(messages[len(kept.source) :], joiner.fragment)
-        kept.state = joiner.add(data, new, kept.state)
-        kept.source = messages
-        self._keep(kept)
+        kept.state = joiner.add(data, self._cache.fragments(new, joiner.fragment), kept.state)
+        kept.base, kept.tail = base, tail
+        self._keep(first, kept)
         return data, joiner.end(data, kept.state)
 
-    def _continued(self, messages: tuple[Message, ...]) -> _Kept:
-        """Take out what these messages go on from; something empty if nothing is known."""
-        kept = self._kept.pop(id(messages[0]), None)
+    def _continued(
+        self, first: int, base: tuple[Message, ...], tail: tuple[Message, ...]
+    ) -> tuple[_Kept, tuple[Message, ...]]:
+        """Take out what these messages go on from, and say which of them are new."""
+        kept = self._kept.pop(first, None)
         if kept is None:
-            return _Kept()
+            return _Kept(), base + tail
         self._size -= len(kept.data)
+        if kept.base is base:
+            done, now = kept.tail, tail
+        else:
+            done, now = kept.base + kept.tail, base + tail
+        count = len(done)
         # Comparing the same objects costs next to nothing.
-        return kept if messages[: len(kept.source)] == kept.source else _Kept()
+        if now[:count] == done:
+            return kept, now[count:]
+        return _Kept(), base + tail
 
-    def _keep(self, kept: _Kept) -> None:
+    def _keep(self, first: int, kept: _Kept) -> None:
         """Remember a conversation; the oldest ones make room."""
-        self._kept[id(kept.source[0])] = kept
+        self._kept[first] = kept
         self._size += len(kept.data)
         while self._kept and (len(self._kept) > _MOST_KEPT or self._size > _MOST_BYTES):
             self._size -= len(self._kept.popitem(last=False)[1].data)
