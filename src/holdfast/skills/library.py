@@ -71,13 +71,13 @@ class SkillLibrary:
         self._known: dict[tuple[str, str], tuple[tuple[_File, ...], Skill | None, str]] = {}
 
     def has_any(self, directory: str | os.PathLike[str]) -> bool:
-        """Say whether there is a folder that may hold skills; a few looks, nothing is read."""
+        """Say whether there is anything that may hold skills; a few looks, nothing is read."""
         for own in self._user_folders:
-            if os.path.isdir(own):
+            if os.access(own, os.F_OK):
                 return True
         for place in level_names(directory):
             for folder in _folders_in(place):
-                if os.path.isdir(folder):
+                if os.access(folder, os.F_OK):
                     return True
         return False
 
