@@ -23,6 +23,7 @@ from holdfast.providers.wire.responses import ResponsesCodec
 from holdfast.providers.wire.sse import SseParser
 from holdfast.testing.fake_server import Reply, ScriptedCall
 from holdfast.testing.fake_wires import stream_events
+from tests.property.deltas import merged
 
 CODECS = {"chat": ChatCodec, "responses": ResponsesCodec, "anthropic": AnthropicCodec}
 WIRES = st.sampled_from(sorted(CODECS))
@@ -114,14 +115,15 @@ def outcome(wire: str, chunks: list[bytes], out: list[Delta] | None) -> tuple[An
 
 
 def same(wire: str, chunks: list[bytes]) -> None:
-    """The answer is the one of a decoder that decodes each event, and so are the pieces heard."""
+    """The answer is the one of a decoder that decodes each event, and so is what is heard."""
     decoded: list[Delta] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeats, "_MOST_FAILURES", 0)
         expected = outcome(wire, chunks, decoded)
     heard: list[Delta] = []
     assert outcome(wire, chunks, heard) == outcome(wire, chunks, None) == expected
-    assert heard == decoded
+    assert merged(heard) == merged(decoded)
+    assert len(heard) <= len(decoded)
 
 
 def laid_out(draw: Any, event: bytes) -> bytes:
@@ -249,7 +251,7 @@ def test_what_real_servers_send_is_not_decoded_piece_by_piece(name: str, layout:
     events = [written(layout, piece, number) for number, piece in pieces]
     heard: list[Delta] = []
     assert known.take(events, 0, None) == known.take(events, 0, heard) == len(events)
-    assert heard == [TextDelta("two\n"), TextDelta("drei ü"), TextDelta("🦀")]
+    assert heard == [TextDelta("two\ndrei ü🦀")]
     for piece in (r"\ud83e", '"', "\\", "\n"):
         assert known.take([written(layout, piece, 9), *events], 0, None) == 0
         assert known.take([*events, written(layout, piece, 9)], 2, heard) == len(events)

@@ -118,13 +118,9 @@ class AnthropicDecoder:
         self._started = False
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
-        """Take events in order; append a delta per piece to `out` if somebody listens."""
-        repeats, at = self._repeats, 0
-        while at < len(events):
-            if repeats.is_known and (at := repeats.take(events, at, out)) == len(events):
-                break
-            event = events[at]
-            at += 1
+        """Take events in order; append what is said to `out` if somebody listens."""
+        repeats = self._repeats
+        for event in repeats.others(events, out):
             try:
                 parsed = _decode(event)
             except UNREADABLE as error:

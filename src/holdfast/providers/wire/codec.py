@@ -60,7 +60,7 @@ class StreamDecoder(Protocol):
     """A piece of the answer was seen, so the first-token limit no longer counts."""
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
-        """Take events in order; append a delta per piece to `out` if somebody listens.
+        """Take events in order; append what is said to `out` if somebody listens.
 
         Raises:
             LLMError: an event reports a failure, or cannot be read.

@@ -10,7 +10,7 @@ decoded as always. So an answer, and what is wrong with it, is the same either w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 
 import msgspec
@@ -120,10 +120,19 @@ class Repeats:
         self._decoded = 0
         self._failures = 0
 
+    def others(self, events: list[bytes], out: list[Delta] | None) -> Iterator[bytes]:
+        """Yield the events that have to be decoded; the pieces of all others are taken."""
+        at, count = 0, len(events)
+        while at < count:
+            if self.is_known and (at := self.take(events, at, out)) == count:
+                return
+            yield events[at]
+            at += 1
+
     def take(self, events: list[bytes], at: int, out: list[Delta] | None) -> int:
         """Keep the pieces of the events from `at` on that are repetitions; return their end.
 
-        Those who listen get a delta in `out` for each.
+        Those who listen get one delta in `out` for all of them: they arrived together.
         """
         pieces = self._pieces(events[at:] if at else events)
         if not pieces:
@@ -135,10 +144,11 @@ class Repeats:
                 target.raw += b"".join(pieces)
             return at + len(pieces)
         texts = _decode_texts(b'["%b"]' % b'","'.join(pieces))
+        text = "".join(texts)
         if target is not None:
-            target.add("".join(texts))
-        if self._delta is not None:
-            out.extend(map(self._delta, filter(None, texts)))
+            target.add(text)
+        if self._delta is not None and text:
+            out.append(self._delta(text))
         return at + len(pieces)
 
     def wants(self) -> bool:

@@ -101,13 +101,9 @@ class ResponsesDecoder:
         self._repeats = Repeats()
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
-        """Take events in order; append a delta per piece to `out` if somebody listens."""
-        repeats, at = self._repeats, 0
-        while at < len(events):
-            if repeats.is_known and (at := repeats.take(events, at, out)) == len(events):
-                break
-            event = events[at]
-            at += 1
+        """Take events in order; append what is said to `out` if somebody listens."""
+        repeats = self._repeats
+        for event in repeats.others(events, out):
             if event[:1] != b"{" and event.strip() == b"[DONE]":
                 continue
             try:
