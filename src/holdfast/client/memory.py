@@ -360,7 +360,7 @@ class MemoryMethods(ContextMethods, SessionMethods):
         return await manager.remember_messages(session.id, said, scope=scope, event_seqs=numbers)
 
     def _has_memories(self) -> bool:
-        return self._memory is not None or os.path.exists(f"{self.base_dir}/{MEMORY_FILE}")
+        return self._memory is not None or os.access(f"{self.base_dir}/{MEMORY_FILE}", os.F_OK)
 
     async def _memory_of(self, session_id: str) -> tuple[str, MemoryManager]:
         if session_id:
