@@ -27,6 +27,8 @@ _NOT_EXECUTED = "This call was not executed: the run ended before it."
 _LARGEST = 40_000
 _MOST_BUILT = 64
 _LONGEST_MORE = 64
+_SHORT = 64
+"""So many messages are joined in less time than it takes to read them in two parts."""
 PROTECTED_TOOLS = frozenset({"skill"})
 """Tools whose output is instructions, not findings: never pruned."""
 PRUNE_CHARS = 400
@@ -70,11 +72,11 @@ class HistoryView:
         self._known: dict[tuple[int, bool], _Shown] = {}
         self._built: OrderedDict[str, _Built] = OrderedDict()
 
-    def show(self, messages: Sequence[Message], *, pruned_to: str = "") -> JoinedMessages:
+    def show(self, messages: Sequence[Message], *, pruned_to: str = "") -> Sequence[Message]:
         """Return the messages to send, in order: complete pairs, nothing dangling."""
         base, tail = parts_of(messages)
         if not tail and not base:
-            return JoinedMessages()
+            return ()
         name = (tail or base)[0].session_id
         built = self._continued(name, base, tail, pruned_to)
         if built is None:
@@ -86,9 +88,9 @@ class HistoryView:
             if len(more) > _LONGEST_MORE:
                 first, more = first + more, ()
             self._keep(name, _Built(base, tail[:], pruned_to, first, more, loaded))
-        return JoinedMessages(first, more)
+        return JoinedMessages(first, more) if len(first) > _SHORT else first + more
 
-    def _anew(self, name: str, messages: Sequence[Message], pruned_to: str) -> JoinedMessages:
+    def _anew(self, name: str, messages: Sequence[Message], pruned_to: str) -> Sequence[Message]:
         kept = after_compaction(list(messages))
         prune_end = _place_after(kept, pruned_to) if pruned_to else 0
         shown, loaded = self._new(kept, prune_end, frozenset())
@@ -96,7 +98,7 @@ class HistoryView:
         if len(messages) > 1 and not _is_open(messages[-1]):
             base, tail = parts_of(messages)
             self._keep(name, _Built(base, tail[:], pruned_to, shown, (), loaded))
-        return JoinedMessages(shown)
+        return JoinedMessages(shown) if len(shown) > _SHORT else shown
 
     def _new(
         self, messages: Sequence[Message], prune_end: int, loaded: frozenset[str]
