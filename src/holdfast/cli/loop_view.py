@@ -93,7 +93,7 @@ class LinesView(SilentView):
         for text, color in lines_of(news):
             stream = sys.stderr if self._err else sys.stdout
             shown = paint(printable(text)[:_SHOWN], color, self._invocation, stream=stream)
-            click.echo(shown if color else printable(text)[:_SHOWN], err=self._err)
+            click.echo(shown, err=self._err)
 
 
 class LiveView:

@@ -42,8 +42,8 @@ def has_color(invocation: Invocation, stream: IO[str]) -> bool:
 
 
 def paint(text: str, color: str, invocation: Invocation, *, stream: IO[str] | None = None) -> str:
-    """The text in a colour, or plain where colours are not welcome."""
-    if has_color(invocation, stream or sys.stdout):
+    """The text in a colour, or plain without one and where colours are not welcome."""
+    if color and has_color(invocation, stream or sys.stdout):
         return click.style(text, fg=color)
     return text
 
@@ -53,7 +53,7 @@ def say(text: str, *, err: bool = False, color: str = "") -> None:
     invocation = _invocation()
     if invocation.is_text:
         shown, stream = printable(text), sys.stderr if err else sys.stdout
-        click.echo(paint(shown, color, invocation, stream=stream) if color else shown, err=err)
+        click.echo(paint(shown, color, invocation, stream=stream), err=err)
 
 
 def emit(

@@ -170,7 +170,7 @@ def test_a_finished_run_cannot_be_cancelled_any_more(home: Path) -> None:
 
 
 def test_a_terminal_shows_the_living_plan_and_then_the_report(home: Path) -> None:
-    drawn, code = in_terminal(home, GOAL)
+    drawn, code = in_terminal(home, GOAL, "--run-id", "job")
     assert code == 0
     assert "\x1b[?25l" in drawn, "the cursor is hidden while the plan lives"
     assert "\x1b[?25h" in drawn, "and comes back"
@@ -181,6 +181,10 @@ def test_a_terminal_shows_the_living_plan_and_then_the_report(home: Path) -> Non
     assert "3/3 steps" in screen
     assert "## Steps and evidence" in screen
     assert last
+    replayed, code = in_terminal(home, "runs", "show", "job")
+    assert code == 0
+    assert "✓ step-1 done" in plain(replayed)
+    assert re.search(r"\x1b\[3[0-9]m", replayed), "in colour"
 
 
 def test_a_terminal_without_colours_gets_none(home: Path) -> None:

@@ -36,6 +36,21 @@ def test_text_of_a_model_cannot_steer_the_terminal(capsys: pytest.CaptureFixture
     assert "\\u001b" in shown
 
 
+def test_a_terminal_shows_what_has_a_colour_and_what_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    view = LinesView(Invocation(), err=False)
+    view.hear(news(facts.LoopBegan(goal="paint", limits=LoopLimits())))
+    view.hear(news(facts.PlanCreated(plan=plan(2))))
+    view.hear(news(facts.StepStarted(step_id="s1", attempt=1, session_id="x", run_id="y")))
+    assert "goal: paint" in screen.getvalue()
+    assert "a step" in screen.getvalue()
+
+
 def test_a_plan_of_a_thousand_steps_takes_a_bounded_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
