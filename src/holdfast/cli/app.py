@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -129,8 +130,25 @@ root = click.command(
 )(_root)
 
 
+def _open_streams() -> None:
+    """Put nothing in the place of a standard stream that the caller has closed.
+
+    Else the next file that is opened takes its number: the event loop ends the process when it
+    closes such a file, and what a program below us prints would land in it.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # The lowest number that is free: this one.
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))
+
+
 def main() -> NoReturn:
     """Run the command line with the arguments of this process, and end it."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A terminal that cannot show a character gets an escape, not a crash.

@@ -53,6 +53,21 @@ def test_a_sum_goes_to_the_calculator_among_all_the_tools(project: Path) -> None
     assert "calculator" in ended.stderr
 
 
+@pytest.mark.parametrize(("closed", "shown"), [("<&-", "15 * 23 = 345\n"), (">&- 2>&-", "")])
+def test_a_caller_may_close_the_standard_streams(project: Path, closed: str, shown: str) -> None:
+    source = Path(__file__).resolve().parents[3] / "src"
+    words = f'exec "$0" -m holdfast run --model offline "What is 15 times 23?" {closed}'
+    ended = subprocess.run(
+        ["/bin/sh", "-c", words, sys.executable],
+        capture_output=True,
+        text=True,
+        env={**process_environment(), "PYTHONPATH": str(source)},
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, shown), ended.stderr
+
+
 def test_a_plan_is_made_by_the_program_from_the_workspace_that_it_sees(project: Path) -> None:
     source = Path(__file__).resolve().parents[3] / "src"
     ended = subprocess.run(
