@@ -68,6 +68,23 @@ async def result_of(client: AsyncClient, call: ToolPart, **agent: object) -> Too
     return part
 
 
+@pytest.mark.parametrize("answer", [Replace(object()), Replace("\ud800"), Cancel("\ud800")])
+async def test_an_answer_without_a_json_form_counts_as_if_nothing_was_said(
+    client: AsyncClient, answer: object
+) -> None:
+    client.hooks.on(at.ToolBeforeExecution)(lambda _call: answer)
+    client.hooks.on(at.ModelBeforeRequest)(lambda _request: answer)
+    client.hooks.on(at.ContextBeforeCompaction)(lambda _compaction: answer)
+    part = await result_of(client, tool_call("echo", text="hello"))
+    assert (part.state, part.output) == ("completed", "said hello")
+    session = await client.most_recent_session()
+    assert session is not None
+    await client.compact_session(session.id, model=ScriptedModel("They said hello."))
+    kinds = [event.kind for event in await client.list_events(session.id)]
+    assert kinds.count("hook.failed") >= 3
+    assert "hook.decided" not in kinds
+
+
 async def decisions(client: AsyncClient) -> list[HookDecided]:
     journal = await client.journal()
     events = await journal.store.feed(after=0, limit=10_000)

@@ -401,6 +401,11 @@ class Hooks:
         if name != "continue" and name not in payload.accepts:
             raise fail(detail=f"this point takes no {name}")
         if not isinstance(answer, Modify):
+            try:
+                # A reason is kept, and a value takes the place of a result.
+                _encode(answer)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise fail(detail=f"its {name} has no JSON form: {error}") from error
             return answer, ()
         if type(answer.payload) is not type(payload):
             raise fail(detail=f"it put a {type(answer.payload).__name__} in place of the payload")
