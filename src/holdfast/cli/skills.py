@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import click
@@ -121,7 +123,11 @@ def _row(skill: Skill) -> dict[str, object]:
 
 def _faults(file: Path) -> tuple[Fault, ...]:
     try:
-        with file.open("rb") as stream:
+        # A pipe in its place would keep us waiting for somebody who writes.
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return (Fault(text="it is no file"),)
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise FileError(path=str(file), detail=error.strerror or "unreadable") from error

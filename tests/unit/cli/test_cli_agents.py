@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,15 @@ def test_validate_finds_skills_that_cannot_be_loaded_too(project: Path) -> None:
     ended = call("skills", "validate")
     assert ended.exit_code == 1
     assert f"{folder / 'SKILL.md'}:3:" in ended.stdout
+
+
+def test_validate_does_not_wait_for_a_pipe_in_the_place_of_a_skill(project: Path) -> None:
+    folder = skill(project)
+    (folder / "SKILL.md").unlink()
+    os.mkfifo(folder / "SKILL.md")
+    ended = call("skills", "validate")
+    assert ended.exit_code == 1
+    assert "it is no file" in ended.stdout
 
 
 def test_unknown_skill_or_no_name_is_a_usage_error(project: Path) -> None:
