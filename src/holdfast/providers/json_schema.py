@@ -4,17 +4,24 @@ The part of JSON Schema that tools really use: types, objects, arrays, enumerati
 bounds, combinations and local references. A keyword that is not known is not checked,
 so a value that passes here may still be refused by the tool itself; a value that fails
 here is wrong for sure.
+
+Schemas come from models and from servers of others: no schema can keep us busy for long.
+Patterns are matched in a time that grows with the text alone (what needs more, such as
+look-ahead, is not checked), and a check that takes too many steps counts as failed.
 """
 
 from __future__ import annotations
 
-import re
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from holdfast.canonical import JsonObject, canonical_json
 
 MAX_PROBLEMS = 20
+MAX_STEPS = 1_000_000
 _MAX_DEPTH = 64
 
 _TYPES: dict[str, Callable[[object], bool]] = {
@@ -35,10 +42,13 @@ def problems(value: object, schema: object) -> list[str]:
     """List what is wrong with a value, each with its place; empty means it fits.
 
     At most 20 problems are listed. A schema nested too deeply to be checked counts as
-    a problem of its own.
+    a problem of its own, and so does one whose alternatives would take too long.
     """
     found: list[str] = []
-    _check(value, schema, _Place(schema), found)
+    root = _Root(schema)
+    _check(value, schema, _Place(root), found)
+    if root.steps > MAX_STEPS:
+        return [f"the value: cannot be checked within {MAX_STEPS} steps"]
     return found[:MAX_PROBLEMS]
 
 
@@ -75,12 +85,22 @@ def types_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
+class _Root:
+    """The whole schema, for references, and how many steps were made with it."""
+
+    __slots__ = ("schema", "steps")
+
+    def __init__(self, schema: object) -> None:
+        self.schema = schema
+        self.steps = 0
+
+
 class _Place:
     """Where the check stands: root schema for references, path for messages."""
 
     __slots__ = ("depth", "path", "root")
 
-    def __init__(self, root: object, path: str = "", depth: int = 0) -> None:
+    def __init__(self, root: _Root, path: str = "", depth: int = 0) -> None:
         self.root = root
         self.path = path
         self.depth = depth
@@ -108,7 +128,8 @@ def _lookup(reference: str, root: object) -> object:
 
 
 def _check(value: object, schema: object, place: _Place, found: list[str]) -> None:
-    if len(found) >= MAX_PROBLEMS:
+    place.root.steps += 1
+    if len(found) >= MAX_PROBLEMS or place.root.steps > MAX_STEPS:
         return
     if place.depth > _MAX_DEPTH:
         found.append(f"{place.name()}: nested too deeply")
@@ -118,7 +139,7 @@ def _check(value: object, schema: object, place: _Place, found: list[str]) -> No
         return
     if not isinstance(schema, dict):
         return
-    schema = resolve(schema, place.root)
+    schema = resolve(schema, place.root.schema)
     named = types_of(schema)
     if named and not any(_TYPES[name](value) for name in named if name in _TYPES):
         found.append(f"{place.name()}: must be {' or '.join(named)}")
@@ -221,14 +242,22 @@ def _check_text(value: str, schema: JsonObject, place: _Place, found: list[str])
     if len(value) > _number(schema, "maxLength", float("inf")):
         found.append(f"{place.name()}: is too long")
     pattern = schema.get("pattern")
-    # A model may be talked into a text that makes a bad pattern run forever.
     if isinstance(pattern, str) and len(pattern) <= 500 and len(value) <= 1000:
-        try:
-            is_match = re.search(pattern, value) is not None
-        except re.error:
-            return
-        if not is_match:
+        matching = _matching(pattern)
+        if matching is not None and not matching.isinstance_python(value):
             found.append(f"{place.name()}: must match {pattern}")
+
+
+@functools.lru_cache(maxsize=256)
+def _matching(pattern: str) -> SchemaValidator | None:
+    """Return what matches a pattern, `None` for one that cannot be matched safely.
+
+    Not Python's `re`: a model may be talked into a text with which a bad pattern never ends.
+    """
+    try:
+        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    except SchemaError:
+        return None
 
 
 def _check_number(value: float, schema: JsonObject, place: _Place, found: list[str]) -> None:

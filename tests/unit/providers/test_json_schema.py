@@ -77,3 +77,20 @@ def test_the_list_of_problems_is_bounded() -> None:
 
 def test_a_broken_pattern_checks_nothing() -> None:
     assert fits("x", {"type": "string", "pattern": "("})
+
+
+def test_no_pattern_takes_longer_than_the_text_is_long() -> None:
+    schema = {"type": "string", "pattern": "^(a+)+$"}
+    assert fits("a" * 900, schema)
+    assert problems("a" * 900 + "!", schema) == ["the value: must match ^(a+)+$"]
+
+
+def test_what_only_a_slow_engine_could_match_is_not_checked() -> None:
+    assert fits("x", {"type": "string", "pattern": "^(?!x)"})
+
+
+def test_alternatives_without_end_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.providers.json_schema.MAX_STEPS", 10_000)
+    again = {"$ref": "#/$defs/both"}
+    schema = {"$defs": {"both": {"anyOf": [again, again]}}, **again}
+    assert problems(1, schema) == ["the value: cannot be checked within 10000 steps"]
