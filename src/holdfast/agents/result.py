@@ -10,7 +10,7 @@ import msgspec
 from holdfast.agents.definition import Agent
 from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
-from holdfast.errors import BudgetExceeded
+from holdfast.errors import BudgetExceeded, UsageError
 from holdfast.messages import Message, Part, TokenUsage, ToolPart
 from holdfast.sessions import Run, SessionManager
 
@@ -69,7 +69,7 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
         metadata["reason"] = run.reason
     is_done = last is not None and run.status == "completed"
     text = last.text if last is not None and is_done else ""
-    value = OutputType(agent.output).parse(text) if is_done and agent.output is not None else None
+    value = _value_of(agent, run, text) if is_done and agent.output is not None else None
     return AgentResult(
         agent_name=agent.name,
         response=text,
@@ -86,3 +86,18 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
         session_id=run.session_id,
         stopped_by=run.stopped_by if run.status == "cancelled" else "",
     )
+
+
+def _value_of(agent: Agent, run: Run, text: str) -> object:
+    """Return the answer of a run as the agent's type.
+
+    Raises:
+        UsageError: it is none, as that of a run which ended before the agent had this type.
+    """
+    try:
+        return OutputType(agent.output).parse(text)
+    except ValueError as error:
+        raise UsageError(
+            detail=f"The answer of the run {run.id}, which has ended, does not fit the output type "
+            f"of {agent.name!r}: {error}"
+        ) from error

@@ -13,7 +13,7 @@ look-ahead, is not checked), and a check that takes too many steps counts as fai
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
@@ -23,6 +23,7 @@ from holdfast.canonical import JsonObject, canonical_json
 MAX_PROBLEMS = 20
 MAX_STEPS = 1_000_000
 _MAX_DEPTH = 64
+_DATA = frozenset({"enum", "const", "default", "example", "examples"})
 
 _TYPES: dict[str, Callable[[object], bool]] = {
     "object": lambda value: isinstance(value, dict),
@@ -73,6 +74,31 @@ def resolve(schema: object, root: object) -> JsonObject:
         target = _lookup(reference, root)
         schema = {**target, **rest} if isinstance(target, dict) else rest
     return {}
+
+
+def nodes_of(schema: object) -> Iterator[JsonObject]:
+    """Yield every object in a schema that may be a schema itself; examples and values are none."""
+    if isinstance(schema, dict):
+        yield schema
+        for key, item in schema.items():
+            if key not in _DATA:
+                yield from nodes_of(item)
+    elif isinstance(schema, list):
+        for item in schema:
+            yield from nodes_of(item)
+
+
+def faults(schema: object) -> list[str]:
+    """List what is wrong with a schema: types that are none, references that lead nowhere."""
+    found: dict[str, None] = {}
+    for node in nodes_of(schema):
+        for name in types_of(node):
+            if name not in _TYPES:
+                found[f"there is no type {name!r}"] = None
+        reference = node.get("$ref")
+        if isinstance(reference, str) and _lookup(reference, schema) is None:
+            found[f"the reference {reference!r} leads nowhere in it"] = None
+    return list(found)[:MAX_PROBLEMS]
 
 
 def types_of(schema: Mapping[str, Any]) -> tuple[str, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
 import pytest
 from pydantic import BaseModel
@@ -217,9 +218,67 @@ async def test_output_can_be_described_by_a_json_schema(client: AsyncClient) -> 
     assert "degrees" in model.requests[1].messages[-1].text
 
 
+class Branch(BaseModel):
+    """A branch with branches."""
+
+    twigs: list[Branch] = []
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "value"),
+    [
+        (list[int], "[1, 2]", [1, 2]),
+        (list[Weather], '[{"city": "Rome", "degrees": 20}]', [Weather(city="Rome", degrees=20)]),
+        (Weather | None, "null", None),
+        (Literal["yes", "no"], '"yes"', "yes"),
+        ({"type": "array", "items": {"type": "integer"}}, "[3]", [3]),
+    ],
+)
+@pytest.mark.parametrize("form", ["%s", '{"value": %s}', '```json\n{"value": %s}\n```'])
+async def test_an_output_that_is_no_object_is_asked_for_as_one(
+    client: AsyncClient, kind: Any, answer: str, value: object, form: str
+) -> None:
+    model = ScriptedModel(form % answer)
+    result = await Agent("a", model=model, output=kind).run("what?", client=client)
+    assert (result.status, result.output) == ("completed", value)
+    schema = model.requests[0].output_schema
+    assert schema is not None
+    assert (schema["type"], list(schema["properties"])) == ("object", ["value"])
+
+
+async def test_a_type_that_contains_itself_is_asked_for_as_an_object(client: AsyncClient) -> None:
+    model = ScriptedModel('{"twigs": [{}]}')
+    result = await Agent("a", model=model, output=Branch).run("what?", client=client)
+    assert result.output == Branch(twigs=[Branch()])
+    assert model.requests[0].output_schema is not None
+    assert model.requests[0].output_schema["type"] == "object"
+
+
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    items: list[Item]
+
+
+async def test_the_name_of_a_type_is_one_that_providers_take(client: AsyncClient) -> None:
+    model = ScriptedModel('{"items": [1]}')
+    result = await Agent("a", model=model, output=Page[int]).run("what?", client=client)
+    assert result.output == Page[int](items=[1])
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", model.requests[0].output_name)
+
+
+async def test_an_ended_run_whose_answer_has_another_type_says_so(client: AsyncClient) -> None:
+    await Agent("a", model=ScriptedModel("sunny")).run("weather?", run_id="r", client=client)
+    with pytest.raises(UsageError):
+        await Agent("a", output=Weather).run("weather?", run_id="r", client=client)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
+        {"output": {"type": "objekt"}},
+        {"output": {"$ref": "#/$defs/nobody"}},
         {"name": "a/b"},
         {"name": " "},
         {"name": "a\nb"},
