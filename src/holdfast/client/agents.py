@@ -20,6 +20,7 @@ from holdfast.agents.streaming import StreamItem, streamed
 from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
+from holdfast.client.kinds import check_is_agents
 from holdfast.client.mcp import McpMethods
 from holdfast.client.memory import MemoryMethods
 from holdfast.client.scripts import ScriptMethods
@@ -203,6 +204,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:
             await self._find(launch.agent)
+        if launch.run_id and launch.new_session is None:
+            await check_is_agents(self._turns, self._journal, launch.run_id)
         is_observed = self._is_observed()
         # Where somebody listens it begins before, since they want to find it.
         opening = None if is_observed else self._opening(launch)

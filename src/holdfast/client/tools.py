@@ -12,6 +12,7 @@ from holdfast.agents.scope import RunScope
 from holdfast.agents.spending import Spending, session_budget
 from holdfast.canonical import JsonObject
 from holdfast.client.agents import AgentMethods
+from holdfast.client.kinds import called_tool
 from holdfast.errors import HoldfastError, RunInTheWay, UsageError
 from holdfast.ids import new_id
 from holdfast.messages import Message, ToolPart, ToolState
@@ -29,7 +30,6 @@ from holdfast.sessions import (
     Turn,
     compose,
 )
-from holdfast.sessions.events import RunQueued
 from holdfast.sessions.turn_endings import finish
 from holdfast.tools import ToolContext
 from holdfast.tools.artifacts import JournalArtifacts, load_artifact
@@ -79,12 +79,13 @@ class ToolMethods(AgentMethods):
 
         Raises:
             NotFound: there is no such tool or session.
+            UsageError: the run is none of a call by hand, or calls another tool.
             PolicyInvalid: a policy file is wrong; nothing was called.
             RunInTheWay: a run that a dead process left behind stands first in the session, and
                 its agent is not known here; nothing was called.
         """
         sessions = await self._ready()
-        name = name or await self._called_by(run_id)
+        name = await self._name_of_call(name, run_id)
         await self._tools_of_calls(name)
         await self._confinement()  # wrong policies are told before anything is kept
         session = await sessions.get_session(
@@ -174,14 +175,18 @@ class ToolMethods(AgentMethods):
             await self._prepare_mcp(has_network=True)
         registry.get(name)
 
-    async def _called_by(self, run_id: str) -> str:
-        """Return the name of the tool that a run calls; raises if it is none of a call."""
-        run = await self._turns.get(run_id)
-        [queued] = await self._journal.store.read(run.session_id, seqs=[run.queued_at])
-        wanted = queued.expect(RunQueued).options.get("call")
-        if not isinstance(wanted, dict):
+    async def _name_of_call(self, name: str, run_id: str) -> str:
+        """Return the name of the tool to call: that of a run which is there already, if any."""
+        known = await self._turns.find(run_id) if run_id and name else None
+        if name and known is None:
+            return name
+        run = known or await self._turns.get(run_id)
+        called = await called_tool(self._journal, run)
+        if not called:
             raise UsageError(detail=f"{run_id} is no run of a call by hand.")
-        return str(wanted["tool"])
+        if name not in ("", called):
+            raise UsageError(detail=f"The run {run_id} calls {called}, not {name}.")
+        return called
 
     async def _see_call_through(self, run: Run) -> Run:
         """Execute the run of a call; an agent's run that stands before it is resumed first."""

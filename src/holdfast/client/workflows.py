@@ -96,6 +96,7 @@ class WorkflowMethods(ToolMethods):
         Raises:
             NotFound: there is no such workflow.
             WorkflowInvalid: it or its inputs are wrong; nothing was run.
+            UsageError: the run is one of another workflow, or of none.
         """
         definition, called, code = await self._resolved(workflow)
         order = Order(
@@ -107,6 +108,8 @@ class WorkflowMethods(ToolMethods):
         )
         known = await self._turns.find(run_id) if run_id else None
         if known is not None:
+            if known.agent != f"{AGENT_PREFIX}{definition.name}":
+                raise UsageError(detail=f"{run_id} is no run of the workflow {definition.name!r}.")
             session = await self._sessions.get_session(known.session_id)
         else:
             await self._check_names(order, code)

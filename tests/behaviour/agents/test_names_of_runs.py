@@ -1,0 +1,76 @@
+"""The name of a run belongs to what it was first given to: agent, call, workflow or loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Agent, AsyncClient, tool
+from holdfast.errors import UsageError
+from holdfast.orchestration.workflows import Workflow
+from holdfast.testing import ScriptedModel
+
+asked: list[str] = []
+
+
+@tool(permission="ask")
+async def burn(path: str) -> str:
+    """Burn a file."""
+    asked.append(path)
+    return path
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
+    asked.clear()
+    async with AsyncClient(tmp_path / "state") as opened:
+        await opened.register_tool(burn)
+        yield opened
+
+
+FLOW = Workflow("flow").step("a", value=1)
+
+
+async def test_an_agent_gets_no_empty_answer_from_a_run_of_another_kind(
+    client: AsyncClient,
+) -> None:
+    await client.call_tool("burn", {"path": "a"}, run_id="call")
+    await client.run_workflow(FLOW, run_id="flow")
+    await client.run_loop("What is 2 + 3?", run_id="loop")
+    for run_id in ("call", "flow", "loop"):
+        with pytest.raises(UsageError):
+            await Agent("a", model=ScriptedModel("hello")).run("hi", run_id=run_id, client=client)
+
+
+async def test_an_agent_does_not_go_on_with_a_call_by_hand_that_waits(client: AsyncClient) -> None:
+    parked = await client.call_tool("burn", {"path": "a"}, run_id="call", on_ask="park")
+    [approval] = await client.list_approvals()
+    await client.approve(approval.id, by="ann")
+    model = ScriptedModel("More!")
+    with pytest.raises(UsageError):
+        await Agent("a", model=model).run("hi", run_id="call", client=client)
+    assert (parked.run.status, asked, model.requests) == ("parked", [], [])
+    done = await client.call_tool("", {}, run_id="call")
+    assert (done.part.state, asked) == ("completed", ["a"])
+
+
+async def test_a_call_by_hand_is_neither_an_agents_run_nor_the_call_of_another_tool(
+    client: AsyncClient,
+) -> None:
+    await Agent("a", model=ScriptedModel("hello")).run("hi", run_id="agent", client=client)
+    await client.call_tool("burn", {"path": "a"}, run_id="call")
+    for run_id, name in (("agent", "burn"), ("agent", ""), ("call", "list")):
+        with pytest.raises(UsageError):
+            await client.call_tool(name, {"path": "a"}, run_id=run_id)
+
+
+async def test_a_workflow_does_not_answer_for_another(client: AsyncClient) -> None:
+    await client.run_workflow(FLOW, run_id="flow")
+    await Agent("a", model=ScriptedModel("hello")).run("hi", run_id="agent", client=client)
+    other = Workflow("other").step("b", value=2)
+    for run_id in ("flow", "agent"):
+        with pytest.raises(UsageError):
+            await client.run_workflow(other, run_id=run_id)
+    assert (await client.run_workflow(FLOW, run_id="flow")).output == 1
