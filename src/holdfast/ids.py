@@ -52,6 +52,16 @@ def _begin(now: int) -> None:
     _count = int.from_bytes(fresh[12:]) & _LAST_COUNT
 
 
+def _forget() -> None:
+    """Begin anew in a process that was forked: what it knows, the other one counts on with."""
+    global _lock, _now
+    _lock = threading.Lock()
+    _now = 0
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 def check_id(value: object, kind: str) -> str:
     """Return `value` if it can be an id; an id is always safe as a file name.
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from holdfast.client import AsyncClient
+from holdfast.client.base import forked
 from holdfast.errors import UsageError, WouldDeadlock
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class _Portal:
     """A thread with an event loop, for as long as a client lives."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._loop = _new_loop()
         # Reentrant: an iterator may be disposed of by the collector, in the midst of a call.
         self._guard = threading.RLock()
@@ -66,6 +68,8 @@ class _Portal:
 
     def _start(self, name: str, coroutine: Coroutine[Any, Any, T]) -> _Work[T]:
         try:
+            if self.is_forked:
+                raise forked()
             self.check_thread(name)
             with self._guard:
                 if self._is_closed:
@@ -84,6 +88,8 @@ class _Portal:
 
     def dispose(self, items: AsyncIterator[Any]) -> None:
         """Close an iterator, without waiting; a loop that has ended has closed it already."""
+        if self.is_forked:
+            return
         with self._guard:
             if not self._is_closed:
                 asyncio.run_coroutine_threadsafe(_finish(items), self._loop)
@@ -106,6 +112,11 @@ class _Portal:
     def is_closed(self) -> bool:
         """Whether `close` was called."""
         return self._is_closed
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked from the one in which the thread works."""
+        return os.getpid() != self._process
 
     def _stop(self, _ended: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -258,7 +269,12 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Finish what was accepted and give everything back; safe to repeat."""
+        """Finish what was accepted and give everything back; safe to repeat.
+
+        In a forked process nothing happens: the client is the other one's.
+        """
+        if self._portal.is_forked:
+            return
         self._portal.check_thread("close")
         with self._closing:
             if not self._portal.is_closed:

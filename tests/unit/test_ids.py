@@ -141,3 +141,23 @@ def test_random_tokens_do_not_repeat() -> None:
     tokens = {random_token() for _ in range(1000)}
     assert len(tokens) == 1000
     assert {len(token) for token in tokens} == {32}
+
+
+def test_ids_of_a_forked_process_do_not_meet_those_of_the_other() -> None:
+    """Also while the wall clock stands still, or was set back."""
+    program = """
+import os, time
+time.time_ns = lambda: 1_000_000_000_000_000_000
+from holdfast.ids import new_id
+new_id("run")
+reads, writes = os.pipe()
+child = os.fork()
+made = [new_id("run") for _ in range(100)]
+if not child:
+    os.write(writes, " ".join(made).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+print(len(set(made) & set(os.read(reads, 100_000).decode().split())))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert ended.stdout == b"0\n", ended.stderr

@@ -29,6 +29,11 @@ JOURNAL_FILE = "journal.db"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
+def forked() -> UsageError:
+    """Say that a client belongs to the process from which this one was forked."""
+    return UsageError(detail="This client was made before this process was forked; make a new one.")
+
+
 class ClientBase:
     """Opens the journal of one state directory with the first call."""
 
@@ -63,6 +68,7 @@ class ClientBase:
         self.tenant = tenant or self.settings.tenant
         if not _TENANT.fullmatch(self.tenant):
             raise UsageError(detail=f"{self.tenant!r} cannot be the name of a tenant.")
+        self._process = os.getpid()
         self._one_at_a_time: asyncio.Lock | None = None
         self._is_open = False
         self._is_closed = False
@@ -130,6 +136,9 @@ class ClientBase:
         )
 
     async def _ready(self) -> SessionManager:
+        if os.getpid() != self._process:
+            # It would write as the same owner, on the same connection, beside the other one.
+            raise forked()
         if not self._is_open:
             async with self._lock():
                 if self._is_closed:

@@ -8,6 +8,7 @@ import contextlib
 import gc
 import inspect
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -285,3 +286,39 @@ def test_ctrl_c_while_closing_waits_no_longer_and_the_closing_goes_on() -> None:
     assert done.wait(WAIT_S)
     portal._thread.join(WAIT_S)
     assert not portal._thread.is_alive()
+
+
+def test_a_client_from_before_a_fork_says_so_instead_of_waiting_for_ever(tmp_path: Path) -> None:
+    program = """
+import asyncio, os, sys
+from holdfast import AsyncClient, Client
+from holdfast.errors import UsageError
+client, other = Client(sys.argv[1]), AsyncClient(sys.argv[1])
+client.create_session("before")
+child = os.fork()
+if child:
+    _, status = os.waitpid(child, 0)
+    print(len(client.list_sessions().items), os.waitstatus_to_exitcode(status))
+    client.close()
+else:
+    refused = 0
+    try:
+        client.list_sessions()
+    except UsageError:
+        refused += 1
+    try:
+        asyncio.run(other.list_sessions())
+    except UsageError:
+        refused += 1
+    client.close()
+    with Client(sys.argv[1]) as mine:
+        mine.create_session("after")
+    os._exit(refused)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)],
+        capture_output=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert ended.stdout == b"2 2\n", ended.stderr
