@@ -93,6 +93,13 @@ def _check_schema(schema: Any, *, strict: bool) -> None:  # noqa: ANN401
 # --- chat completions ----------------------------------------------------------------
 
 
+def _check_form(form: JsonObject) -> None:
+    _need(bool(_NAME.fullmatch(form.get("name", ""))), "bad name of the output schema")
+    _need(form["schema"].get("type") == "object", "the output schema must be that of an object")
+    if form.get("strict"):
+        _check_schema(form["schema"], strict=True)
+
+
 def _check_chat(body: JsonObject) -> None:
     messages = body.get("messages")
     _need(isinstance(messages, list) and bool(messages), "messages must not be empty")
@@ -103,9 +110,7 @@ def _check_chat(body: JsonObject) -> None:
     form = body.get("response_format")
     if form is not None and form.get("type") == "json_schema":
         inner = form["json_schema"]
-        _need(bool(_NAME.fullmatch(inner.get("name", ""))), "bad name of response_format")
-        if inner.get("strict"):
-            _check_schema(inner["schema"], strict=True)
+        _check_form(inner)
     waiting: set[str] = set()
     for message in messages or ():
         waiting = _check_chat_message(message, waiting)
@@ -147,8 +152,8 @@ def _check_responses(body: JsonObject) -> None:
         _need(tool.get("type") == "function" and "strict" in tool, "bad tool")
     _check_tools(body.get("tools", []), "parameters", _NAME)
     form = (body.get("text") or {}).get("format") or {}
-    if form.get("type") == "json_schema" and form.get("strict"):
-        _check_schema(form["schema"], strict=True)
+    if form.get("type") == "json_schema":
+        _check_form(form)
     called: set[str] = set()
     answered: set[str] = set()
     is_stored = body.get("store") is not False

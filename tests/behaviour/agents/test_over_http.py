@@ -176,3 +176,14 @@ async def test_an_answer_costs_what_the_model_that_gave_it_costs(
             assert len(server.requests) == asked
     assert result.cost_usd == pytest.approx(USED.input * 0.15e-6 + USED.output * 0.6e-6)
     assert refused.metadata["error"]["code"] == "budget.exceeded"
+
+
+async def test_an_answer_that_is_no_object_is_asked_for_as_the_api_takes_it(
+    wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeServer([Reply(text='{"value": ["Rome", "Oslo"]}')]) as server:
+        model = _point_to(server, wire, monkeypatch)
+        async with AsyncClient(tmp_path) as client:
+            agent = Agent("cities", model=model, output=list[str])
+            result = await agent.run("Name two cities.", client=client)
+    assert (result.status, result.output) == ("completed", ["Rome", "Oslo"])
