@@ -24,6 +24,9 @@ from holdfast.policy.approvals import Approval
 from holdfast.sync import Client
 
 _SHORT = 60
+_of_run = click.option(
+    "--run", default="", metavar="ID", help="Of this run; for an id that several runs have."
+)
 
 
 @click.group("approvals", cls=Group)
@@ -52,15 +55,16 @@ def list_(invocation: Invocation, is_all: bool, session: str) -> None:
 
 @command.command("show")
 @click.argument("item")
+@_of_run
 @pass_invocation
-def show(invocation: Invocation, item: str) -> None:
+def show(invocation: Invocation, item: str, run: str) -> None:
     """Show exactly what is asked: arguments, reason, and what would change.
 
     ITEM is an id that `holdfast approvals list` shows.
     """
     with Client(settings=invocation.settings) as client:
         if not item.startswith("apr_"):
-            emit(msgspec.to_builtins(_find(client, item)))
+            emit(msgspec.to_builtins(_find(client, item, run)))
             return
         details = client.get_approval(item)
     if not invocation.is_text:
@@ -115,13 +119,14 @@ def deny(invocation: Invocation, approval: str, reason: str, by: str) -> None:
 @click.argument("verdict", type=click.Choice(["happened", "not-happened", "abort"]))
 @click.option("--result", default="", metavar="TEXT", help="What to tell the model.")
 @click.option("--by", default="", metavar="NAME", help="Who answers; you, unless given.")
+@_of_run
 @pass_invocation
-def decide(invocation: Invocation, call: str, verdict: str, result: str, by: str) -> None:
+def decide(invocation: Invocation, call: str, verdict: str, result: str, by: str, run: str) -> None:
     """Say what became of a call that a crash interrupted."""
     said: Literal["happened", "not_happened", "abort"]
     said = "not_happened" if verdict == "not-happened" else verdict  # type: ignore[assignment]
     with Client(settings=invocation.settings) as client:
-        found = _find(client, call)
+        found = _find(client, call, run)
         client.decide_outcome(
             found.session_id, call, said, by=by or getpass.getuser(), result=result
         )
@@ -132,20 +137,29 @@ def decide(invocation: Invocation, call: str, verdict: str, result: str, by: str
 @click.argument("call")
 @click.argument("text", nargs=-1, required=True)
 @click.option("--by", default="", metavar="NAME", help="Who answers; you, unless given.")
+@_of_run
 @pass_invocation
-def answer(invocation: Invocation, call: str, text: tuple[str, ...], by: str) -> None:
+def answer(invocation: Invocation, call: str, text: tuple[str, ...], by: str, run: str) -> None:
     """Answer an agent's question."""
     with Client(settings=invocation.settings) as client:
-        found = _find(client, call)
+        found = _find(client, call, run)
         client.answer_question(found.session_id, call, " ".join(text), by=by or getpass.getuser())
         _say_resume(client, found.run_id)
 
 
-def _find(client: Client, call: str) -> OpenQuestion:
-    for item in client.open_questions():
-        if call in (item.id, item.call_id):
-            return item
-    raise NotFound(kind="open question", value=call)
+def _find(client: Client, call: str, run: str) -> OpenQuestion:
+    """Return what waits under an id; models choose the ids of calls, and some choose them twice."""
+    found = [
+        item
+        for item in client.open_questions()
+        if call in (item.id, item.call_id) and run in ("", item.run_id)
+    ]
+    if not found:
+        raise NotFound(kind="open question", value=call)
+    if len(found) > 1:
+        runs = ", ".join(item.run_id for item in found)
+        raise UsageError(detail=f"Several runs wait for {call}; name one with --run: {runs}.")
+    return found[0]
 
 
 def _arguments(text: str) -> JsonObject:
