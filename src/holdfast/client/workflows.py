@@ -106,6 +106,7 @@ class WorkflowMethods(ToolMethods):
             on_ask=on_ask,
             budget=budget or NO_BUDGET,
         )
+        order.check()
         known = await self._turns.find(run_id) if run_id else None
         if known is not None:
             if known.agent != f"{AGENT_PREFIX}{definition.name}":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -318,6 +319,20 @@ async def test_workflows_that_start_one_another_are_refused(tmp_path: Path) -> N
     async with AsyncClient(tmp_path / "state") as client:
         with pytest.raises(WorkflowInvalid):
             await client.validate_workflow(folder / "ping.yaml")
+
+
+@pytest.mark.parametrize(
+    ("value", "inputs"),
+    [(object(), {}), (b"\xff", {}), ("\ud800", {}), (1, {"any": object()})],
+)
+async def test_a_value_without_a_json_form_is_refused_before_anything_is_kept(
+    tmp_path: Path, value: Any, inputs: dict[str, Any]
+) -> None:
+    flow = Workflow("w", inputs={name: {} for name in inputs}).step("a", value=value)
+    async with AsyncClient(tmp_path / "state") as client:
+        with pytest.raises(WorkflowInvalid):
+            await client.run_workflow(flow, inputs)
+        assert (await client.list_sessions()).items == ()
 
 
 async def test_a_run_that_is_none_of_a_workflow_is_not_resumed_as_one(tmp_path: Path) -> None:

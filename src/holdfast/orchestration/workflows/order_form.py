@@ -38,6 +38,14 @@ class Order:
             "budget": msgspec.to_builtins(self.budget),
         }
 
+    def check(self) -> None:
+        """Return if it can be kept; raises WorkflowInvalid for values that have no JSON form."""
+        try:
+            msgspec.json.encode(self.to_options())
+        except (TypeError, ValueError, RecursionError) as error:
+            wrong = f"a value in it, or an input, has no JSON form: {error}"
+            raise WorkflowInvalid(detail=f"  - {wrong}", mistakes=[wrong]) from error
+
     @classmethod
     def of(cls, options: JsonObject) -> Order:
         """Read it from the options of a queued run.
