@@ -187,3 +187,17 @@ async def test_an_answer_that_is_no_object_is_asked_for_as_the_api_takes_it(
             agent = Agent("cities", model=model, output=list[str])
             result = await agent.run("Name two cities.", client=client)
     assert (result.status, result.output) == ("completed", ["Rome", "Oslo"])
+
+
+@pytest.mark.parametrize("first", ["assistant", "system", "tool"])
+async def test_a_conversation_may_begin_with_somebody_else_than_the_user(
+    wire: str, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeServer([Reply(text="Rome.")]) as server:
+        model = _point_to(server, wire, monkeypatch)
+        async with AsyncClient(tmp_path) as client:
+            session = await client.create_session("talk")
+            await client.add_message(session.id, first, "How can I help you?")
+            agent = Agent("guide", model=model)
+            result = await agent.run("Where to?", session=session.id, client=client)
+    assert (result.status, result.response) == ("completed", "Rome.")

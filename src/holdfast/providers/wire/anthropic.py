@@ -111,7 +111,7 @@ class AnthropicCodec:
             if role == state:
                 data += b","
             else:
-                data += _TURN_CHANGE[fragment.role] if state else _TURN_START[fragment.role]
+                data += _TURN_CHANGE[fragment.role] if state else _FIRST_START[fragment.role]
             data += fragment.data
             state = role
         return state
@@ -189,6 +189,12 @@ class AnthropicCodec:
 _ROLES = ("user", "assistant", "system")
 _TURN_START = {role: b'{"role":"%s","content":[' % role.encode() for role in _ROLES}
 _TURN_CHANGE = {role: b"]}," + start for role, start in _TURN_START.items()}
+# The first turn has to be the user's, also where the assistant greeted first.
+_NOTHING_SAID = _TURN_START["user"] + b'{"type":"text","text":"(The conversation begins.)"}'
+_FIRST_START = {
+    role: start if role == "user" else _NOTHING_SAID + _TURN_CHANGE[role]
+    for role, start in _TURN_START.items()
+}
 
 
 def _text(text: str) -> JsonObject:
