@@ -13,6 +13,7 @@ from holdfast import agents
 from holdfast.agents import AgentResult
 from holdfast.agents.streaming import StreamItem
 from holdfast.client import AsyncClient
+from holdfast.errors import UsageError
 from holdfast.sync import Client
 
 
@@ -36,6 +37,7 @@ class Agent(agents.Agent):
     ) -> AgentResult:
         """Run on a message and return the result."""
         if client is not None:
+            _check_kind(client, AsyncClient, "run")
             return await client.execute_agent(self, session, message, run_id=run_id)
         async with AsyncClient() as opened:
             return await opened.execute_agent(self, session, message, run_id=run_id)
@@ -45,6 +47,7 @@ class Agent(agents.Agent):
     ) -> AgentResult:
         """Do the same as `run`, blocking; works inside a running event loop too."""
         if client is not None:
+            _check_kind(client, Client, "run_sync")
             return client.execute_agent(self, session, message, run_id=run_id)
         with Client() as opened:
             return opened.execute_agent(self, session, message, run_id=run_id)
@@ -68,7 +71,18 @@ class Agent(agents.Agent):
                 self, session, message, run_id=run_id, with_children=with_children
             )
 
-        return items(client) if client is not None else _with_a_client(items)
+        if client is None:
+            return _with_a_client(items)
+        _check_kind(client, AsyncClient, "stream")
+        return items(client)
+
+
+def _check_kind(client: object, wanted: type, method: str) -> None:
+    """Refuse a client of the other kind before anything happens; its calls mean something else."""
+    if not isinstance(client, wanted):
+        raise UsageError(
+            detail=f"Agent.{method} takes a client of {wanted.__name__}, not {client!r:.80}."
+        )
 
 
 async def _with_a_client(

@@ -204,6 +204,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:
             await self._find(launch.agent)
+        if not isinstance(launch.session_id, str):
+            raise UsageError(detail=f"A session is named by its id, not {launch.session_id!r:.80}.")
         if launch.run_id and launch.new_session is None:
             await check_is_agents(self._turns, self._journal, launch.run_id)
         is_observed = self._is_observed()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from holdfast import Agent, AsyncClient, tool
+from holdfast import Agent, AsyncClient, Client, tool
 from holdfast.errors import UsageError
 from holdfast.orchestration.workflows import Workflow
 from holdfast.testing import ScriptedModel
@@ -74,3 +75,22 @@ async def test_a_workflow_does_not_answer_for_another(client: AsyncClient) -> No
         with pytest.raises(UsageError):
             await client.run_workflow(other, run_id=run_id)
     assert (await client.run_workflow(FLOW, run_id="flow")).output == 1
+
+
+async def test_a_session_or_a_client_of_another_kind_is_refused_before_anything_happens(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    agent = Agent("a", model=ScriptedModel("hello"))
+    session = await client.create_session("talk")
+    with Client(tmp_path / "other") as blocking:
+        for use in (
+            lambda: agent.run("hi", session=session, client=client),  # type: ignore[arg-type]
+            lambda: agent.run("hi", client=blocking),  # type: ignore[arg-type]
+            lambda: asyncio.to_thread(agent.run_sync, "hi", client=client),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(UsageError):
+                await use()
+        with pytest.raises(UsageError):
+            agent.stream("hi", client=blocking)  # type: ignore[arg-type]
+        assert blocking.list_sessions().items == ()
+    assert (await client.list_messages(session.id)).items == ()
