@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from holdfast.tools.services import (
 _EMPTY = PolicyBundle()
 _ALWAYS_READ_ONLY = PathRules().read_only
 _MOST_LIMITS = 256
+_ODD = re.compile(r"[*?\[\]{},]")
 
 
 @functools.cache
@@ -98,8 +100,8 @@ class PolicyGate(Gate):
 class Confinement:
     """Without policies: no ceiling, a closed network, commands in the sandbox only.
 
-    `hidden` are directories that commands must never see, such as the state directory;
-    `read_only` are globs that file tools must never write, such as the policies themselves.
+    `hidden` are absolute paths that neither file tools nor commands may see, such as the state
+    directory; `read_only` are those that they must never write, such as the policies themselves.
     """
 
     policies: Callable[[], PolicyBundle] = _no_policies
@@ -108,6 +110,10 @@ class Confinement:
     read_only: tuple[str, ...] = ()
     http: HttpClient = field(default_factory=lambda: SafeHttpClient(_EMPTY.network_rules))
     _limits: dict[str, tuple[PolicyBundle, tuple[Budget, Budget]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    _rules: dict[str, tuple[PolicyBundle, PathRules]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -155,13 +161,21 @@ class Confinement:
 
     def workspace(self, directory: str) -> Workspace:
         """Open a directory under the policies' path rules."""
-        paths = self.policies().paths
-        rules = PathRules(
+        bundle = self.policies()
+        known = self._rules.get(directory)
+        if known is None or known[0] is not bundle:
+            if len(self._rules) >= _MOST_LIMITS:
+                self._rules.clear()
+            known = self._rules[directory] = (bundle, self._rules_for(bundle, directory))
+        return Workspace(directory, rules=known[1])
+
+    def _rules_for(self, bundle: PolicyBundle, directory: str) -> PathRules:
+        paths = bundle.paths
+        return PathRules(
             allowed=tuple(paths.allowed_globs),
-            blocked=tuple(paths.blocked_globs),
-            read_only=(*_ALWAYS_READ_ONLY, *self.read_only),
+            blocked=(*paths.blocked_globs, *_below(self.hidden, directory)),
+            read_only=(*_ALWAYS_READ_ONLY, *_below(self.read_only, directory)),
         )
-        return Workspace(directory, rules=rules)
 
     def commands(
         self, workspace: Workspace, *, is_read_only: bool, has_network: bool = False
@@ -178,6 +192,7 @@ class Confinement:
             if has_network
             else "workspace-write",
             hidden=self.hidden,
+            read_only=self.read_only,
         )
         runner = SandboxRunner(workspace, options)
         # The gate asks about every line that it cannot read; what comes here has passed it.
@@ -192,6 +207,13 @@ class Confinement:
         """Say whether every host may be reached, so that nothing has to be held to a list."""
         rules = self.policies().network_rules
         return rules.allow_net and "*" in rules.allowed_hosts and not rules.blocked_hosts
+
+
+def _below(paths: Sequence[str], directory: str) -> tuple[str, ...]:
+    """Return globs for those paths that lie in a directory; what is odd in a name matches any."""
+    top = os.path.realpath(directory)
+    inside = [real for real in map(os.path.realpath, paths) if real.startswith(f"{top}/")]
+    return tuple(_ODD.sub("?", real[len(top) + 1 :]) for real in inside)
 
 
 class _RawNetwork:

@@ -47,7 +47,7 @@ allow_net: false
 allowed_hosts: []
 """
 _PATHS: Final = """\
-blocked_globs: ["**/.git/**", ".env", ".holdfast/secrets.env"]
+blocked_globs: [".env"]
 tests:
   - {tool: read, path: .env, expect: deny}
 """

@@ -442,7 +442,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
                 )
                 for name, said in self.settings.tools.language_servers.items()
             ]
-            self._language_servers = LanguageServers(servers, hidden=(str(self.base_dir),))
+            self._language_servers = LanguageServers(servers, hidden=self._hidden)
             builtin = builtin_tools(language_servers=self._language_servers)
             layer = builtin.child(own, scope="built-in")
             if self.settings.mcp_endpoints:

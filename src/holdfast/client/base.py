@@ -20,6 +20,7 @@ from holdfast.policy.shared_budget import TENANTS
 from holdfast.redaction import Redactor
 from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
 from holdfast.settings import load_settings
+from holdfast.settings.guarded import governing_places, secret_places
 from holdfast.tools.state import TOOL_STATE
 
 if TYPE_CHECKING:
@@ -90,6 +91,16 @@ class ClientBase:
         self._keeper = LeaseKeeper(self._journal, ttl_s=self.settings.sessions.lease_ttl_s)
         self._sessions = SessionManager(self._journal, self._keeper)
         self._turns = TurnQueue(self._sessions, self._keeper)
+
+    @property
+    def _hidden(self) -> tuple[str, ...]:
+        """What no tool and no program may see: the records, and the files with keys."""
+        return (str(self.base_dir), *map(str, secret_places(self.settings)))
+
+    @property
+    def _read_only(self) -> tuple[str, ...]:
+        """What no tool and no program may change: policies and settings."""
+        return tuple(map(str, governing_places(self.settings)))
 
     async def __aenter__(self) -> Self:
         """Open the journal."""

@@ -50,7 +50,8 @@ class McpMethods(PolicyMethods):
                     workspace=workspace,
                     token=self._mcp_token,
                     policies=lambda: store.bundle,
-                    hidden=(str(self.base_dir),),
+                    hidden=self._hidden,
+                    read_only=self._read_only,
                 )
                 for name, endpoint in self.settings.mcp_endpoints.items()
             ]

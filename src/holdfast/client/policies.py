@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from holdfast.agents.confinement import Confinement
 from holdfast.client.base import ClientBase
 from holdfast.policy import PolicyBundle, PolicyStore, Reload
@@ -54,16 +52,8 @@ class PolicyMethods(ClientBase):
                 policies=lambda: store.bundle,
                 watch=store.watch,
                 http=SafeHttpClient(lambda: store.bundle.network_rules),
-                hidden=(str(self.base_dir),),
-                read_only=_below(str(self.settings.policies.dir), str(self.settings.workspace)),
+                hidden=self._hidden,
+                read_only=self._read_only,
             )
             self._confined = (store.bundle, confinement)
         return self._confined[1]
-
-
-def _below(path: str, root: str) -> tuple[str, ...]:
-    """Return the glob that covers a directory of the workspace, nothing for one outside."""
-    real, top = os.path.realpath(path), os.path.realpath(root)
-    if real == top or os.path.commonpath([real, top]) != top:
-        return ()
-    return (f"{os.path.relpath(real, top)}/**",)

@@ -14,7 +14,14 @@ from holdfast.mcp.network import check_process, resolve_endpoint
 from holdfast.mcp.results import shown_error
 from holdfast.policy import PolicyBundle
 from holdfast.settings.mcp import McpEndpoint
-from holdfast.tools import Limits, SandboxOptions, SandboxRunner, SandboxStream, Workspace
+from holdfast.tools import (
+    Limits,
+    PathRules,
+    SandboxOptions,
+    SandboxRunner,
+    SandboxStream,
+    Workspace,
+)
 from holdfast.tools.safe_http import Lookup, system_lookup
 
 if TYPE_CHECKING:
@@ -46,6 +53,7 @@ class Opening:
     """Gives the token that a variable holds, else nothing."""
     policies: Callable[[], PolicyBundle]
     hidden: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
     lookup: Lookup = system_lookup
     secrets: set[str] = field(default_factory=set, repr=False)
     sandbox: str = ""
@@ -117,8 +125,11 @@ class Opening:
             readable=endpoint.readable,
             writable=endpoint.writable,
             hidden=self.hidden,
+            read_only=self.read_only,
         )
-        self._runner = SandboxRunner(Workspace(self.workspace), options)
+        paths = self.policies().paths
+        rules = PathRules(allowed=tuple(paths.allowed_globs), blocked=tuple(paths.blocked_globs))
+        self._runner = SandboxRunner(Workspace(self.workspace, rules=rules), options)
         self._stream = await self._runner.open_program(
             (str(endpoint.command), *endpoint.args), line_bytes=line_bytes
         )

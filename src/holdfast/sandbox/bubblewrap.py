@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.sandbox.reach import Reach
+
 FILTER_FD = 9
 # The launcher puts the scratch directory here, which is elsewhere in a view of its own.
 SCRATCH = "@scratch"
@@ -16,9 +18,7 @@ class View:
     """Which directories commands see, and how; paths that do not exist are left out."""
 
     system: Sequence[str]
-    trees: Sequence[tuple[str, bool]]
-    read_only: Sequence[str]
-    hidden: Sequence[str]
+    reach: Reach
     scratch_target: str
     has_network: bool
 
@@ -31,20 +31,23 @@ def bubblewrap_arguments(program: str, view: View) -> list[str]:
     for path in view.system:
         arguments += ["--ro-bind-try", path, path]
     arguments += ["--proc", "/proc", "--dev", "/dev", "--bind", SCRATCH, view.scratch_target]
-    for path, can_write in view.trees:
+    for path, can_write in view.reach.trees:
         arguments += ["--bind" if can_write else "--ro-bind", path, path]
-    arguments += _mounts(view)
+    arguments += _mounts(view.reach)
     return [*arguments, "--seccomp", str(FILTER_FD)]
 
 
-def _mounts(view: View) -> list[str]:
+def _mounts(reach: Reach) -> list[str]:
     arguments: list[str] = []
-    for path in view.read_only:
+    for path, can_write in reach.pinned:
+        # As writable as the tree around it, but nobody can move it away.
+        arguments += ["--bind" if can_write else "--ro-bind", path, path]
+    for path in [*reach.git_code, *reach.read_only]:
         arguments += ["--ro-bind-try", path, path]
-    for path in view.hidden:
+    for path in reach.hidden:
         if os.path.isdir(path):
             arguments += ["--tmpfs", path]
-            for inner, can_write in view.trees:
+            for inner, can_write in reach.trees:
                 if inner.startswith(f"{path.rstrip('/')}/"):
                     # What was given on purpose is seen, although it lies in a hidden place.
                     arguments += ["--bind" if can_write else "--ro-bind", inner, inner]

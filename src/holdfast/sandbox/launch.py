@@ -17,6 +17,7 @@ import msgspec
 from holdfast.errors import HoldfastError, SandboxFailed
 from holdfast.sandbox.process import HeadTail
 from holdfast.sandbox.profiles import PATH, Limits
+from holdfast.sandbox.reach import Reach
 
 _START_S = 20.0
 _END_S = 10.0
@@ -43,11 +44,9 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
     network: bool
     namespaces: bool
     workspace: str
-    trees: list[tuple[str, bool]]
+    reach: Reach
     scratch: tuple[str, str]
     system: list[str]
-    read_only: list[str]
-    hidden: list[str]
     uid: int
     limits: dict[str, int]
     wrapper: list[str]
@@ -106,12 +105,17 @@ class Launcher:
     """One launcher process; it runs one command at a time."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], server: socket.socket, facts: LauncherFacts
+        self,
+        process: subprocess.Popen[bytes],
+        server: socket.socket,
+        facts: LauncherFacts,
+        reach: Reach,
     ) -> None:
         """Use `start`."""
         self._process = process
         self._server = server
         self.facts = facts
+        self.reach = reach
         self.runs = 0
         self.is_usable = True
 
@@ -143,7 +147,7 @@ class Launcher:
         if greeting.facts is None:
             await asyncio.to_thread(_end, process, here)
             raise SandboxFailed(detail=greeting.error or "the launcher ended at once")
-        return cls(process, here, greeting.facts)
+        return cls(process, here, greeting.facts, config.reach)
 
     async def run(
         self,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from holdfast.errors import PermissionDenied
 from holdfast.globs import compile_glob
 
+_EVERYTHING = ("**",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PathRules:
@@ -17,7 +19,7 @@ class PathRules:
     or a filter written there would run outside every sandbox.
     """
 
-    allowed: tuple[str, ...] = ("**",)
+    allowed: tuple[str, ...] = _EVERYTHING
     blocked: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ("**/.git/**",)
 
@@ -39,6 +41,16 @@ class PathRules:
             permission = "write" if is_write else "read"
             raise PermissionDenied(permission=permission, target=path, because=because)
 
+    @property
+    def allows_all(self) -> bool:
+        """Whether everything is allowed that is not blocked."""
+        return self.allowed == _EVERYTHING
+
+    @property
+    def keeps_from_reading(self) -> bool:
+        """Whether there is anything that may not be read."""
+        return bool(self.blocked) or not self.allows_all
+
     def can_read(self, path: str, *, is_directory: bool = False) -> bool:
         """Say whether the path may be read."""
         return not self._objection(path, is_write=False, is_directory=is_directory)
@@ -51,7 +63,7 @@ class PathRules:
         for pattern in self.read_only if is_write else ():
             if any(map(compile_glob(pattern).fullmatch, above)):
                 return f"the path rule {pattern!r} makes it read-only"
-        if self.allowed == ("**",) or (is_directory and not is_write):
+        if self.allows_all or (is_directory and not is_write):
             return ""
         if any(compile_glob(pattern).fullmatch(path) for pattern in self.allowed):
             return ""

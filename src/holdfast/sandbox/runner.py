@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import os
 import shutil
@@ -30,6 +31,7 @@ from holdfast.sandbox.profiles import (
     clean_environment,
     has_network,
 )
+from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
 
@@ -39,7 +41,6 @@ _Rights: TypeAlias = tuple[str, Profile, tuple[str, ...], tuple[str, ...]]
 _MOST_IDLE = 2
 _MOST_RUNS = 500
 _FIRST_UID, _UIDS = 61_500, 3_000
-_GIT_CODE = (".git/hooks", ".git/config")
 _counter = itertools.count()
 
 
@@ -146,8 +147,10 @@ class SandboxOptions:
 
     `readable` and `writable` are further paths that they may read, or also write, whatever
     the profile says of the workspace. `hidden` are paths that they must not see although they
-    may be within reach (the state directory, for example). `level` is for tests and for those
-    who must insist: `auto` takes the strongest that works.
+    may be within reach (the state directory, for example); what the rules of the workspace keep
+    from being read is hidden as well. `read_only` are paths within reach that they must not
+    write. `level` is for tests and for those who must insist: `auto` takes the strongest that
+    works.
     """
 
     profile: Profile = "workspace-write"
@@ -157,6 +160,7 @@ class SandboxOptions:
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
     with_namespaces: bool = True
 
 
@@ -185,7 +189,7 @@ class SandboxRunner:
         self._uid = _FIRST_UID + (os.getpid() * 13 + next(_counter)) % _UIDS
         self._scratch = ""
         self._level: Level | None = None
-        self._idle: list[tuple[tuple[tuple[str, bool], ...], Launcher]] = []
+        self._idle: list[Launcher] = []
         self._choosing: asyncio.Lock | None = None
         self._level_name = ""
         self._beside: dict[_Rights, SandboxRunner] = {}
@@ -322,7 +326,7 @@ class SandboxRunner:
         for runner in beside:
             await runner.aclose()
         idle, self._idle = self._idle, []
-        for _, launcher in idle:
+        for launcher in idle:
             await launcher.close()
         if self._scratch:
             scratch, self._scratch = self._scratch, ""
@@ -402,17 +406,17 @@ class SandboxRunner:
             async with self._choosing:
                 if self._level is None:
                     return await self._choose()
-        trees = self._workspace.trees
+        reach = await self._reach()
         while self._idle:
-            key, launcher = self._idle.pop()
-            if key == trees and launcher.runs < _MOST_RUNS:
+            launcher = self._idle.pop()
+            if launcher.reach == reach and launcher.runs < _MOST_RUNS:
                 return launcher
             await launcher.close()
-        return await Launcher.start(self._config(self._level))
+        return await Launcher.start(self._config(self._level, reach))
 
     def _release(self, launcher: Launcher) -> None:
         if len(self._idle) < _MOST_IDLE and self._scratch:
-            self._idle.append((self._workspace.trees, launcher))
+            self._idle.append(launcher)
             return
         task = asyncio.get_running_loop().create_task(launcher.close())
         _closing.add(task)
@@ -446,7 +450,7 @@ class SandboxRunner:
     async def _try(self, level: Level) -> Launcher:
         if not sys.platform.startswith("linux"):
             raise SandboxFailed(detail="only Linux has what it takes")
-        launcher = await Launcher.start(self._config(level))
+        launcher = await Launcher.start(self._config(level, await self._reach()))
         if level != "bubblewrap":
             return launcher
         # Installed is not the same as permitted: let it run something.
@@ -462,15 +466,24 @@ class SandboxRunner:
             raise SandboxFailed(detail=f"bwrap does not work: {ended.stderr.text().strip()[:300]}")
         return launcher
 
-    def _config(self, level: Level) -> LauncherConfig:
-        options, root = self._options, self._workspace.root
-        can_write = can_write_workspace(options.profile)
-        trees = [(path, is_writable and can_write) for path, is_writable in self._workspace.trees]
-        trees += [(path, False) for path in options.readable if os.path.exists(path)]
-        trees += [(path, True) for path in options.writable if os.path.exists(path)]
-        hidden = [path for path in options.hidden if _is_within_any(path, trees)]
+    async def _reach(self) -> Reach:
+        """Look what commands may reach as things are now."""
+        options = self._options
+        further = [(path, False) for path in options.readable]
+        further += [(path, True) for path in options.writable]
+        look = functools.partial(
+            reach_of,
+            self._workspace,
+            further,
+            can_write=can_write_workspace(options.profile),
+            hidden=options.hidden,
+            read_only=options.read_only,
+        )
+        return await asyncio.to_thread(look) if self._workspace.rules.keeps_from_reading else look()
+
+    def _config(self, level: Level, reach: Reach) -> LauncherConfig:
+        options = self._options
         system = [*SYSTEM_PATHS, *(NETWORK_PATHS if has_network(options.profile) else ())]
-        read_only = [path for name in _GIT_CODE if os.path.exists(path := f"{root}/{name}")]
         limits = asdict(options.limits)
         wrapper: list[str] = []
         if level == "bubblewrap":
@@ -479,9 +492,7 @@ class SandboxRunner:
                 raise SandboxFailed(detail="bwrap is not installed")
             view = View(
                 system=system,
-                trees=trees,
-                read_only=read_only,
-                hidden=hidden,
+                reach=reach,
                 scratch_target=self._scratch_target,
                 has_network=has_network(options.profile),
             )
@@ -490,12 +501,10 @@ class SandboxRunner:
             level=level,
             network=has_network(options.profile),
             namespaces=options.with_namespaces,
-            workspace=root,
-            trees=trees,
+            workspace=self._workspace.root,
+            reach=reach,
             scratch=(self._scratch, self._scratch_target),
             system=system,
-            read_only=read_only,
-            hidden=hidden,
             uid=self._uid,
             limits={name: int(value) for name, value in limits.items()},
             wrapper=wrapper,
@@ -527,14 +536,6 @@ class SandboxRunner:
 
 
 _closing: set[asyncio.Task[None]] = set()
-
-
-def _is_within_any(path: str, trees: Sequence[tuple[str, bool]]) -> bool:
-    real = os.path.realpath(path)
-    return any(
-        os.path.commonpath([real, top]) == top
-        for top in (os.path.realpath(one) for one, _ in trees)
-    )
 
 
 def _needs_files(stages: list[_Stage]) -> bool:

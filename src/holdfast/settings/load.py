@@ -20,7 +20,7 @@ from holdfast.settings.keys import CONFIG_VARIABLE, all_keys
 from holdfast.settings.mcp import McpEndpoint, check_names
 from holdfast.settings.sources import Collector, Found, Rank
 
-_SECRETS_FILE: Final = ".holdfast/secrets.env"
+SECRETS_FILE: Final = ".holdfast/secrets.env"
 _PROJECT_RANKS: Final = frozenset({Rank.PROJECT, Rank.OVERLAY, Rank.DOTENV})
 _BASE_URLS: Final = {
     "model.openai_base_url": ("secrets.openai_api_key", "api.openai.com"),
@@ -181,7 +181,7 @@ def _collect_secrets(collector: Collector) -> Path | None:
             return None  # likewise
         collector.add_variables(given, Rank.SECRETS, is_needed=True)
         return given
-    path = collector.search_upwards(_SECRETS_FILE)
+    path = collector.search_upwards(SECRETS_FILE)
     if path is not None:
         collector.add_variables(path, Rank.SECRETS)
         collector.found.append(

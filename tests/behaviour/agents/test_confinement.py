@@ -140,3 +140,72 @@ async def test_network_is_closed_by_default(client: AsyncClient) -> None:
         tool_call("webfetch", url="http://127.0.0.1:9/"),
     )
     assert refused.state == "error"
+
+
+async def test_commands_do_not_see_what_the_policies_block(
+    client: AsyncClient, workspace: Path
+) -> None:
+    (workspace / "policies").mkdir()
+    (workspace / "policies" / "paths.yaml").write_text("blocked_globs: ['**/*.pem', secret]\n")
+    (workspace / "secret").mkdir()
+    (workspace / "secret" / "key").write_text("planted")
+    (workspace / "a.pem").write_text("planted")
+    found = await results(
+        client,
+        Agent("worker", permission=EVERYTHING, approve=AutoConfirm()),
+        tool_call("bash", command="cat a.pem secret/key"),
+        tool_call("bash", command="grep -r planted ."),
+        tool_call("bash", command="mv secret open && cat open/key"),
+        tool_call("bash", command="cat a.txt"),
+    )
+    assert not [one for one in found if "planted" in one.output + one.error]
+    assert found[-1].output == "hello"
+
+
+async def test_no_tool_changes_the_policies_or_the_settings_of_the_next_start(
+    client: AsyncClient, workspace: Path
+) -> None:
+    (workspace / "policies").mkdir()
+    (workspace / "policies" / "paths.yaml").write_text("blocked_globs: [secret]\n")
+    (workspace / ".env").write_text("AGENT_MAX_STEPS=3\n")
+    (workspace / "holdfast.toml").write_text("# ours\n")
+    refused = await results(
+        client,
+        Agent("worker", permission=EVERYTHING, approve=AutoConfirm()),
+        tool_call("bash", command="rm policies/paths.yaml"),
+        tool_call("bash", command="mv policies other"),
+        tool_call("bash", command="cp a.txt .env"),
+        tool_call("bash", command="mv holdfast.toml other.toml"),
+        tool_call("write", file_path="holdfast.toml", content="[network]\nallow_net = true\n"),
+        tool_call("write", file_path="holdfast.prod.toml", content="x = 1\n"),
+        tool_call("write", file_path=".env", content="ALLOW_NET=true\n"),
+    )
+    assert {one.state for one in refused} == {"error"}
+    assert (workspace / "policies" / "paths.yaml").exists()
+    assert (workspace / ".env").read_text() == "AGENT_MAX_STEPS=3\n"
+    assert (workspace / "holdfast.toml").read_text() == "# ours\n"
+    assert not (workspace / "holdfast.prod.toml").exists()
+
+
+async def test_no_tool_sees_the_file_with_the_keys_or_the_records(
+    tmp_path: Path, workspace: Path
+) -> None:
+    (workspace / ".holdfast").mkdir()
+    keys = workspace / ".holdfast" / "secrets.env"
+    keys.write_text("MY_KEY=planted-in-the-file\n")
+    keys.chmod(0o600)
+    overrides = {"workspace": str(workspace), "storage.state_dir": str(workspace / "state")}
+    async with AsyncClient(settings=load_settings(overrides=overrides).settings) as client:
+        found = await results(
+            client,
+            Agent("worker", permission=EVERYTHING, approve=AutoConfirm()),
+            tool_call("read", file_path=".holdfast/secrets.env"),
+            tool_call("grep", pattern="planted-in"),
+            tool_call("bash", command="cat .holdfast/secrets.env"),
+            tool_call("bash", command="mv .holdfast x && cat x/secrets.env"),
+            tool_call("read", file_path="state/journal.db"),
+            tool_call("write", file_path="state/journal.db", content="x"),
+            tool_call("write", file_path=".holdfast/plans/a.md", content="a plan"),
+        )
+    assert not [one for one in found if "planted-in-the-file" in one.output + one.error]
+    assert [one.state for one in found[-3:]] == ["error", "error", "completed"]

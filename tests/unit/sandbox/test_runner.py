@@ -411,3 +411,71 @@ async def test_a_runner_beside_has_rights_of_its_own_and_ends_with_the_first(roo
         other = runner.beside("read-only", workspace=Workspace(extra))
         assert await output(other, "ls") == "new\n"
     assert (extra / "new").exists()
+
+
+async def test_what_the_rules_block_is_hidden_and_stays_where_it_is(root, level):
+    (root / "src" / "key").write_text("planted")
+    rules = PathRules(blocked=("src/key", "**/*.pem"))
+    async with running(root, level, rules=rules) as runner:
+        assert "planted" not in await output(runner, "cat src/key")
+        assert (await run(runner, "mv src moved")).exit_code != 0
+        assert (await run(runner, "mv src/key stolen")).exit_code != 0
+        await run(runner, "touch src/made")
+        (root / "new.pem").write_text("planted")
+        assert "planted" not in await output(runner, "cat new.pem")
+    assert (root / "src" / "key").read_text() == "planted"
+    assert (root / "src" / "made").exists()
+
+
+async def test_what_is_kept_read_only_is_seen_and_cannot_be_changed(root, level):
+    (root / "conf" / "rules").mkdir(parents=True)
+    (root / "conf" / "rules" / "a").write_text("kept")
+    kept = (str(root / "conf" / "rules"), str(root / "gone"), str(root.parent / "outside"))
+    async with running(root, level, read_only=kept) as runner:
+        assert await output(runner, "cat conf/rules/a") == "kept"
+        for text in (
+            "rm conf/rules/a",
+            "mv conf other",
+            "mv conf/rules other",
+            "cp a.txt conf/rules",
+        ):
+            assert (await run(runner, text)).exit_code != 0, text
+        assert (await run(runner, "cp a.txt conf/b.txt")).exit_code == 0
+    assert (root / "conf" / "rules" / "a").read_text() == "kept"
+
+
+async def test_keeping_something_read_only_without_namespaces_is_refused(root):
+    options = {"read_only": (str(root / "src"),), "with_namespaces": False}
+    async with running(root, **options) as runner:
+        with pytest.raises(SandboxFailed) as failed:
+            await runner.start()
+        assert failed.value.code == "sandbox.failed"
+
+
+async def test_what_lies_in_a_hidden_place_is_hidden_with_it(root, level):
+    (root / "state" / "inner").mkdir(parents=True)
+    hidden = (str(root / "state" / "inner"), str(root / "state"))
+    options = {"hidden": hidden, "read_only": (str(root / "state" / "inner"),)}
+    async with running(root, level, **options) as runner:
+        assert await output(runner, "ls state") == ""
+
+
+async def test_a_hidden_directory_stays_hidden_when_it_is_granted(root, level):
+    records = root.parent / "records"
+    records.mkdir()
+    (records / "journal").write_text("planted")
+    workspace = Workspace(root)
+    workspace.grant(records)
+    options = SandboxOptions(level=level, hidden=(str(records),))
+    runner = SandboxRunner(workspace, options)
+    try:
+        assert await output(runner, f"ls {records}") == ""
+    finally:
+        await runner.aclose()
+
+
+async def test_git_cannot_be_given_hooks_by_moving_its_directory_away(root, level):
+    (root / ".git" / "hooks").mkdir(parents=True)
+    async with running(root, level) as runner:
+        assert (await run(runner, "mv .git other")).exit_code != 0
+        assert (await run(runner, "touch .git/index")).exit_code == 0

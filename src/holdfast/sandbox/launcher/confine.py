@@ -21,7 +21,7 @@ from holdfast.sandbox.launcher.landlock import (
     Ruleset,
     landlock_version,
 )
-from holdfast.sandbox.launcher.mounts import Tree, arrange_view, cover, mount_own_proc
+from holdfast.sandbox.launcher.mounts import Tree, arrange_view, cover, mount_own_proc, pin
 from holdfast.sandbox.launcher.seccomp import build_filter, load_filter, network_families
 
 _LAST_CAPABILITY = 63
@@ -135,7 +135,7 @@ class Confinement:
         trees = [Tree(scratch, scratch_target, can_write=True)]
         if self._was_root:
             os.chown(scratch, self.uid, self.gid)
-        for path, can_write in self._config["trees"]:
+        for path, can_write in self._config["reach"]["trees"]:
             tree = Tree(path, path, can_write=can_write)
             # What is there to be read belongs to whoever runs us, and may be for root only.
             is_wanted = self._is_lent or (self._was_root and not can_write)
@@ -150,12 +150,14 @@ class Confinement:
                             "ordinary user"
                         ) from error
             trees.append(tree)
-        hidden = self._config["hidden"]
+        reach = self._config["reach"]
+        hidden = reach["hidden"]
         seen = [tree for tree in trees if any(tree.target.startswith(f"{one}/") for one in hidden)]
         arrange_view([tree for tree in trees if tree not in seen], self.uid)
         if self._has_own_proc:
             mount_own_proc()  # the first one is read-only by now, and bubblewrap writes there
-        cover(self._config["read_only"], hidden, seen, self.uid)
+        pin(reach["pinned"])
+        cover([*reach["git_code"], *reach["read_only"]], hidden, seen, self.uid)
 
     def _check(self) -> None:
         if self._level != "none" and platform.machine() not in ARCHITECTURES:
@@ -169,9 +171,12 @@ class Confinement:
                 f"version {self._version} of Landlock cannot stop truncation, "
                 "and this kernel lets us make no namespaces"
             )
-        if not self._has_view and self._config["hidden"]:
+        reach = self._config["reach"]
+        kept = [*reach["hidden"], *reach["read_only"]]
+        if not self._has_view and kept:
             raise CannotConfineError(
-                "without namespaces nothing inside the workspace can be hidden"
+                "without namespaces nothing inside the workspace can be hidden or kept from "
+                f"changes, and {kept[0]} must be; move it out of the workspace"
             )
 
     def _rules(self) -> Ruleset:
@@ -187,7 +192,7 @@ class Confinement:
         else:
             for name in _PROC_FILES:
                 rules.allow(f"/proc/{name}", can_write=False)
-        for path, can_write in self._config["trees"]:
+        for path, can_write in self._config["reach"]["trees"]:
             rules.allow(path, can_write=can_write)
         scratch, target = self._config["scratch"]
         rules.allow(target if self._has_view else scratch, can_write=True)

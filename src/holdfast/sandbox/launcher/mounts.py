@@ -29,6 +29,7 @@ _READ_ONLY, _NO_SUID, _NO_DEVICES, _ID_MAPPED = 0x1, 0x2, 0x4, 0x0010_0000
 _MS_PRIVATE_ALL = (1 << 18) | 16384
 _MS_NOSUID_NODEV = 2 | 4
 _MS_NOEXEC = 8
+_MS_BIND = 4096
 _IDS = 0xFFFF_FFFE
 
 
@@ -108,6 +109,12 @@ def arrange_view(trees: list[Tree], uid: int) -> None:
         KERNEL.mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID_NODEV, "mode=1777,size=64m")
 
 
+def pin(directories: list[tuple[str, bool]]) -> None:
+    """Make directories of the view into mounts of their own, which nobody can move away."""
+    for path, _ in directories:
+        KERNEL.mount(path, path, "", _MS_BIND)
+
+
 def cover(read_only: list[str], hidden: list[str], seen: list[Tree], uid: int) -> None:
     """Take writing, or all of it, from paths inside the view; missing ones are left out.
 
@@ -124,7 +131,7 @@ def cover(read_only: list[str], hidden: list[str], seen: list[Tree], uid: int) -
                     tree.attach(uid)
             _set_attributes(_AT_FDCWD, path, 0, _READ_ONLY)
         elif os.path.exists(path):
-            KERNEL.mount("/dev/null", path, "", 4096)
+            KERNEL.mount("/dev/null", path, "", _MS_BIND)
 
 
 def _make_reachable(target: str, uid: int, *, is_directory: bool) -> None:
@@ -186,4 +193,4 @@ def _write(path: str, text: str) -> None:
         stream.write(text)
 
 
-__all__ = ["Tree", "arrange_view", "cover", "enter_namespaces", "mount_own_proc"]
+__all__ = ["Tree", "arrange_view", "cover", "enter_namespaces", "mount_own_proc", "pin"]
