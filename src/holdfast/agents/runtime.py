@@ -42,6 +42,7 @@ from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import Approver, NobodyApproves
 
 AgentLookup: TypeAlias = Callable[[str], Awaitable[Agent | None]]
+ModelLookup: TypeAlias = Callable[[str | Model], Awaitable[tuple[Model, Charge]]]
 TakeOver: TypeAlias = Callable[[Turn], Awaitable[Outcome | None]]
 
 
@@ -111,6 +112,8 @@ class AgentRuntime:
         """The session of the next run, if it is to begin together with it."""
         self.find_agent: AgentLookup = _knows_nobody
         """Finds the agents of runs that other processes left behind."""
+        self.find_model: ModelLookup | None = None
+        """Opens the models of those runs; without it they use the one that is here."""
         self.take_over: TakeOver = _takes_nothing
         """Executes what they left behind that is no agent's run; `None` for all else."""
 
@@ -222,17 +225,26 @@ class AgentRuntime:
     ) -> Outcome:
         """Execute a run that a dead process left behind: it stands first in the session.
 
-        Nobody listens to it here, and the options of the call that comes after are not its own.
+        Nobody listens to it here. Its model and options are those that it began with, not those
+        of the call that comes after.
         """
         taken = await self.take_over(turn)
         if taken is not None:
             return taken
         who = await self._left_behind(turn, agent)
-        around = self._around(self._services, "/".join(path_of(who, session)), turn)
+        services = await self._services_of(RunScope.of(turn.request.options).model or who.model)
+        around = self._around(services, "/".join(path_of(who, session)), turn)
         doing = AgentTurn(
             around, who, turn, tools, skills=skills, listener=hear_nothing, options={}
         )
         return await doing.execute()
+
+    async def _services_of(self, wanted: str | Model) -> Services:
+        """Return what a run works with that wants a certain model."""
+        if not wanted or self.find_model is None:
+            return self._services
+        model, charge = await self.find_model(wanted)
+        return msgspec.structs.replace(self._services, model=model, charge=charge)
 
     def stream_agent(
         self,

@@ -1,4 +1,4 @@
-"""What one run is limited to, and who started it: kept with the run, whoever resumes it."""
+"""What came with the request for a run: kept with the run, whoever resumes it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import cast
 import msgspec
 
 from holdfast.canonical import JsonObject
+from holdfast.journal import Journal
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.sessions import Run
+from holdfast.sessions.events import RunQueued
 
 
 class Starter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,9 +29,10 @@ class Starter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunScope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The limits that came with the request for a run.
+    """What came with the request for a run, its limits above all.
 
-    `None` for tools or skills means: all that the agent may use.
+    `None` for tools or skills means: all that the agent may use. An empty `model` is the
+    agent's, or else the one of the settings; `options` are sent to the provider as they are.
     """
 
     on_ask: OnAsk = "deny"
@@ -37,6 +41,8 @@ class RunScope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skill_names: tuple[str, ...] | None = None
     starter: Starter | None = None
     """Who started the run; `None` if a person did."""
+    model: str = ""
+    options: JsonObject = msgspec.field(default_factory=dict)
 
     def to_options(self) -> JsonObject:
         """Return it as the options of a queued run; empty if nothing is limited."""
@@ -46,6 +52,12 @@ class RunScope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def of(cls, options: JsonObject) -> RunScope:
         """Read it from the options of a queued run."""
         return msgspec.convert(options, cls) if options else EVERYTHING
+
+
+async def scope_of(journal: Journal, run: Run) -> RunScope:
+    """Return what came with the request for a run that is known."""
+    [event] = await journal.read(run.session_id, after=run.queued_at - 1, limit=1)
+    return RunScope.of(event.expect(RunQueued).options)
 
 
 EVERYTHING = RunScope()

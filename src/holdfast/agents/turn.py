@@ -90,7 +90,7 @@ class AgentTurn:
         allowed = self._scope.skill_names
         self._skills = tuple(s for s in skills if allowed is None or s.name in allowed)
         self._listener = listener
-        self._options = {**agent.options, **options}
+        self._options = {**agent.options, **self._scope.options, **options}
         self._messages = GrowingMessages()
         self._call_ids: set[str] | None = None
         self._left_open: frozenset[str] = frozenset()

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from holdfast.agents import AgentResult
+from holdfast.agents.scope import scope_of
 from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
@@ -31,6 +32,7 @@ from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, error_from_dict
 from holdfast.ids import new_id
 from holdfast.policy.approvals import OnAsk
+from holdfast.sessions.beginnings import unfinished
 from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
 from holdfast.tools.services import Attendant
 
@@ -120,7 +122,7 @@ class _Job:
     async def run(self, goal: str) -> AgentResult:
         """Run the agent on the goal."""
         async with AsyncClient(settings=self._invocation.settings) as client:
-            agent = await self._agent_of_run(client, goal)
+            agent = await self._look_up(client, goal)
             ready = await client.ready_model(self._model)
             say(ready.notice, err=True, color="yellow")
             client.approver = self._approver()
@@ -129,6 +131,7 @@ class _Job:
             # `kill -HUP`, or `holdfast policies reload` elsewhere, holds from the next call on.
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
+            await self._say_what_stands_before(client)
             following = asyncio.create_task(policies.follow_requests())
             run_id = self._run_id or new_id("run")
             items = client.stream_agent(
@@ -158,8 +161,8 @@ class _Job:
                 await asyncio.gather(following, return_exceptions=True)
         raise AssertionError("a stream ends with a result")
 
-    async def _agent_of_run(self, client: AsyncClient, goal: str) -> str:
-        """The agent that was named, or that of the run that goes on."""
+    async def _look_up(self, client: AsyncClient, goal: str) -> str:
+        """Return the agent that was named, or that of the run that goes on, with its model."""
         turns = await client.turns()
         known = await turns.find(self._run_id) if self._run_id else None
         if known is None and not goal:
@@ -167,7 +170,24 @@ class _Job:
         if known is not None and not known.agent:
             # Whoever consented to this call did not consent to what an agent would do next.
             raise UsageError(detail=f"The run {known.id} is a call by hand: {going_on(known)}.")
-        return self._agent or (known.agent if known is not None else "")
+        if known is None:
+            return self._agent
+        if not self._model:
+            self._model = (await scope_of(await client.journal(), known)).model
+        return self._agent or known.agent
+
+    async def _say_what_stands_before(self, client: AsyncClient) -> None:
+        """Say which run of the session has to be answered before this one can begin, if any."""
+        if not self._session or client.settings.sessions.on_busy not in ("queue", "steer"):
+            return
+        session = await client.get_session(self._session)
+        first = next(iter(await unfinished(await client.journal(), session.id)), None)
+        if first is None or first.status != "parked" or first.id == self._run_id:
+            return
+        say(f"The run {first.id} of this session waits for a person; yours waits for it.", err=True)
+        below = await client.child_runs(first.id)
+        await say_how_to_answer(client, {first.id, *[child.id for child in below]})
+        say(f"Then go on: {going_on(first)}; or end it: holdfast runs cancel {first.id}", err=True)
 
     async def _say_how_to_answer(self, client: AsyncClient, result: AgentResult) -> None:
         below = await client.child_runs(result.run_id)

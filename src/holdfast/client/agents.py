@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
@@ -14,8 +15,8 @@ from holdfast.agents.files import AgentFiles
 from holdfast.agents.history import history_tool
 from holdfast.agents.launch import Launch
 from holdfast.agents.lineage import lineage_of, path_of, rights_of, sandbox_of
-from holdfast.agents.scope import RunScope, Starter
-from holdfast.agents.spending import Budgets
+from holdfast.agents.scope import RunScope, Starter, scope_of
+from holdfast.agents.spending import Budgets, Charge
 from holdfast.agents.streaming import StreamItem, streamed
 from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
@@ -30,7 +31,7 @@ from holdfast.hooks import Where
 from holdfast.ids import new_id
 from holdfast.orchestration.delegation import task
 from holdfast.policy import NO_RULES
-from holdfast.policy.approvals import OnAsk
+from holdfast.policy.approvals import ON_ASK, OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Model
@@ -44,7 +45,7 @@ from holdfast.sessions import (
     compose,
     new_session,
 )
-from holdfast.sessions.events import OnBusy
+from holdfast.sessions.events import ON_BUSY, OnBusy
 from holdfast.skills import TrustStore, skill_tool
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.builtin import builtin_tools
@@ -119,7 +120,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         An empty `agent_name` means the session's own agent (`plan_enter` and `plan_exit` set
         it), or else `build`. An empty `session_id` means the session of `run_id` if there is
         such a run, or else a new one. `options` are sent to the provider as they are. The
-        same `run_id` again returns the finished result, or resumes what was interrupted.
+        same `run_id` again returns the finished result, or resumes what was interrupted, with
+        the model and the options that it began with unless others are given.
 
         Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
         the run wait without memory (`park`) until `approve` or `deny` is called, anywhere.
@@ -197,8 +199,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
 
         Raises:
             NotFound: there is no such agent or session.
-            UsageError: the message is no text, the agent neither an Agent nor a name, or the run
-                that of another agent.
+            UsageError: the message is no text, the agent neither an Agent nor a name, the run
+                that of another agent, or a choice none that there is.
         """
         _check_types(launch)
         sessions = await self._ready()
@@ -217,7 +219,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             session = await self._session_of(launch)
         agent = await self._agent_for(launch.agent, session)
         if opening is None and launch.run_id:
-            await self._check_owner(launch.run_id, agent)
+            launch = await self._resuming(launch, agent)
         confinement = await self._confinement()
         runtime = await self._runtime_for(launch, agent, session, sessions, confinement)
         runtime.opening = opening
@@ -232,6 +234,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             tool_ids=launch.tool_ids,
             skill_names=launch.skill_names,
             starter=launch.starter or _starter_of(session),
+            model=launch.model if isinstance(launch.model, str) else "",
+            options=launch.options,
         )
 
         def execute(message: str) -> Awaitable[AgentResult]:
@@ -278,8 +282,13 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         )
         runtime.on_busy = launch.on_busy or self.settings.sessions.on_busy
         runtime.find_agent = self.get_agent
+        runtime.find_model = self._open_model
         runtime.take_over = self._take_over
         return runtime
+
+    async def _open_model(self, wanted: str | Model) -> tuple[Model, Charge]:
+        ready = await self.ready_model(wanted)
+        return ready.model, ready.charge
 
     async def _take_over(self, turn: Turn) -> Outcome | None:
         """Execute a run that was left behind and is no agent's; `None` for all others."""
@@ -388,19 +397,25 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         )
         return session.id
 
-    async def _check_owner(self, run_id: str, agent: Agent) -> None:
-        """Return if an agent may go on with a run: what one was allowed, no other was.
+    async def _resuming(self, launch: Launch, agent: Agent) -> Launch:
+        """Return a launch with the model that its run began with, unless it names another.
+
+        What one agent was allowed, no other was: only the same one goes on with a run.
 
         Raises:
             UsageError: it is the run of another agent.
         """
-        known = await self._turns.find(run_id)
-        if known is None or known.has_ended or known.agent in ("", agent.name):
-            return
-        raise UsageError(
-            detail=f"The run {run_id} is one of the agent {known.agent!r}, and only that one goes "
-            f"on with it, not {agent.name!r}."
-        )
+        known = await self._turns.find(launch.run_id)
+        if known is None or known.has_ended:
+            return launch
+        if known.agent not in ("", agent.name):
+            raise UsageError(
+                detail=f"The run {known.id} is one of the agent {known.agent!r}, and only that one "
+                f"goes on with it, not {agent.name!r}."
+            )
+        if launch.model:
+            return launch
+        return replace(launch, model=(await scope_of(self._journal, known)).model)
 
     async def _agent_for(self, agent: str | Agent, session: Session) -> Agent:
         """The agent that was named, else the session's own, else the default one."""
@@ -460,6 +475,24 @@ def _check_types(launch: Launch) -> None:
         raise UsageError(detail=f"The message of a run is a text, not {launch.message!r:.80}.")
     if not isinstance(launch.agent, str | Agent):
         raise UsageError(detail=f"{launch.agent!r:.80} is neither an Agent nor a name.")
+    if launch.on_ask not in ON_ASK:
+        raise UsageError(detail=f"on_ask is one of {', '.join(ON_ASK)}.")
+    if launch.on_busy is not None and launch.on_busy not in ON_BUSY:
+        raise UsageError(detail=f"on_busy is one of {', '.join(ON_BUSY)}.")
+    if launch.budget is not None and not isinstance(launch.budget, Budget):
+        raise UsageError(detail=f"A budget is a Budget, not {launch.budget!r:.80}.")
+    if launch.options:
+        _check_options(launch.options)
+
+
+def _check_options(options: object) -> None:
+    try:
+        msgspec.json.encode(options)
+        is_object = isinstance(options, dict)
+    except (TypeError, ValueError):
+        is_object = False
+    if not is_object:
+        raise UsageError(detail=f"Options are an object that JSON can hold, not {options!r:.80}.")
 
 
 def _title_of(message: str) -> str:

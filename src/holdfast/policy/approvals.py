@@ -20,6 +20,7 @@ from holdfast.sessions import PermissionRule
 
 ApprovalStatus: TypeAlias = Literal["open", "approved", "denied", "used", "expired"]
 OnAsk: TypeAlias = Literal["deny", "park"]
+ON_ASK: tuple[OnAsk, ...] = ("deny", "park")
 """What becomes of a call that asks while nobody is there: refuse it, or let the run wait."""
 
 DAY_S = 86_400.0
@@ -277,6 +278,7 @@ __all__ = [
     "Approvals",
     "ApprovalsTable",
     "NoApprovals",
+    "ON_ASK",
     "OnAsk",
     "Vote",
     "rules_for",

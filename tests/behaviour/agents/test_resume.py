@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,8 @@ from holdfast.orchestration.workflows import Order, Workflow
 from holdfast.providers.model import TextDelta
 from holdfast.sessions import Outcome, Run, Session, Turn, compose
 from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing.fake_server import FakeServer
+from holdfast.testing.fake_server import Reply as ServedReply
 from holdfast.testing.vanishing import Vanished, leave, vanish
 from holdfast.tools import Intent, Reconciliation, Tool, ToolContext, ToolResult
 from holdfast.tools.effects import Effect
@@ -291,3 +294,65 @@ async def test_no_other_agent_goes_on_with_a_run(tmp_path: Path) -> None:
         run = await (await client.turns()).get("job")
         assert (run.agent, run.has_ended) == ("seller", False)
     assert shop.calls == 1
+
+
+async def test_run_goes_on_with_the_options_that_it_began_with(tmp_path: Path) -> None:
+    @tool(permission="ask")
+    def charge() -> str:
+        """Charge the customer."""
+        return "charged"
+
+    agent = Agent("seller", tools=[charge], options={"seed": 1, "user": "me"})
+    async with AsyncClient(tmp_path) as client:
+        first = ScriptedModel(tool_call("charge"))
+        await client.execute_agent(
+            agent, "", "sell", {"seed": 2}, run_id="job", model=first, on_ask="park"
+        )
+        [question] = await client.open_questions()
+        await client.approve(question.id, by="me")
+    second = ScriptedModel("sold")
+    async with AsyncClient(tmp_path) as client:
+        result = await client.execute_agent(agent, "", "", run_id="job", model=second)
+    assert result.response == "sold"
+    assert [one.requests[0].options for one in (first, second)] == [{"seed": 2, "user": "me"}] * 2
+
+
+async def test_run_left_behind_uses_its_own_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeServer([ServedReply(text="boo")], wires=["chat"]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+        monkeypatch.setenv("AGENT_FORCE_CHAT_COMPLETIONS", "true")
+        async with AsyncClient(tmp_path) as client:
+            session = await client.create_session("shared")
+            await client.register_agent(Agent("ghost"))
+            left = await leave_behind(client, session, "ghost", model="openai:gpt-5.2")
+            mine = Agent("me", model=ScriptedModel("from me"))
+            result = await mine.run("hello", session=session.id, client=client)
+            ended = await client.get_run(left.id)
+    assert (result.response, ended.status) == ("from me", "completed")
+    assert [request.json["model"] for request in server.requests if request.json] == ["gpt-5.2"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"on_ask": "prak"},
+        {"on_busy": "intrrupt"},
+        {"budget": {"max_tokens": 1}},
+        {"options": 5},
+        {"options": {"k": object()}},
+    ],
+)
+async def test_wish_that_nobody_can_grant_is_refused_before_anything_happens(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("one")
+        with pytest.raises(UsageError) as refused:
+            await client.execute_agent(
+                Agent("me", model=ScriptedModel("never")), session.id, "hello", **wrong
+            )
+        assert await client.count_events(session.id) == 1
+    assert refused.value.code == UsageError.code

@@ -113,3 +113,44 @@ async def test_question_and_unknown_outcome_are_answered_from_the_same_inbox(fol
         await holdfast("approvals", "answer", waiting["id"], "the", "left", "one")
         assert (await agent.run("go", run_id="job", client=client)).response == "thanks"
     assert model.requests[1].messages[-1].tool_calls[0].output == "the left one"
+
+
+async def test_parked_run_goes_on_with_the_model_that_it_began_with(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [write("a.txt", "new\n"), Reply(text="Written.")]
+    async with FakeServer(answers) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        session = await strict_session()
+        words = ("--run-id", "job", "--model", "openai:gpt-5.2", "--session", session)
+        await holdfast("run", "--park", *words, "write it", code=5)
+        [waiting] = json.loads((await holdfast("approvals", "list", "--json")).stdout)
+        await holdfast("approvals", "approve", waiting["id"])
+        done = await holdfast("run", "--run-id", "job")
+        asked = [request.json["model"] for request in server.requests if request.json]
+        assert asked == ["gpt-5.2", "gpt-5.2"]
+        assert "gpt-5.2" in done.stderr
+        again = await holdfast("run", "--run-id", "job")
+    # The same run again gives the same answer, and asks nobody.
+    assert (done.stdout, again.stdout) == ("Written.\n", "Written.\n")
+
+
+async def test_turn_behind_a_parked_run_says_what_it_waits_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeServer([write("a.txt", "new\n"), Reply(text="next")]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        session = await strict_session()
+        words = ("--run-id", "first", "--session", session)
+        await holdfast("run", "--park", *words, "write it", code=5)
+        async with AsyncClient() as client:
+            after = await (await client.journal()).last_seq()
+            behind = asyncio.create_task(holdfast("run", "--session", session, "hello"))
+            async for event in client.watch(after=after, patterns=["run.queued"]):
+                assert event.session_id == session
+                break
+            await client.cancel_run("first")
+            ended = await behind
+    assert "holdfast runs cancel first" in ended.stderr
+    assert "holdfast approvals approve" in ended.stderr
+    assert ended.stdout == "next\n"
