@@ -128,6 +128,7 @@ class Screen:
         self._invocation = invocation
         is_drawn = has_markdown and invocation.is_text and has_color(invocation, sys.stdout)
         self._text: TextPrinter = MarkdownText() if is_drawn else PlainText()
+        self._has_shown_text = False
 
     def hear(self, heard: Delta | ToolPart | ChildPiece) -> None:
         """Show the pieces of the answer as they arrive, and each call in one line.
@@ -143,7 +144,7 @@ class Screen:
         if not self._invocation.is_text or (path and not isinstance(heard, ToolPart)):
             return
         if isinstance(heard, TextDelta):
-            self._text.feed(printable(heard.text))
+            self._show(heard.text)
         elif isinstance(heard, ToolPart):
             self.close()
             mark, colour = ("✓", "green") if heard.state == "completed" else ("✗", "red")
@@ -157,13 +158,23 @@ class Screen:
         elif isinstance(heard, Finished):
             self.close()
 
+    def _show(self, text: str) -> None:
+        self._text.feed(printable(text))
+        self._has_shown_text = self._has_shown_text or bool(text)
+
     def close(self) -> None:
         """Finish the line, so that others may print."""
         self._text.close()
 
     def tell(self, result: AgentResult) -> None:
-        """Say how it went: status, time, tokens, cost."""
+        """Say how it went: status, time, tokens, cost.
+
+        The answer of a run that had ended before did not arrive in pieces: it comes first.
+        """
+        if self._invocation.is_text and not self._has_shown_text:
+            self._show(result.response)
         self.close()
+        self._has_shown_text = False
         used = result.tokens_used
         cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
         said = (
