@@ -10,6 +10,7 @@ from holdfast.canonical import JsonObject
 from holdfast.testing.fake_wires import Wire
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_CALL_ID = re.compile(r"[!-~]{1,64}")
 _ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _FIELDS: dict[str, set[str]] = {
     "chat": set(
@@ -75,6 +76,12 @@ def _check_tools(tools: list[JsonObject], schema_field: str, pattern: re.Pattern
     _need(len(set(names)) == len(names), "tool names must be unique")
 
 
+def _check_call(name: object, call_id: object, ids: re.Pattern[str] = _CALL_ID) -> None:
+    """Earlier calls are held to the rules of names as well, whoever made them up."""
+    _need(isinstance(name, str) and bool(_NAME.fullmatch(name)), f"bad name of a call: {name!r}")
+    _need(isinstance(call_id, str) and bool(ids.fullmatch(call_id)), f"bad call id {call_id!r}")
+
+
 def _check_schema(schema: Any, *, strict: bool) -> None:  # noqa: ANN401
     if isinstance(schema, list):
         for item in schema:
@@ -134,6 +141,7 @@ def _check_chat_message(message: JsonObject, waiting: set[str]) -> set[str]:
             function = call.get("function", {})
             _need(bool(call.get("id")) and call.get("type") == "function", "bad tool call")
             _need(isinstance(function.get("arguments"), str), "arguments must be text")
+            _check_call(function.get("name"), call.get("id"))
         return {call["id"] for call in calls or ()}
     _need(bool(content), f"a {role} message needs content")
     allowed = {"text", "image_url", "input_audio", "file"} if role == "user" else {"text"}
@@ -161,7 +169,7 @@ def _check_responses(body: JsonObject) -> None:
         kind = item.get("type", "message")
         if kind == "function_call":
             _need(isinstance(item.get("arguments"), str), "arguments must be text")
-            _need(bool(item.get("name")), "a call needs a name")
+            _check_call(item.get("name"), item.get("call_id"))
             called.add(item["call_id"])
         elif kind == "function_call_output":
             _need(item.get("call_id") in called, "no tool call found for this output")
@@ -226,6 +234,7 @@ def _check_turn(message: JsonObject, waiting: set[str]) -> set[str]:
             _need(bool(block.get("text", "").strip()), "text must not be blank")
         elif kind == "tool_use":
             _need(role == "assistant" and isinstance(block.get("input"), dict), "bad tool_use")
+            _check_call(block.get("name"), block.get("id"), _NAME)
             calls.add(block["id"])
         elif kind == "thinking":
             _need(role == "assistant" and bool(block.get("signature")), "bad thinking block")

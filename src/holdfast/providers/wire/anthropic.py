@@ -23,9 +23,11 @@ from holdfast.providers.wire.codec import (
     Answer,
     base64_of,
     call_input,
+    call_name,
     check_file,
     encode_json,
     inline_text,
+    plain_call_id,
     result_text,
     text_of,
 )
@@ -149,12 +151,12 @@ class AnthropicCodec:
             elif isinstance(part, TextPart | CompactionPart):
                 blocks.extend(_text(text) for text in text_of((part,)) if text.strip())
             elif isinstance(part, ToolPart):
-                call = {"type": "tool_use", "id": part.call_id, "name": part.tool}
+                call = {"type": "tool_use", "id": plain_call_id(part), "name": call_name(part)}
                 blocks.append({**call, "input": call_input(part)})
         return blocks
 
     def _result(self, part: ToolPart) -> JsonObject:
-        made: JsonObject = {"type": "tool_result", "tool_use_id": part.call_id}
+        made: JsonObject = {"type": "tool_result", "tool_use_id": plain_call_id(part)}
         text = result_text(part)
         if part.attachments:
             head = [_text(text)] if text.strip() else []

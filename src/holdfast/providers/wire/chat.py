@@ -15,7 +15,9 @@ from holdfast.providers.wire.chat_answer import whole_answer
 from holdfast.providers.wire.chat_stream import ChatDecoder
 from holdfast.providers.wire.codec import (
     Answer,
+    call_id,
     call_input,
+    call_name,
     check_file,
     data_url,
     encode_json,
@@ -139,7 +141,7 @@ class ChatCodec:
         for part in message.parts:
             if not isinstance(part, ToolPart):
                 continue
-            made = {"role": "tool", "tool_call_id": part.call_id, "content": result_text(part)}
+            made = {"role": "tool", "tool_call_id": call_id(part), "content": result_text(part)}
             results.append(encode_json(made))
             if part.attachments:
                 attached.append({"type": "text", "text": f"Files that {part.tool} returned:"})
@@ -182,8 +184,8 @@ class ChatCodec:
 
 
 def _call(part: ToolPart) -> JsonObject:
-    function = {"name": part.tool, "arguments": encode_json(call_input(part)).decode()}
-    return {"id": part.call_id, "type": "function", "function": function}
+    function = {"name": call_name(part), "arguments": encode_json(call_input(part)).decode()}
+    return {"id": call_id(part), "type": "function", "function": function}
 
 
 def _tools(tools: tuple[ToolSpec, ...]) -> msgspec.Raw:

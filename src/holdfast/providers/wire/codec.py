@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from typing import Annotated, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.canonical import JsonObject
+from holdfast.canonical import JsonObject, digest
 from holdfast.errors import LLMBadRequest, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import (
@@ -33,6 +34,10 @@ _CUT = ("length", "filtered")
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**12)] | None
 """A token count as servers should send it; see `count` for all that they do send."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_CALL_ID = re.compile(r"[!-~]{1,64}")
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")
@@ -142,6 +147,31 @@ def call_input(part: ToolPart) -> JsonObject:
     ones in the chat template), so broken text would break every later request too.
     """
     return {"invalid_arguments": part.raw_input} if part.raw_input else part.input
+
+
+def call_name(part: ToolPart) -> str:
+    """Return the name to send back; what no API takes in a name is replaced.
+
+    Models make up names such as `functions.read`. The call fails, but it stays in the
+    conversation, and servers refuse every later request that holds such a name.
+    """
+    name = part.tool
+    return name if _NAME.fullmatch(name) else _ODD.sub("_", name)[:64] or "_"
+
+
+def call_id(part: ToolPart, allowed: re.Pattern[str] = _CALL_ID) -> str:
+    """Return the id to send back, with a call and with its result; another one if it is not
+    `allowed`, always the same.
+
+    Servers make up ids that others refuse: with odd characters, or too long.
+    """
+    given = part.call_id
+    return given if allowed.fullmatch(given) else f"call_{digest(given)[:24]}"
+
+
+def plain_call_id(part: ToolPart) -> str:
+    """Return the id to send back where only letters, digits, `_` and `-` are taken."""
+    return call_id(part, _NAME)
 
 
 def result_text(part: ToolPart) -> str:

@@ -21,7 +21,9 @@ from holdfast.messages import (
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.codec import (
     Answer,
+    call_id,
     call_input,
+    call_name,
     check_file,
     data_url,
     encode_json,
@@ -140,7 +142,7 @@ class ResponsesCodec:
                 items.append({"type": "message", "role": "assistant", "content": part.summary})
             elif isinstance(part, ToolPart):
                 arguments = encode_json(call_input(part)).decode()
-                call = {"type": "function_call", "call_id": part.call_id, "name": part.tool}
+                call = {"type": "function_call", "call_id": call_id(part), "name": call_name(part)}
                 items.append({**call, "arguments": arguments})
         return items
 
@@ -150,7 +152,7 @@ class ResponsesCodec:
         if part.attachments:
             head = [{"type": "input_text", "text": text}] if text else []
             output = [*head, *(self._file(file) for file in part.attachments)]
-        return {"type": "function_call_output", "call_id": part.call_id, "output": output}
+        return {"type": "function_call_output", "call_id": call_id(part), "output": output}
 
     def _content(self, message: Message) -> list[JsonObject]:
         made: list[JsonObject] = []

@@ -27,9 +27,12 @@ from holdfast.providers.wire.chat import ChatCodec
 from holdfast.providers.wire.responses import ResponsesCodec
 from holdfast.providers.wire.schema import closed_schema, is_strict
 from holdfast.providers.wire.transcript import EncodedCache
+from holdfast.testing.fake_rules import check_request
+from holdfast.testing.fake_wires import Wire
 
 CODECS = {"chat": ChatCodec, "responses": ResponsesCodec, "anthropic": AnthropicCodec}
 INFO = ModelInfo(provider="p", model="m")
+HEADERS = {"Content-Type": "application/json", "anthropic-version": "2023-06-01"}
 
 
 def codec(wire: str = "chat", **changes: Any) -> Any:
@@ -371,3 +374,27 @@ def test_unknown_anthropic_events_are_ignored() -> None:
     found = decoder.finish()
     assert found.parts == (ToolPart(call_id="c", tool="t", input={"a": 1}),)
     assert found.stop_reason == "tool_calls"
+
+
+# --- what models and servers make up --------------------------------------------------
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("name", ["functions.read", "read\0; rm", "x" * 200, "", "lesen ß"])
+@pytest.mark.parametrize("made_up", ["functions.read:0", "a\0b", "i" * 100, "", "ü"])
+def test_names_and_ids_that_apis_refuse_are_not_sent_back(
+    wire: Wire, name: str, made_up: str
+) -> None:
+    called = ToolPart(call_id=made_up, tool=name)
+    failed = ToolPart(call_id=made_up, tool=name, state="error", error="There is no such tool.")
+    messages = user(), message("assistant", called), message("tool", failed)
+    body = codec(wire).encode(ask(*messages), stream=True)
+    check_request(wire, msgspec.json.decode(body), HEADERS)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_ids_that_differ_stay_different(wire: Wire) -> None:
+    calls = [ToolPart(call_id=one, tool="read", state="completed") for one in ("a:1\0", "a_1\0")]
+    messages = user(), message("assistant", *calls), message("tool", *calls)
+    body = codec(wire).encode(ask(*messages), stream=True)
+    check_request(wire, msgspec.json.decode(body), HEADERS)
