@@ -13,7 +13,15 @@ from holdfast.canonical import digest
 from holdfast.policy.budgets import Budget
 from holdfast.policy.commands import parse_command
 from holdfast.policy.decision import Action, CallRequest, RuleSet, decide
-from holdfast.policy.files import Budgets, Expectation, NetworkFile, PathsFile, Rule, ToolsFile
+from holdfast.policy.files import (
+    AgentPolicy,
+    Budgets,
+    Expectation,
+    NetworkFile,
+    PathsFile,
+    Rule,
+    ToolsFile,
+)
 from holdfast.policy.network import NetworkRules
 from holdfast.sessions import PermissionRule
 
@@ -100,8 +108,13 @@ class PolicyBundle:
     def _ceilings(self) -> dict[str, RuleSet]:
         return {}
 
+    @functools.cached_property
+    def _agents(self) -> dict[str, AgentPolicy]:
+        # Agents are found whatever the case of their names: so must be what holds for them.
+        return {name.casefold(): policy for name, policy in self.tools.agents.items()}
+
     def _build_ceiling(self, agent: str) -> RuleSet:
-        own = self.tools.agents.get(agent)
+        own = self._agents.get(agent.casefold())
         sets = [
             self._tool_rules(agent),
             _set(*map(_rule_of, self.tools.rules)),
@@ -113,7 +126,7 @@ class PolicyBundle:
         return RuleSet(also=tuple(rules for rules in sets if rules.rules))
 
     def _tool_rules(self, agent: str) -> RuleSet:
-        own = self.tools.agents.get(agent)
+        own = self._agents.get(agent.casefold())
         allowed = own.allowed_tools if own else None
         if allowed is None:
             allowed = self.tools.defaults.allowed_tools
@@ -166,7 +179,7 @@ class PolicyBundle:
 
         An empty beginning allows every command.
         """
-        own = self.tools.agents.get(agent)
+        own = self._agents.get(agent.casefold())
         given = own.allowed_commands if own else None
         if given is None:
             given = self.tools.defaults.allowed_commands
@@ -194,7 +207,7 @@ class PolicyBundle:
 
     def limits_for(self, agent: str) -> AgentLimits:
         """Return how much an agent may use: its own limits, else the defaults."""
-        own = self.tools.agents.get(agent)
+        own = self._agents.get(agent.casefold())
         defaults = self.tools.defaults
         if own is None:
             return AgentLimits(

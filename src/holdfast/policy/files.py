@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -68,6 +68,19 @@ Glob = Annotated[str, AfterValidator(_check_glob)]
 HostPattern = Annotated[str, AfterValidator(_check_host)]
 CommandPrefix = Annotated[str, AfterValidator(_check_command)]
 Name = Annotated[str, AfterValidator(_check_name)]
+T = TypeVar("T")
+
+
+def _check_cases(agents: dict[str, T]) -> dict[str, T]:
+    known: dict[str, str] = {}
+    for name in agents:
+        other = known.setdefault(name.casefold(), name)
+        if other != name:
+            raise ValueError(f"{other!r} and {name!r} are one agent")
+    return agents
+
+
+ByAgent = Annotated[dict[Name, T], AfterValidator(_check_cases)]
 AddressRange = Annotated[str, AfterValidator(_check_network)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
@@ -142,7 +155,7 @@ class ToolsFile(_Strict):
     """`tools.yaml`: which agent may use which tools and commands, and how much."""
 
     defaults: ToolDefaults = ToolDefaults()
-    agents: dict[Name, AgentPolicy] = {}
+    agents: ByAgent[AgentPolicy] = {}
     budgets: Budgets = Budgets()
     rules: list[Rule] = []
     tests: list[Expectation] = []

@@ -334,3 +334,18 @@ async def test_command_gets_the_raw_network_only_where_the_operator_says_so(
             assert "/network" in call.metadata["sandbox"]
         else:
             assert "is not allowed" in call.error
+
+
+@pytest.mark.parametrize("name", ["reviewer", "REVIEWER"])
+async def test_policy_of_an_agent_holds_whatever_the_case_of_its_name(
+    place: Place, name: str
+) -> None:
+    place.rule("agents: {Reviewer: {allowed_tools: [grep], max_tool_calls: 1}}\n")
+    async with place.client() as client:
+        model = ScriptedModel(tool_call("read", file_path="a.txt"), "done")
+        agent = Agent(name, permission=EVERYTHING, model=model)
+        await agent.run("go", client=client)
+        assert [spec.name for spec in model.requests[0].tools] == ["grep"]
+        assert model.requests[1].messages[-1].tool_calls[0].state == "error"
+        bundle = (await client.policies()).bundle
+    assert bundle.limits_for(name).max_tool_calls == 1

@@ -213,6 +213,7 @@ def test_all_mistakes_are_told_at_once_with_file_and_line(folder):
         ("- a\n", 1),
         ("just text\n", 1),
         ("agents:\n  a: 1\n", 2),
+        ("agents:\n  one: {}\n  One: {}\n", 1),
         ("agents:\n  a:\n    allowed_tools: read\n", 3),
         ("agents:\n  a:\n    allowed_tools: [read, yes]\n", 3),
         ("budgets:\n  max_cost_usd: .nan\n", 2),
