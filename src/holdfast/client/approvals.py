@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import msgspec
 
@@ -44,6 +45,9 @@ class ApprovalMethods(AgentMethods):
 
         `status=None` returns all. A request of a run that has ended waits for nobody.
         """
+        if status is not None and status not in get_args(ApprovalStatus):
+            told = ", ".join(get_args(ApprovalStatus))
+            raise UsageError(detail=f"The status of an approval is one of {told}.")
         await self._ready()
         now = self._journal.clock.now()
         where: tuple[Condition, ...] = ()
@@ -160,6 +164,9 @@ class ApprovalMethods(AgentMethods):
             await self._turns.wake(row.run_id, cause=f"{row.id} expired", is_for_anyone=True)
         if details.status != "open":
             raise ApprovalExpired(approval_id=row.id, because=f"it is {details.status}")
+        run = await self._turns.find(row.run_id)
+        if run is not None and run.has_ended:
+            raise ApprovalExpired(approval_id=row.id, because=f"its run is {run.status}")
         if any(same_person(vote.by, answer.by) for vote in row.votes):
             raise ApprovalExpired(approval_id=row.id, because=f"{answer.by} has answered already")
         facts: list[Payload] = [answer]

@@ -20,6 +20,8 @@ import msgspec
 from holdfast.errors import BudgetExceeded, UsageError
 
 PICO = 10**12
+_AMOUNTS = ("max_cost_usd", "max_wall_s")
+_COUNTS = ("max_tokens", "max_calls", "max_tool_calls")
 Kind: TypeAlias = Literal["cost", "token", "call", "tool call", "time"]
 
 
@@ -41,11 +43,12 @@ class Budget(
     on_unknown_price: Literal["refuse", "ignore"] = "refuse"
 
     def __post_init__(self) -> None:
-        """Refuse limits below nought; they would be mistakes."""
-        for name in ("max_cost_usd", "max_tokens", "max_calls", "max_tool_calls", "max_wall_s"):
+        """Refuse limits that are no numbers from nought on; they would be mistakes."""
+        for name in (*_AMOUNTS, *_COUNTS):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise UsageError(detail=f"A budget's {name} cannot be {value}.")
+            kinds = (int,) if name in _COUNTS else (int, float)
+            if value is not None and not (type(value) in kinds and value >= 0):
+                raise UsageError(detail=f"A budget's {name} cannot be {value!r:.80}.")
 
     @property
     def has_limits(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import get_args
 
 import msgspec
 
@@ -94,6 +95,10 @@ class ToolExecutionTracker:
         """
         if limit < 1:
             raise UsageError(detail="limit is at least 1.")
+        if state is not None and state not in get_args(ToolState):
+            raise UsageError(
+                detail=f"The state of a call is one of {', '.join(get_args(ToolState))}."
+            )
         session = await self._sessions.get_session(session_id)
         found: list[ToolExecution] = []
         async for execution in self.executions(session):

@@ -279,10 +279,15 @@ async def test_two_people_who_want_different_arguments_do_not_add_up(tmp_path: P
 
 async def test_request_of_a_cancelled_run_waits_for_nobody(client: AsyncClient) -> None:
     case = Case(client)
-    await case.park()
+    approval = await case.park()
     await client.cancel_run("job", reason="enough")
     assert await client.list_approvals() == []
     assert len(await client.list_approvals(status=None)) == 1
+    with pytest.raises(ApprovalExpired):
+        await client.approve(approval.id, by="ann", always=True)
+    assert (await client.get_approval(approval.id)).approval.votes == ()
+    with pytest.raises(UsageError):
+        await client.list_approvals(status="opne")  # type: ignore[arg-type]
 
 
 async def test_unknown_approval_and_an_answer_without_a_name_are_refused(

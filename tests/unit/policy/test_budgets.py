@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.errors import BudgetExceeded, UsageError
@@ -72,3 +74,10 @@ def test_budget_of_nan_or_less_than_nothing_is_refused() -> None:
         with pytest.raises(UsageError):
             Budget(max_cost_usd=value)
     assert not Budget().has_limits
+
+
+@pytest.mark.parametrize("value", ["5", 1.5, True, [1]])
+def test_budget_of_what_is_no_count_is_refused(value: Any) -> None:
+    with pytest.raises(UsageError) as refused:
+        Budget(max_tokens=value)
+    assert refused.value.code == UsageError.code

@@ -99,6 +99,8 @@ async def test_history_can_be_narrowed_and_bounded(tmp_path):
         assert await history(run.session_id, tool="none") == []
         with pytest.raises(UsageError):
             await history(run.session_id, 0)
+        with pytest.raises(UsageError):
+            await history(run.session_id, state="complete")
         with pytest.raises(NotFound):
             await history("ses_none")
 
