@@ -255,6 +255,14 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         where = Where(session_id=session.id, run_id=run_id, agent_path=path)
         try:
             return await self._agent_lives().run(agent, where, launch.message, execute)
+        except AlreadyExists:
+            begun = await self._turns.find(run_id)
+            if launch.place or begun is None or begun.session_id == session.id:
+                raise
+            # Somebody began the same run at the same moment, in a session of their own.
+            await sessions.delete_session(session.id, reason=f"{run_id} began in another one")
+            joined = replace(launch, session_id=begun.session_id)
+            return await AgentMethods.launch(self, joined, listener)
         finally:
             await self._remember_turns(session.id)
 

@@ -356,3 +356,24 @@ async def test_wish_that_nobody_can_grant_is_refused_before_anything_happens(
             )
         assert await client.count_events(session.id) == 1
     assert refused.value.code == UsageError.code
+
+
+async def test_two_who_begin_the_same_run_at_once_share_it(tmp_path: Path) -> None:
+    is_ready, may_go = asyncio.Event(), asyncio.Event()
+
+    async def wait(message: str) -> str:
+        is_ready.set()
+        await may_go.wait()
+        return message
+
+    late = Agent("seller", model=ScriptedModel("never")).wrapped(before=wait)
+    async with AsyncClient(tmp_path) as one, AsyncClient(tmp_path) as other:
+        behind = asyncio.create_task(late.run("sell", run_id="job", client=one))
+        await asyncio.wait_for(is_ready.wait(), 10)
+        agent = Agent("seller", model=ScriptedModel("sold"))
+        first = await agent.run("sell", run_id="job", client=other)
+        may_go.set()
+        second = await behind
+        sessions = (await one.list_sessions()).items
+    assert (first.response, second.response) == ("sold", "sold")
+    assert [session.id for session in sessions] == [first.session_id]
