@@ -17,6 +17,8 @@ from holdfast.providers.wire.codec import (
     UNREADABLE,
     Answer,
     count,
+    decode_whole,
+    mend_halves,
     tool_part,
 )
 from holdfast.providers.wire.endpoint import Endpoint
@@ -113,6 +115,7 @@ class AnthropicDecoder:
         self._served = ""
         self._blocks: dict[int, _Open] = {}
         self._repeats = Repeats()
+        self._half = b""
         self._stop = ""
         self._usage: JsonObject = {}
         self._started = False
@@ -124,17 +127,25 @@ class AnthropicDecoder:
             try:
                 parsed = _decode(event)
             except UNREADABLE as error:
-                raise self._unreadable(error) from None
+                parsed = self._mended(event, error)
             self._take(parsed, event, out)
             if self.done:
                 return
             if repeats.wants():
                 self._learn(parsed, event)
 
+    def _mended(self, event: bytes, error: Exception) -> _Event:
+        """Decode an event that may hold half a character only."""
+        event, self._half = mend_halves(event, self._half)
+        try:
+            return _decode(event)
+        except UNREADABLE:
+            raise self._unreadable(error) from None
+
     def take_body(self, body: bytes) -> None:
         """Take an answer that came as one body."""
         try:
-            message = _decode_body(body)
+            message = decode_whole(_decode_body, body)
         except UNREADABLE as error:
             raise self._unreadable(error) from None
         if message.type == "error" or message.content is None:

@@ -16,6 +16,7 @@ from holdfast.providers.wire.codec import (
     Count,
     count,
     decode_object,
+    decode_whole,
     encode_json,
     split_usage,
     tool_part,
@@ -108,7 +109,7 @@ def whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
         LLMError: it reports a failure, or cannot be read.
     """
     try:
-        chunk = decode_chunk(body)
+        chunk = decode_whole(decode_chunk, body)
     except UNREADABLE as error:
         raise unreadable(endpoint, error) from None
     if chunk.choices is None or (chunk.error is not NOTHING and chunk.error != NOTHING):

@@ -28,6 +28,7 @@ from holdfast.providers.wire.codec import (
     Answer,
     CallPieces,
     encode_json,
+    mend_halves,
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
@@ -61,6 +62,7 @@ class ChatDecoder:
         self._usage = NOTHING
         self._id = ""
         self._served = ""
+        self._half = b""
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take chunks in order; append what is said to `out` if somebody listens."""
@@ -72,7 +74,7 @@ class ChatDecoder:
             try:
                 chunk = decode_chunk(event)
             except UNREADABLE as error:
-                raise unreadable(self._endpoint, error) from None
+                chunk = self._mended(event, error)
             self._take(chunk, event, out)
             if repeats.wants():
                 self._learn(chunk, event)
@@ -98,6 +100,14 @@ class ChatDecoder:
             model=self._served,
             metadata={},
         )
+
+    def _mended(self, event: bytes, error: Exception) -> Chunk:
+        """Decode an event that may hold half a character only."""
+        event, self._half = mend_halves(event, self._half)
+        try:
+            return decode_chunk(event)
+        except UNREADABLE:
+            raise unreadable(self._endpoint, error) from None
 
     def _take(self, chunk: Chunk, event: bytes, out: list[Delta] | None) -> None:
         if chunk.error is not NOTHING and chunk.error != NOTHING:

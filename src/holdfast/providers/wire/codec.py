@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Annotated, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -38,6 +39,12 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**12)] | None
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CALL_ID = re.compile(r"[!-~]{1,64}")
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
+
+_HEX = rb"[0-9A-Fa-f]"
+_ESCAPE = re.compile(
+    rb"\\(?:u[Dd][89ABab]%b{2}\\u[Dd][C-Fc-f]%b{2}|u%b{4}|.)" % (_HEX, _HEX, _HEX), re.DOTALL
+)
+_HALF = re.compile(rb"\\u[Dd][89A-Fa-f]%b{2}" % _HEX)
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")
@@ -172,6 +179,39 @@ def call_id(part: ToolPart, allowed: re.Pattern[str] = _CALL_ID) -> str:
 def plain_call_id(part: ToolPart) -> str:
     """Return the id to send back where only letters, digits, `_` and `-` are taken."""
     return call_id(part, _NAME)
+
+
+def mend_halves(event: bytes, half: bytes) -> tuple[bytes, bytes]:
+    """Return an event without half characters, and the half that waits for its other one.
+
+    Servers that cut texts by UTF-16 send the halves of an emoji in two events, which is no
+    JSON that can be read. The first half waits; one that comes alone is a mark of what is lost.
+    """
+
+    def whole(found: re.Match[bytes]) -> bytes:
+        nonlocal half
+        escape = found[0]
+        if not _HALF.fullmatch(escape):
+            return escape
+        if escape[3:4] in b"89ABab":
+            half = escape
+            return b""
+        before, half = half, b""
+        return before + escape if before else b"\\ufffd"
+
+    return _ESCAPE.sub(whole, event), half
+
+
+def decode_whole(decode: Callable[[bytes], _T], body: bytes) -> _T:
+    """Decode an answer that came as one body; half characters in it are mended.
+
+    Raises:
+        msgspec.MsgspecError, RecursionError, UnicodeDecodeError: it cannot be read.
+    """
+    try:
+        return decode(body)
+    except UNREADABLE:
+        return decode(mend_halves(body, b"")[0])
 
 
 def result_text(part: ToolPart) -> str:

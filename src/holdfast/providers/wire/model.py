@@ -120,7 +120,8 @@ class WireModel:
         finally:
             call.close()
         message = self._message(answer)
-        if message.usage is None and self._counter is not None:
+        # No call uses no tokens at all: a server that says so has not counted.
+        if not (message.usage and message.usage.total) and self._counter is not None:
             message = _counted_here(self._counter, request, message)
         yield Finished(message, call.request_id or answer.response_id)
 

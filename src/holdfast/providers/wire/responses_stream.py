@@ -18,6 +18,8 @@ from holdfast.providers.wire.codec import (
     Answer,
     count,
     decode_object,
+    decode_whole,
+    mend_halves,
     split_usage,
     tool_part,
 )
@@ -99,6 +101,7 @@ class ResponsesDecoder:
         self._names: dict[int, tuple[str, str]] = {}
         self._closing: _Response | None = None
         self._repeats = Repeats()
+        self._half = b""
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append what is said to `out` if somebody listens."""
@@ -109,17 +112,25 @@ class ResponsesDecoder:
             try:
                 parsed = _decode(event)
             except UNREADABLE as error:
-                raise self._unreadable(error) from None
+                parsed = self._mended(event, error)
             self._take(parsed, event, out)
             if self.done:
                 return
             if repeats.wants():
                 self._learn(parsed, event)
 
+    def _mended(self, event: bytes, error: Exception) -> _Event:
+        """Decode an event that may hold half a character only."""
+        event, self._half = mend_halves(event, self._half)
+        try:
+            return _decode(event)
+        except UNREADABLE:
+            raise self._unreadable(error) from None
+
     def take_body(self, body: bytes) -> None:
         """Take an answer that came as one body."""
         try:
-            response = _decode_body(body)
+            response = decode_whole(_decode_body, body)
         except UNREADABLE as error:
             raise self._unreadable(error) from None
         if response.output is None or response.status in ("failed", "cancelled"):

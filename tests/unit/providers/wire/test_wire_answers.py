@@ -373,3 +373,14 @@ async def test_usage_that_the_server_does_not_report_is_counted_and_marked(
     assert message.usage == counter.usage(ask(), message)
     assert message.usage.output > 0
     assert message.metadata["usage"] == "estimate"
+
+
+async def test_usage_of_nothing_at_all_is_counted_as_well(
+    model: WireModel, transport: HttpTransport, server: FakeServer, deltas: bool
+) -> None:
+    server.answers += [Reply(text="One two three.", usage=TokenUsage())]
+    counter = TokenCounter("openai", "gpt-4o")
+    counting = WireModel(model.endpoint, "fake-model", transport, counter=counter)
+    message = await answer(counting, deltas=deltas)
+    assert message.usage == counter.usage(ask(), message)
+    assert message.metadata["usage"] == "estimate"

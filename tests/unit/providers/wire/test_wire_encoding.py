@@ -28,7 +28,7 @@ from holdfast.providers.wire.responses import ResponsesCodec
 from holdfast.providers.wire.schema import closed_schema, is_strict
 from holdfast.providers.wire.transcript import EncodedCache
 from holdfast.testing.fake_rules import check_request
-from holdfast.testing.fake_wires import Wire
+from holdfast.testing.fake_wires import Reply, Wire, stream_events, whole_body
 
 CODECS = {"chat": ChatCodec, "responses": ResponsesCodec, "anthropic": AnthropicCodec}
 INFO = ModelInfo(provider="p", model="m")
@@ -398,3 +398,30 @@ def test_ids_that_differ_stay_different(wire: Wire) -> None:
     messages = user(), message("assistant", *calls), message("tool", *calls)
     body = codec(wire).encode(ask(*messages), stream=True)
     check_request(wire, msgspec.json.decode(body), HEADERS)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_halves_of_a_character_that_come_in_two_events_are_put_together(wire: Wire) -> None:
+    def cut(event: bytes) -> bytes:
+        for plain, half in ((b"hl", rb"\ud83d\ude00"), (b"h", rb"\ud83d"), (b"l", rb"\ude00")):
+            event = event.replace(b'"%b"' % plain, b'"%b"' % half)
+        return event
+
+    reply = Reply(text="hl", piece_chars=1)
+    decoder = codec(wire).decoder()
+    heard: list[Any] = []
+    payloads = [
+        line[6:]
+        for line in b"\n".join(stream_events(wire, reply, "m")).split(b"\n")
+        if line.startswith(b"data: ")
+    ]
+    decoder.feed([cut(payload) for payload in payloads], heard)
+    assert decoder.finish().parts[0].text == "\N{GRINNING FACE}"
+    "".join(delta.text for delta in heard).encode()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_half_a_character_alone_is_marked_as_lost(wire: Wire) -> None:
+    body = whole_body(wire, Reply(text="one"), "m").replace(b'"one"', rb'"one \ude00\\ude00"')
+    [part] = codec(wire).decode(body).parts
+    assert part.text == "one \N{REPLACEMENT CHARACTER}\\ude00"
