@@ -20,8 +20,8 @@ import msgspec
 from holdfast.errors import BudgetExceeded, UsageError
 
 PICO = 10**12
-_AMOUNTS = ("max_cost_usd", "max_wall_s")
 _COUNTS = ("max_tokens", "max_calls", "max_tool_calls")
+_LIMITS = ("max_cost_usd", "max_wall_s", *_COUNTS)
 Kind: TypeAlias = Literal["cost", "token", "call", "tool call", "time"]
 
 
@@ -44,10 +44,12 @@ class Budget(
 
     def __post_init__(self) -> None:
         """Refuse limits that are no numbers from nought on; they would be mistakes."""
-        for name in (*_AMOUNTS, *_COUNTS):
+        for name in _LIMITS:
             value = getattr(self, name)
+            if value is None:
+                continue
             kinds = (int,) if name in _COUNTS else (int, float)
-            if value is not None and not (type(value) in kinds and value >= 0):
+            if type(value) not in kinds or not value >= 0:
                 raise UsageError(detail=f"A budget's {name} cannot be {value!r:.80}.")
 
     @property

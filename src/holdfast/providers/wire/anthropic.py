@@ -23,12 +23,13 @@ from holdfast.providers.wire.codec import (
     Answer,
     base64_of,
     call_input,
-    call_name,
     check_file,
     encode_json,
     inline_text,
-    plain_call_id,
+    is_sendable_name,
     result_text,
+    sent_id,
+    sent_name,
     text_of,
 )
 from holdfast.providers.wire.endpoint import Endpoint
@@ -151,12 +152,13 @@ class AnthropicCodec:
             elif isinstance(part, TextPart | CompactionPart):
                 blocks.extend(_text(text) for text in text_of((part,)) if text.strip())
             elif isinstance(part, ToolPart):
-                call = {"type": "tool_use", "id": plain_call_id(part), "name": call_name(part)}
+                name = part.tool if is_sendable_name(part.tool) else sent_name(part.tool)
+                call = {"type": "tool_use", "id": _id_of(part), "name": name}
                 blocks.append({**call, "input": call_input(part)})
         return blocks
 
     def _result(self, part: ToolPart) -> JsonObject:
-        made: JsonObject = {"type": "tool_result", "tool_use_id": plain_call_id(part)}
+        made: JsonObject = {"type": "tool_result", "tool_use_id": _id_of(part)}
         text = result_text(part)
         if part.attachments:
             head = [_text(text)] if text.strip() else []
@@ -197,6 +199,10 @@ _FIRST_START = {
     role: start if role == "user" else _NOTHING_SAID + _TURN_CHANGE[role]
     for role, start in _TURN_START.items()
 }
+
+
+def _id_of(part: ToolPart) -> str:
+    return part.call_id if is_sendable_name(part.call_id) else sent_id(part.call_id)
 
 
 def _text(text: str) -> JsonObject:

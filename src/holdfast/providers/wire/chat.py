@@ -15,14 +15,16 @@ from holdfast.providers.wire.chat_answer import whole_answer
 from holdfast.providers.wire.chat_stream import ChatDecoder
 from holdfast.providers.wire.codec import (
     Answer,
-    call_id,
     call_input,
-    call_name,
     check_file,
     data_url,
     encode_json,
     inline_text,
+    is_sendable_id,
+    is_sendable_name,
     result_text,
+    sent_id,
+    sent_name,
     text_of,
 )
 from holdfast.providers.wire.endpoint import Endpoint
@@ -141,7 +143,8 @@ class ChatCodec:
         for part in message.parts:
             if not isinstance(part, ToolPart):
                 continue
-            made = {"role": "tool", "tool_call_id": call_id(part), "content": result_text(part)}
+            call_id = part.call_id if is_sendable_id(part.call_id) else sent_id(part.call_id)
+            made = {"role": "tool", "tool_call_id": call_id, "content": result_text(part)}
             results.append(encode_json(made))
             if part.attachments:
                 attached.append({"type": "text", "text": f"Files that {part.tool} returned:"})
@@ -184,8 +187,10 @@ class ChatCodec:
 
 
 def _call(part: ToolPart) -> JsonObject:
-    function = {"name": call_name(part), "arguments": encode_json(call_input(part)).decode()}
-    return {"id": call_id(part), "type": "function", "function": function}
+    name = part.tool if is_sendable_name(part.tool) else sent_name(part.tool)
+    call_id = part.call_id if is_sendable_id(part.call_id) else sent_id(part.call_id)
+    function = {"name": name, "arguments": encode_json(call_input(part)).decode()}
+    return {"id": call_id, "type": "function", "function": function}
 
 
 def _tools(tools: tuple[ToolSpec, ...]) -> msgspec.Raw:

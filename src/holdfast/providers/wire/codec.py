@@ -36,8 +36,11 @@ _CUT = ("length", "filtered")
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**12)] | None
 """A token count as servers should send it; see `count` for all that they do send."""
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_CALL_ID = re.compile(r"[!-~]{1,64}")
+# Asked for every call of a conversation, and so without a function around it.
+is_sendable_name = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
+"""Says whether every API takes a name; Anthropic takes only such ids as well."""
+is_sendable_id = re.compile(r"[!-~]{1,64}").fullmatch
+"""Says whether the APIs of OpenAI take the id of a call."""
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 
 _HEX = rb"[0-9A-Fa-f]"
@@ -156,29 +159,21 @@ def call_input(part: ToolPart) -> JsonObject:
     return {"invalid_arguments": part.raw_input} if part.raw_input else part.input
 
 
-def call_name(part: ToolPart) -> str:
-    """Return the name to send back; what no API takes in a name is replaced.
+def sent_name(name: str) -> str:
+    """Return the name of a call to send back where it is no `is_sendable_name`.
 
     Models make up names such as `functions.read`. The call fails, but it stays in the
     conversation, and servers refuse every later request that holds such a name.
     """
-    name = part.tool
-    return name if _NAME.fullmatch(name) else _ODD.sub("_", name)[:64] or "_"
+    return _ODD.sub("_", name)[:64] or "_"
 
 
-def call_id(part: ToolPart, allowed: re.Pattern[str] = _CALL_ID) -> str:
-    """Return the id to send back, with a call and with its result; another one if it is not
-    `allowed`, always the same.
+def sent_id(call_id: str) -> str:
+    """Return an id to send back, with a call and its result, in place of one that is refused.
 
     Servers make up ids that others refuse: with odd characters, or too long.
     """
-    given = part.call_id
-    return given if allowed.fullmatch(given) else f"call_{digest(given)[:24]}"
-
-
-def plain_call_id(part: ToolPart) -> str:
-    """Return the id to send back where only letters, digits, `_` and `-` are taken."""
-    return call_id(part, _NAME)
+    return f"call_{digest(call_id)[:24]}"
 
 
 def mend_halves(event: bytes, half: bytes) -> tuple[bytes, bytes]:

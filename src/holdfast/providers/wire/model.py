@@ -9,7 +9,7 @@ import msgspec
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import LLMBadRequest
 from holdfast.ids import new_id
-from holdfast.messages import FilePart, Message
+from holdfast.messages import FilePart, Message, TokenUsage
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire.anthropic import AnthropicCodec
@@ -30,6 +30,7 @@ _LONG_ANSWER = 16_384
 """Longer answers are streamed even if nobody listens: proxies drop silent connections."""
 
 _FILE_TOKENS = 1_000
+_UNCOUNTED = (None, TokenUsage())
 
 
 class WireModel:
@@ -121,7 +122,7 @@ class WireModel:
             call.close()
         message = self._message(answer)
         # No call uses no tokens at all: a server that says so has not counted.
-        if not (message.usage and message.usage.total) and self._counter is not None:
+        if message.usage in _UNCOUNTED and self._counter is not None:
             message = _counted_here(self._counter, request, message)
         yield Finished(message, call.request_id or answer.response_id)
 

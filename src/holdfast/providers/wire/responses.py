@@ -21,14 +21,16 @@ from holdfast.messages import (
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.codec import (
     Answer,
-    call_id,
     call_input,
-    call_name,
     check_file,
     data_url,
     encode_json,
     inline_text,
+    is_sendable_id,
+    is_sendable_name,
     result_text,
+    sent_id,
+    sent_name,
     text_of,
 )
 from holdfast.providers.wire.endpoint import Endpoint
@@ -142,7 +144,8 @@ class ResponsesCodec:
                 items.append({"type": "message", "role": "assistant", "content": part.summary})
             elif isinstance(part, ToolPart):
                 arguments = encode_json(call_input(part)).decode()
-                call = {"type": "function_call", "call_id": call_id(part), "name": call_name(part)}
+                name = part.tool if is_sendable_name(part.tool) else sent_name(part.tool)
+                call = {"type": "function_call", "call_id": _id_of(part), "name": name}
                 items.append({**call, "arguments": arguments})
         return items
 
@@ -152,7 +155,7 @@ class ResponsesCodec:
         if part.attachments:
             head = [{"type": "input_text", "text": text}] if text else []
             output = [*head, *(self._file(file) for file in part.attachments)]
-        return {"type": "function_call_output", "call_id": call_id(part), "output": output}
+        return {"type": "function_call_output", "call_id": _id_of(part), "output": output}
 
     def _content(self, message: Message) -> list[JsonObject]:
         made: list[JsonObject] = []
@@ -177,6 +180,10 @@ class ResponsesCodec:
             "filename": part.name or "file",
             "file_data": data_url(part),
         }
+
+
+def _id_of(part: ToolPart) -> str:
+    return part.call_id if is_sendable_id(part.call_id) else sent_id(part.call_id)
 
 
 def _tools(tools: tuple[ToolSpec, ...]) -> msgspec.Raw:
