@@ -12,6 +12,9 @@ from holdfast.cli.output import emit, say
 from holdfast.cli.sessions import open_client
 from holdfast.errors import InvalidImport
 
+_MOST_BYTES = 256 * 1024 * 1024
+"""Of heads: those of a million sessions."""
+
 
 @click.group("audit", cls=Group)
 def command() -> None:
@@ -75,6 +78,10 @@ def head(invocation: Invocation, target: str | None) -> None:
 
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
     except OSError as error:
         raise InvalidImport(detail=f"{path}: {error.strerror}") from error
+    if len(data) > _MOST_BYTES:
+        raise InvalidImport(detail=f"{path}: it is too large for heads")
+    return data

@@ -7,6 +7,7 @@ code. With `--json` it is one JSON object on stderr. A traceback is printed only
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -18,7 +19,7 @@ import click
 from holdfast.cli.exits import ExitCode, exit_code_for
 from holdfast.cli.frame import Invocation, UnknownCommand
 from holdfast.cli.output import paint, printable
-from holdfast.errors import HoldfastError
+from holdfast.errors import FileError, HoldfastError
 from holdfast.redaction import Redactor
 from holdfast.settings.environment import process_environment
 
@@ -63,6 +64,9 @@ def _report_interrupt(invocation: Invocation) -> int:
 
 
 def _facts(error: BaseException) -> tuple[dict[str, object], int]:
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        # Whatever was to be done with such a path, it came from outside.
+        error = FileError(path=f"{str(error.filename)[:60]}…", detail="its name is too long")
     if isinstance(error, HoldfastError):
         return error.to_dict(), exit_code_for(error)
     if isinstance(error, click.UsageError):

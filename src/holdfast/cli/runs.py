@@ -56,7 +56,9 @@ def list_(invocation: Invocation, status: str | None, all_kinds: bool, limit: in
 
     rows = run_async(work())
     if not rows and invocation.is_text:
-        say('There are no runs yet. Begin one: holdfast "Describe this workspace".')
+        which = f"{status} " if status else ""
+        what = "runs" if all_kinds else "loops; --all lists the runs of agents too"
+        say(f'There are no {which}{what}. Begin one: holdfast "Describe this workspace".')
         return
     emit(rows, columns=["id", "status", "steps", "began", "goal"])
 

@@ -35,6 +35,8 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Root:
             raise KeyboardInterrupt
         if how == "click":
             raise click.ClickException("plain")
+        if how == "long":
+            open("a" * 5000)
         raise RuntimeError("wires crossed")
 
     @click.command("run", cls=Command, context_settings={"ignore_unknown_options": True})
@@ -156,6 +158,13 @@ def test_an_unexpected_error_is_short(app: Root) -> None:
     assert "RuntimeError: wires crossed" in result.stderr
     assert "Traceback" not in result.stderr
     assert "code:  internal" in result.stderr
+
+
+def test_a_path_that_is_too_long_is_no_fault_of_ours(app: Root) -> None:
+    result = call("fail", "long", app=app)
+    assert result.exit_code == 1
+    assert "code:  file.failed" in result.stderr
+    assert len(result.stderr) < 200
 
 
 @pytest.mark.parametrize("how", ["badly", "busy"])
