@@ -21,7 +21,7 @@ from holdfast.agents.streaming import StreamItem, streamed
 from holdfast.agents.tools import compact, plan_tools, visible_tools
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
-from holdfast.client.kinds import check_is_agents
+from holdfast.client.kinds import check_is_agents, session_begun_by
 from holdfast.client.mcp import McpMethods
 from holdfast.client.memory import MemoryMethods
 from holdfast.client.scripts import ScriptMethods
@@ -255,14 +255,6 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         where = Where(session_id=session.id, run_id=run_id, agent_path=path)
         try:
             return await self._agent_lives().run(agent, where, launch.message, execute)
-        except AlreadyExists:
-            begun = await self._turns.find(run_id)
-            if launch.place or begun is None or begun.session_id == session.id:
-                raise
-            # Somebody began the same run at the same moment, in a session of their own.
-            await sessions.delete_session(session.id, reason=f"{run_id} began in another one")
-            joined = replace(launch, session_id=begun.session_id)
-            return await AgentMethods.launch(self, joined, listener)
         finally:
             await self._remember_turns(session.id)
 
@@ -399,11 +391,12 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         known = await self._turns.find(run_id) if run_id else None
         if known is not None:
             return known.session_id
-        sessions = await self._ready()
-        session = await sessions.create_session(
-            _title_of(message), directory=self.settings.workspace
-        )
-        return session.id
+        session_id = session_begun_by(run_id)
+        with contextlib.suppress(AlreadyExists):
+            await (await self._ready()).create_session(
+                _title_of(message), directory=self.settings.workspace, session_id=session_id
+            )
+        return session_id
 
     async def _resuming(self, launch: Launch, agent: Agent) -> Launch:
         """Return a launch with the model that its run began with, unless it names another.

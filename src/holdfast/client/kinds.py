@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from holdfast.canonical import digest
 from holdfast.errors import UsageError
+from holdfast.ids import new_id
 from holdfast.journal import Journal
 from holdfast.orchestration.loop import LOOP_AGENT
 from holdfast.orchestration.workflows import AGENT_PREFIX
 from holdfast.sessions import Run, TurnQueue
 from holdfast.sessions.events import RunQueued
+
+_MADE_HERE: Final = len("run_") + 26
+
+
+def session_begun_by(run_id: str) -> str:
+    """Return the id of the session that a run begins; without a run, that of any new one.
+
+    It follows from the run's id: all who begin the run at the same time begin one session.
+    """
+    if not run_id:
+        return new_id("ses")
+    if run_id.startswith("run_") and len(run_id) == _MADE_HERE:
+        # Its time stays in it, so that sessions sort as they began.
+        return f"ses_{run_id.removeprefix('run_')}"
+    return f"ses_{digest(['run', run_id])[:26]}"
 
 
 async def check_is_agents(turns: TurnQueue, journal: Journal, run_id: str) -> None:

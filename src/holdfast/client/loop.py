@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
@@ -12,9 +13,10 @@ from typing import IO, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
+from holdfast.client.kinds import session_begun_by
 from holdfast.client.layout import LayoutMethods
 from holdfast.client.sessions import SessionMethods
-from holdfast.errors import InvalidImport, UsageError
+from holdfast.errors import AlreadyExists, InvalidImport, UsageError
 from holdfast.journal import Event
 from holdfast.journal.envelope import SYSTEM_SESSION
 from holdfast.journal.projection import Condition, RowQuery
@@ -295,8 +297,12 @@ class LoopMethods(LayoutMethods, SessionMethods):
             if not goal:
                 raise UsageError(detail="Say what to do: a loop needs a goal.")
             title = " ".join(goal.split())[:60]
-            session = await sessions.create_session(title, directory=self.settings.workspace)
-            message = compose(session.id, "user", goal, self._journal.clock.now())
+            session_id = session_begun_by(run_id)
+            with contextlib.suppress(AlreadyExists):
+                await sessions.create_session(
+                    title, directory=self.settings.workspace, session_id=session_id
+                )
+            message = compose(session_id, "user", goal, self._journal.clock.now())
             executor = options.agents.executor
             kept = {
                 "on_ask": options.on_ask,
@@ -305,7 +311,7 @@ class LoopMethods(LayoutMethods, SessionMethods):
                 "continues": options.continues,
             }
             return await self._turns.submit(
-                session.id, message, agent=LOOP_AGENT, run_id=run_id, options=kept
+                session_id, message, agent=LOOP_AGENT, run_id=run_id, options=kept
             )
         if known.agent != LOOP_AGENT:
             raise UsageError(detail=f"The run {run_id} is none of a loop: holdfast run --run-id.")

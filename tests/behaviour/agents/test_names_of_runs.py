@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import Agent, AsyncClient, Client, tool
 from holdfast.errors import UsageError
+from holdfast.ids import new_id
 from holdfast.orchestration.workflows import Workflow
 from holdfast.testing import ScriptedModel
 
@@ -94,3 +96,34 @@ async def test_a_session_or_a_client_of_another_kind_is_refused_before_anything_
             agent.stream("hi", client=blocking)  # type: ignore[arg-type]
         assert blocking.list_sessions().items == ()
     assert (await client.list_messages(session.id)).items == ()
+
+
+@pytest.mark.parametrize("kind", ["agent", "call", "workflow", "loop"])
+async def test_two_who_begin_a_run_at_once_share_it_and_its_session(
+    client: AsyncClient, tmp_path: Path, kind: str
+) -> None:
+    def begin(opened: AsyncClient) -> Coroutine[Any, Any, Any]:
+        if kind == "agent":
+            agent = Agent("a", model=ScriptedModel("hello"))
+            return agent.run("hi", run_id="job", client=opened)
+        if kind == "call":
+            return opened.call_tool("burn", {"path": "a"}, run_id="job")
+        if kind == "workflow":
+            return opened.run_workflow(FLOW, run_id="job")
+        return opened.run_loop("What is 2 + 3?", run_id="job")
+
+    async with AsyncClient(tmp_path / "state") as other:
+        await other.register_tool(burn)
+        await asyncio.gather(begin(client), begin(other))
+    sessions = (await client.list_sessions()).items
+    run = await client.get_run("job")
+    assert [one.id for one in sessions if not one.parent_id] == [run.session_id]
+
+
+async def test_sessions_of_runs_without_a_name_of_their_own_sort_as_they_began(
+    client: AsyncClient,
+) -> None:
+    agent = Agent("a", model=ScriptedModel("one", "two"))
+    runs = [new_id("run"), new_id("run")]
+    results = [await agent.run("hi", run_id=run_id, client=client) for run_id in runs]
+    assert results[0].session_id < results[1].session_id
