@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_args
 
 import msgspec
 import pydantic
@@ -220,8 +221,7 @@ class Agent:
         if self.sandbox not in get_args(Sandbox):
             faults.append(f"has the sandbox {self.sandbox!r}; it is one of {get_args(Sandbox)}")
         for option in ("temperature", "top_p"):
-            value = getattr(self, option)
-            if not (value is None or type(value) in (int, float)):
+            if not _is_number_or_none(value := getattr(self, option)):
                 faults.append(f"has {option}={value!r}; it is a number")
         for option in ("description", "prompt"):
             if not isinstance(value := getattr(self, option), str):
@@ -256,6 +256,10 @@ def _all_rules(
     denied = [PermissionRule(permission=n, action="deny") for n in denied_tools]
     closed = [PermissionRule(permission="*", action="deny")] if allowed else []
     return (*permission, *closed, *allowed, *denied)
+
+
+def _is_number_or_none(value: object) -> bool:
+    return value is None or (type(value) in (int, float) and math.isfinite(cast(float, value)))
 
 
 def _names(given: Sequence[str], agent: str) -> tuple[str, ...]:

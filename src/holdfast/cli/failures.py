@@ -23,6 +23,8 @@ from holdfast.errors import FileError, HoldfastError
 from holdfast.redaction import Redactor
 from holdfast.settings.environment import process_environment
 
+_NOT_OURS = (errno.ENAMETOOLONG, errno.ENOSPC)
+"""What goes wrong outside: with a path that was given, or where the output goes."""
 _ERRORS_PAGE = "docs/reference/errors.md"
 
 
@@ -64,9 +66,9 @@ def _report_interrupt(invocation: Invocation) -> int:
 
 
 def _facts(error: BaseException) -> tuple[dict[str, object], int]:
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        # Whatever was to be done with such a path, it came from outside.
-        error = FileError(path=f"{str(error.filename)[:60]}…", detail="its name is too long")
+    if isinstance(error, OSError) and error.errno in _NOT_OURS:
+        path = str(error.filename or "the output")
+        error = FileError(path=path if len(path) < 80 else f"{path[:60]}…", detail=error.strerror)
     if isinstance(error, HoldfastError):
         return error.to_dict(), exit_code_for(error)
     if isinstance(error, click.UsageError):

@@ -285,6 +285,7 @@ async def test_an_ended_run_whose_answer_has_another_type_says_so(client: AsyncC
         {"output": 5},
         {"output": {"type": {1, 2}}},
         {"temperature": "hot"},
+        {"temperature": float("nan")},
         {"prompt": 5},
         {"model": 5},
         {"approve": 5},
