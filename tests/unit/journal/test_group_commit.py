@@ -36,8 +36,7 @@ class _Commits:
         self.count += statement == "BEGIN IMMEDIATE" or is_single
 
 
-async def test_tasks_that_write_in_step_share_every_commit(journal) -> None:
-    await journal.append("s0", [Mark()])  # this task, which goes on, is the one that wrote alone
+async def test_tasks_that_write_in_step_share_every_commit_from_the_first_one_on(journal) -> None:
     commits = _Commits(journal)
 
     async def work(number: int) -> None:
@@ -60,35 +59,6 @@ async def test_a_task_that_writes_alone_is_served_without_a_trip_around_the_loop
     for _ in range(_STEPS):
         await journal.append("s0", [Mark()])
     assert trips == 0
-
-
-async def test_a_task_is_served_at_once_when_the_one_that_wrote_alone_has_ended(journal) -> None:
-    await asyncio.create_task(journal.append("s0", [Mark()]))
-    trips = 0
-
-    def turn() -> None:
-        nonlocal trips
-        trips += 1
-
-    async def work() -> None:
-        asyncio.get_running_loop().call_soon(turn)
-        for _ in range(_STEPS):
-            await journal.append("s1", [Mark()])
-        assert trips == 0
-
-    await asyncio.create_task(work())
-
-
-async def test_only_one_of_many_tasks_goes_ahead_of_the_others(journal) -> None:
-    await asyncio.create_task(journal.append("s0", [Mark()]))
-    commits = _Commits(journal)
-
-    async def work(number: int) -> None:
-        for _ in range(_STEPS):
-            await journal.append(f"s{number}", [Mark()])
-
-    await asyncio.gather(*(work(number) for number in range(_MANY)))
-    assert commits.count == 2 * _STEPS
 
 
 async def test_a_task_beside_one_that_was_alone_is_served_and_both_are_grouped_then(

@@ -6,10 +6,9 @@ every member is given a transaction of its own. Commits run on the loop, because
 costs more than they do. Those that must reach a disk that is not known to be quick, or find the
 database locked, run in a thread, and what arrives meanwhile forms the next group.
 
-A task that has written alone before is served at once, without a trip around the loop, and so is
-the next one when that has ended. Others go around it once, so that as many as write now share a
-commit: whoever is served ahead of the others stays ahead of them, and each of its steps takes a
-commit of its own.
+A task that has written alone before is served at once, without a trip around the loop. Others
+go around it once, so that as many as write now share a commit from the first one on: whoever is
+served ahead of the others stays ahead of them, and each of its steps takes a commit of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from holdfast.journal.stores._sqlite_errors import translate
 T = TypeVar("T")
 Write: TypeAlias = Callable[[sqlite3.Connection], T]
 _Job: TypeAlias = tuple[Write[Any], "_Commit[Any]"]
-_TaskRef: TypeAlias = Callable[[], object]
+_TaskRef: TypeAlias = Callable[[], asyncio.Task[Any] | None]
 _Outcome: TypeAlias = tuple[Any, BaseException | None]
 
 _Reach: TypeAlias = Literal["NORMAL", "FULL"]
@@ -82,7 +81,7 @@ class GroupCommit:
         self._is_away = False
         self._reach, self._patience_ms = "", 0
         self._quick_in_row = 0
-        self._lone_writer: _TaskRef = _several
+        self._lone_writer: _TaskRef = _nobody
         """The task that wrote last, and alone; an ended one is not kept alive."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")
         self._idle = asyncio.Event()
@@ -142,7 +141,7 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         future: _Commit[T] = _Commit(loop=loop)
         self._waiting.append((write, future))
-        self._lone_writer = _myself() if len(self._waiting) == 1 else _several
+        self._lone_writer = _myself(loop) if len(self._waiting) == 1 else _nobody
         self._must_sync = self._must_sync or is_synced
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -151,12 +150,8 @@ class GroupCommit:
         return await future
 
     def _is_alone(self) -> bool:
-        """Say whether this task has written last, and no other with it; an ended one gives way."""
-        last = self._lone_writer()
-        if last is None:
-            self._lone_writer = _myself()
-            return True
-        return last is asyncio.current_task()
+        """Say whether this task has written last, and no other with it."""
+        return self._lone_writer() is asyncio.current_task()
 
     def _is_for_loop(self, is_synced: bool) -> bool:
         """Say whether a commit takes so little that it need not be made in a thread."""
@@ -279,13 +274,12 @@ class GroupCommit:
         return outcomes
 
 
-def _several() -> object:
-    """Stand for tasks that wrote together: none of them is alone."""
-    return _several
+def _nobody() -> None:
+    """Stand for a task that is gone, or never was."""
 
 
-def _myself() -> _TaskRef:
-    task = asyncio.current_task()
+def _myself(loop: asyncio.AbstractEventLoop) -> _TaskRef:
+    task = asyncio.current_task(loop)
     assert task is not None
     return weakref.ref(task)
 
