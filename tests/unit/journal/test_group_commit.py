@@ -114,16 +114,16 @@ async def test_the_loop_waits_for_a_disk_only_once_it_is_known_to_be_quick(tmp_p
     disk = _Disk()
     async with Journal(SqliteStore(tmp_path / "journal.db", clock=disk)) as journal:
         await journal.append("s", [Note()], must_be_new=True)
-        assert await _trips_for(journal, 8) == 8
+        assert await _trips_for(journal, 4) == 4
         assert await _trips_for(journal, 3) == 0
         disk.takes_s = 1.0
         # One commit is all that a disk which has become slow holds the loop up for.
         assert await _trips_for(journal, 1) == 0
         assert await _trips_for(journal, 3) == 3
         disk.takes_s = 0.0
-        assert await _trips_for(journal, 8) == 8
+        assert await _trips_for(journal, 4) == 4
         assert await _trips_for(journal, 3) == 0
-        assert len(await journal.read("s", limit=100)) == 1 + 8 + 3 + 1 + 3 + 8 + 3
+        assert len(await journal.read("s", limit=100)) == 1 + 4 + 3 + 1 + 3 + 4 + 3
 
 
 async def test_tasks_that_must_reach_a_quick_disk_share_a_commit_on_the_loop(

@@ -39,7 +39,7 @@ _PATIENCE_ON_LOOP_MS = 20
 _PATIENCE_IN_THREAD_MS = 10_000
 _QUICK_S = 0.002
 """So long may the loop wait for the disk."""
-_TRUSTED_AFTER = 8
+_TRUSTED_AFTER = 4
 """So many quick commits in a row say that the next one will be quick as well."""
 
 
