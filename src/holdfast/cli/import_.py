@@ -23,7 +23,8 @@ def command(invocation: Invocation, file: str, as_new: bool) -> None:
     """Bring in what `holdfast export` has written.
 
     The first line says whether it is a session or a run. The whole file is checked first: a
-    damaged or changed one is refused.
+    damaged or changed one is refused. A run that was still being written counts up to its last
+    whole line.
     """
     kind = _kind(file)
     with open_client(invocation) as client:

@@ -139,6 +139,7 @@ async def test_cancelling_a_workflow_reaches_the_child_of_its_child(tmp_path: Pa
             await client.cancel_run("job", reason="enough")
             result = await running
         assert (result.status, result.reason) == ("cancelled", "enough")
+        assert [step.status for step in result.steps] == ["cancelled"]
         child = await client.get_workflow_run(result.steps[0].child_run)
         assert child.status == "cancelled"
         assert (await client.get_run(child.steps[0].child_run)).status == "cancelled"

@@ -13,7 +13,8 @@ from holdfast.orchestration.workflows import events as facts
 
 _PAGE = 500
 
-StepStatus: TypeAlias = Literal["running", "completed", "failed", "skipped"]
+StepStatus: TypeAlias = Literal["running", "completed", "failed", "skipped", "cancelled"]
+"""Cancelled is what was under way when its run was."""
 
 
 class StepState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

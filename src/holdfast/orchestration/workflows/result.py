@@ -40,9 +40,16 @@ def result_of(name: str, run: Run, record: Record, duration: float) -> WorkflowR
         reason=run.reason if run.status in ("parked", "cancelled") else "",
         run_id=run.id,
         session_id=run.session_id,
-        steps=tuple(record.states.values()),
+        steps=tuple([_at_rest(state, run) for state in record.states.values()]),
         duration=duration,
     )
+
+
+def _at_rest(state: StepState, run: Run) -> StepState:
+    """Return how a step stands in a run that rests: with a cancelled one it has ended too."""
+    if state.has_ended or run.status != "cancelled":
+        return state
+    return msgspec.structs.replace(state, status="cancelled")
 
 
 __all__ = ["WorkflowResult", "result_of"]
