@@ -126,9 +126,7 @@ async def test_the_loop_waits_for_a_disk_only_once_it_is_known_to_be_quick(tmp_p
         assert len(await journal.read("s", limit=100)) == 1 + 4 + 3 + 1 + 3 + 4 + 3
 
 
-async def test_tasks_that_must_reach_a_quick_disk_share_a_commit_on_the_loop(
-    tmp_path: Path,
-) -> None:
+async def test_tasks_that_must_reach_a_quick_disk_share_a_commit(tmp_path: Path) -> None:
     async with Journal(SqliteStore(tmp_path / "journal.db", clock=_Disk())) as journal:
         for number in range(_MANY):
             await journal.append(f"s{number}", [Note()], must_be_new=True, is_synced=True)

@@ -3,8 +3,9 @@
 A write is a function of the connection. One that refuses with a HoldfastError before it has
 changed anything leaves its group alone; one that fails later has its group rolled back, and
 every member is given a transaction of its own. Commits run on the loop, because a thread hop
-costs more than they do. Those that must reach a disk that is not known to be quick, or find the
-database locked, run in a thread, and what arrives meanwhile forms the next group.
+costs more than they do. Those that must reach the disk, or find the database locked, run in a
+thread, and what arrives meanwhile forms the next group; but the loop waits for a disk that is
+known to be quick where nobody else writes.
 
 A task that has written alone before is served at once, without a trip around the loop. Others
 go around it once, so that as many as write now share a commit from the first one on: whoever is
@@ -130,7 +131,8 @@ class GroupCommit:
         if self._is_closed:
             raise StorageError(path=self._path, detail="the store is closed")
         is_synced = is_synced or self._always_synced
-        if not self._is_scheduled and self._is_for_loop(is_synced) and self._is_alone():
+        is_quick = not is_synced or self._quick_in_row >= _TRUSTED_AFTER
+        if not self._is_scheduled and is_quick and self._is_alone():
             reach: _Reach = "FULL" if is_synced else "NORMAL"
             outcomes = self._transact((write,), reach, _PATIENCE_ON_LOOP_MS)
             if outcomes is not None:
@@ -153,10 +155,6 @@ class GroupCommit:
         """Say whether this task has written last, and no other with it."""
         return self._lone_writer() is asyncio.current_task()
 
-    def _is_for_loop(self, is_synced: bool) -> bool:
-        """Say whether a commit takes so little that it need not be made in a thread."""
-        return not is_synced or self._quick_in_row >= _TRUSTED_AFTER
-
     async def close(self) -> None:
         """Commit what was accepted, then close the connection."""
         self._is_closed = True
@@ -167,10 +165,9 @@ class GroupCommit:
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         jobs = [job for job in self._waiting if not job[1].done()]
         must_sync, self._waiting, self._must_sync = self._must_sync, [], False
-        reach: _Reach = "FULL" if must_sync else "NORMAL"
-        if jobs and self._is_for_loop(must_sync):
+        if jobs and not must_sync:
             writes = tuple(write for write, _ in jobs)
-            outcomes = self._transact(writes, reach, _PATIENCE_ON_LOOP_MS)
+            outcomes = self._transact(writes, "NORMAL", _PATIENCE_ON_LOOP_MS)
             if outcomes is not None:
                 _settle(jobs, outcomes)
                 jobs = []
@@ -181,7 +178,7 @@ class GroupCommit:
         for _, future in jobs:
             future.has_begun = True
         # Without a future of the loop, which would take two more trips around it.
-        self._thread.submit(self._in_thread, loop, jobs, reach)
+        self._thread.submit(self._in_thread, loop, jobs, "FULL" if must_sync else "NORMAL")
 
     def _in_thread(self, loop: asyncio.AbstractEventLoop, jobs: list[_Job], reach: _Reach) -> None:
         """Commit patiently, and let the loop know."""
