@@ -16,9 +16,9 @@ from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
     UNREADABLE,
     Answer,
+    Halves,
     count,
     decode_whole,
-    mend_halves,
     tool_part,
 )
 from holdfast.providers.wire.endpoint import Endpoint
@@ -115,7 +115,7 @@ class AnthropicDecoder:
         self._served = ""
         self._blocks: dict[int, _Open] = {}
         self._repeats = Repeats()
-        self._half = b""
+        self._halves = Halves()
         self._stop = ""
         self._usage: JsonObject = {}
         self._started = False
@@ -124,23 +124,12 @@ class AnthropicDecoder:
         """Take events in order; append what is said to `out` if somebody listens."""
         repeats = self._repeats
         for event in repeats.others(events, out):
-            try:
-                parsed = _decode(event)
-            except UNREADABLE as error:
-                parsed = self._mended(event, error)
+            parsed = self._halves.decode(_decode, event, self._unreadable)
             self._take(parsed, event, out)
             if self.done:
                 return
             if repeats.wants():
                 self._learn(parsed, event)
-
-    def _mended(self, event: bytes, error: Exception) -> _Event:
-        """Decode an event that may hold half a character only."""
-        event, self._half = mend_halves(event, self._half)
-        try:
-            return _decode(event)
-        except UNREADABLE:
-            raise self._unreadable(error) from None
 
     def take_body(self, body: bytes) -> None:
         """Take an answer that came as one body."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from holdfast.errors import LLMError
 from holdfast.messages import Part, ReasoningPart, TextPart
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.providers.wire.chat_answer import (
@@ -24,11 +25,10 @@ from holdfast.providers.wire.chat_answer import (
 )
 from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
-    UNREADABLE,
     Answer,
     CallPieces,
+    Halves,
     encode_json,
-    mend_halves,
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
@@ -62,7 +62,7 @@ class ChatDecoder:
         self._usage = NOTHING
         self._id = ""
         self._served = ""
-        self._half = b""
+        self._halves = Halves()
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take chunks in order; append what is said to `out` if somebody listens."""
@@ -71,10 +71,7 @@ class ChatDecoder:
             if event[:1] != b"{" and event.strip() == b"[DONE]":
                 self.done = True
                 return
-            try:
-                chunk = decode_chunk(event)
-            except UNREADABLE as error:
-                chunk = self._mended(event, error)
+            chunk = self._halves.decode(decode_chunk, event, self._unreadable)
             self._take(chunk, event, out)
             if repeats.wants():
                 self._learn(chunk, event)
@@ -101,13 +98,8 @@ class ChatDecoder:
             metadata={},
         )
 
-    def _mended(self, event: bytes, error: Exception) -> Chunk:
-        """Decode an event that may hold half a character only."""
-        event, self._half = mend_halves(event, self._half)
-        try:
-            return decode_chunk(event)
-        except UNREADABLE:
-            raise unreadable(self._endpoint, error) from None
+    def _unreadable(self, error: Exception) -> LLMError:
+        return unreadable(self._endpoint, error)
 
     def _take(self, chunk: Chunk, event: bytes, out: list[Delta] | None) -> None:
         if chunk.error is not NOTHING and chunk.error != NOTHING:

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.canonical import JsonObject, digest
-from holdfast.errors import LLMBadRequest, LLMProtocolError
+from holdfast.errors import LLMBadRequest, LLMError, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import (
     CompactionPart,
@@ -195,6 +195,32 @@ def mend_halves(event: bytes, half: bytes) -> tuple[bytes, bytes]:
         return before + escape if before else b"\\ufffd"
 
     return _ESCAPE.sub(whole, event), half
+
+
+class Halves:
+    """Decodes the events of a stream in which a character may come in two halves."""
+
+    __slots__ = ("_half",)
+
+    def __init__(self) -> None:
+        """Wait for no half."""
+        self._half = b""
+
+    def decode(
+        self,
+        decode: Callable[[bytes], _T],
+        event: bytes,
+        unreadable: Callable[[Exception], LLMError],
+    ) -> _T:
+        """Return what an event says; raises what `unreadable` makes of the error."""
+        try:
+            return decode(event)
+        except UNREADABLE as error:
+            mended, self._half = mend_halves(event, self._half)
+            try:
+                return decode(mended)
+            except UNREADABLE:
+                raise unreadable(error) from None
 
 
 def decode_whole(decode: Callable[[bytes], _T], body: bytes) -> _T:

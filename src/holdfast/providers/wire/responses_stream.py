@@ -16,10 +16,10 @@ from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
     UNREADABLE,
     Answer,
+    Halves,
     count,
     decode_object,
     decode_whole,
-    mend_halves,
     split_usage,
     tool_part,
 )
@@ -101,7 +101,7 @@ class ResponsesDecoder:
         self._names: dict[int, tuple[str, str]] = {}
         self._closing: _Response | None = None
         self._repeats = Repeats()
-        self._half = b""
+        self._halves = Halves()
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append what is said to `out` if somebody listens."""
@@ -109,23 +109,12 @@ class ResponsesDecoder:
         for event in repeats.others(events, out):
             if event[:1] != b"{" and event.strip() == b"[DONE]":
                 continue
-            try:
-                parsed = _decode(event)
-            except UNREADABLE as error:
-                parsed = self._mended(event, error)
+            parsed = self._halves.decode(_decode, event, self._unreadable)
             self._take(parsed, event, out)
             if self.done:
                 return
             if repeats.wants():
                 self._learn(parsed, event)
-
-    def _mended(self, event: bytes, error: Exception) -> _Event:
-        """Decode an event that may hold half a character only."""
-        event, self._half = mend_halves(event, self._half)
-        try:
-            return _decode(event)
-        except UNREADABLE:
-            raise self._unreadable(error) from None
 
     def take_body(self, body: bytes) -> None:
         """Take an answer that came as one body."""
