@@ -11,7 +11,7 @@ from holdfast.journal import Journal
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.sessions import Run
-from holdfast.sessions.events import RunQueued
+from holdfast.sessions.beginnings import request_of
 
 
 class Starter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,8 +56,7 @@ class RunScope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 async def scope_of(journal: Journal, run: Run) -> RunScope:
     """Return what came with the request for a run that is known."""
-    [event] = await journal.read(run.session_id, after=run.queued_at - 1, limit=1)
-    return RunScope.of(event.expect(RunQueued).options)
+    return RunScope.of((await request_of(journal, run)).options)
 
 
 EVERYTHING = RunScope()

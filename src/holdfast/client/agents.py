@@ -206,8 +206,6 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:
             await self._find(launch.agent)
-        if not isinstance(launch.session_id, str):
-            raise UsageError(detail=f"A session is named by its id, not {launch.session_id!r:.80}.")
         if launch.run_id and launch.new_session is None:
             await check_is_agents(self._turns, self._journal, launch.run_id)
         is_observed = self._is_observed()
@@ -476,6 +474,8 @@ def _check_types(launch: Launch) -> None:
         raise UsageError(detail=f"The message of a run is a text, not {launch.message!r:.80}.")
     if not isinstance(launch.agent, str | Agent):
         raise UsageError(detail=f"{launch.agent!r:.80} is neither an Agent nor a name.")
+    if not isinstance(launch.session_id, str):
+        raise UsageError(detail=f"A session is named by its id, not {launch.session_id!r:.80}.")
     if launch.on_ask not in ON_ASK:
         raise UsageError(detail=f"on_ask is one of {', '.join(ON_ASK)}.")
     if launch.on_busy is not None and launch.on_busy not in ON_BUSY:

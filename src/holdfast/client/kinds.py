@@ -11,7 +11,7 @@ from holdfast.journal import Journal
 from holdfast.orchestration.loop import LOOP_AGENT
 from holdfast.orchestration.workflows import AGENT_PREFIX
 from holdfast.sessions import Run, TurnQueue
-from holdfast.sessions.events import RunQueued
+from holdfast.sessions.beginnings import request_of
 
 _MADE_HERE: Final = len("run_") + 26
 
@@ -49,6 +49,5 @@ async def called_tool(journal: Journal, run: Run) -> str:
     """Return the name of the tool that a run calls by hand, nothing for all other runs."""
     if run.agent:
         return ""
-    found = await journal.store.read(run.session_id, seqs=[run.queued_at])
-    wanted = found[0].expect(RunQueued).options.get("call") if found else None
+    wanted = (await request_of(journal, run)).options.get("call")
     return str(wanted["tool"]) if isinstance(wanted, dict) else ""

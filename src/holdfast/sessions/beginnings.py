@@ -129,6 +129,12 @@ async def unfinished(journal: Journal, session_id: str) -> list[Run]:
     return sorted(waiting, key=lambda run: not run.has_started)
 
 
+async def request_of(journal: Journal, run: Run) -> facts.RunQueued:
+    """Return the request that a run was queued with."""
+    [event] = await journal.store.read(run.session_id, seqs=[run.queued_at])
+    return event.expect(facts.RunQueued)
+
+
 def _begun(
     manager: SessionManager,
     session: Session,

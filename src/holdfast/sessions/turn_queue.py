@@ -37,7 +37,7 @@ from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message
 from holdfast.sessions import events as facts
-from holdfast.sessions.beginnings import Beginnings, unfinished
+from holdfast.sessions.beginnings import Beginnings, request_of, unfinished
 from holdfast.sessions.leases import Lease, LeaseKeeper
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import stored
@@ -462,8 +462,7 @@ class TurnQueue:
             return turn
 
     async def _turn(self, run: Run, lease: Lease) -> Turn:
-        [queued] = await self._journal.store.read(run.session_id, seqs=[run.queued_at])
-        return Turn(self._manager, run, lease, queued.expect(facts.RunQueued))
+        return Turn(self._manager, run, lease, await request_of(self._journal, run))
 
     async def _execute(self, turn: Turn, handler: Handler) -> None:
         """Call the handler, note the outcome, and see to steering that came too late."""
