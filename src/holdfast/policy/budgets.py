@@ -11,6 +11,7 @@ what several processes share is kept as facts of its own (`shared_budget`).
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
@@ -43,14 +44,15 @@ class Budget(
     on_unknown_price: Literal["refuse", "ignore"] = "refuse"
 
     def __post_init__(self) -> None:
-        """Refuse limits that are no numbers from nought on; they would be mistakes."""
+        """Refuse limits that are no numbers from nought on, or endless; they would be mistakes."""
         for name in _LIMITS:
             value = getattr(self, name)
             if value is None:
                 continue
             kinds = (int,) if name in _COUNTS else (int, float)
-            if type(value) not in kinds or not value >= 0:
-                raise UsageError(detail=f"A budget's {name} cannot be {value!r:.80}.")
+            if type(value) not in kinds or not 0 <= value < math.inf:
+                told = f"A budget's {name} cannot be {value!r:.80}"
+                raise UsageError(detail=f"{told}; what has no limit is left out.")
 
     @property
     def has_limits(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -64,14 +64,7 @@ def _check_network(text: str) -> str:
     return text
 
 
-Glob = Annotated[str, AfterValidator(_check_glob)]
-HostPattern = Annotated[str, AfterValidator(_check_host)]
-CommandPrefix = Annotated[str, AfterValidator(_check_command)]
-Name = Annotated[str, AfterValidator(_check_name)]
-T = TypeVar("T")
-
-
-def _check_cases(agents: dict[str, T]) -> dict[str, T]:
+def _check_cases(agents: dict[str, AgentPolicy]) -> dict[str, AgentPolicy]:
     known: dict[str, str] = {}
     for name in agents:
         other = known.setdefault(name.casefold(), name)
@@ -80,7 +73,10 @@ def _check_cases(agents: dict[str, T]) -> dict[str, T]:
     return agents
 
 
-ByAgent = Annotated[dict[Name, T], AfterValidator(_check_cases)]
+Glob = Annotated[str, AfterValidator(_check_glob)]
+HostPattern = Annotated[str, AfterValidator(_check_host)]
+CommandPrefix = Annotated[str, AfterValidator(_check_command)]
+Name = Annotated[str, AfterValidator(_check_name)]
 AddressRange = Annotated[str, AfterValidator(_check_network)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
@@ -155,7 +151,7 @@ class ToolsFile(_Strict):
     """`tools.yaml`: which agent may use which tools and commands, and how much."""
 
     defaults: ToolDefaults = ToolDefaults()
-    agents: ByAgent[AgentPolicy] = {}
+    agents: Annotated[dict[Name, AgentPolicy], AfterValidator(_check_cases)] = {}
     budgets: Budgets = Budgets()
     rules: list[Rule] = []
     tests: list[Expectation] = []

@@ -69,8 +69,8 @@ def test_child_of_an_unknown_scope_is_refused(ledger: BudgetLedger) -> None:
         ledger.open("child", Budget(), parent="nobody")
 
 
-def test_budget_of_nan_or_less_than_nothing_is_refused() -> None:
-    for value in (-1, float("nan")):
+def test_budget_of_nan_less_than_nothing_or_endless_is_refused() -> None:
+    for value in (-1, float("nan"), float("inf")):
         with pytest.raises(UsageError):
             Budget(max_cost_usd=value)
     assert not Budget().has_limits
