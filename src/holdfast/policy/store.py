@@ -184,7 +184,8 @@ class PolicyStore:
     async def settle(self) -> None:
         """Wait until everything that was noticed is journalled."""
         while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            # Unlike gather, it lets the loop turn when all are done: a callback takes them out.
+            await asyncio.wait(self._tasks)
 
     async def write_differences(self) -> int:
         """Put the differences since the last call into the journal; say how many."""

@@ -381,7 +381,7 @@ async def test_no_steering_is_lost_at_the_very_end_of_a_run(
     await asyncio.wait_for(asyncio.gather(send(), turns()), 60)
     assert await queue.drain(session.id, take) >= 0
     while queue._left_over:
-        await asyncio.wait_for(asyncio.gather(*queue._left_over), WAIT_S)
+        await asyncio.wait(queue._left_over, timeout=WAIT_S)
     assert sorted(await texts(manager, session), key=int) == sent
 
 
@@ -444,7 +444,7 @@ async def test_a_redacted_steering_message_is_passed_over(
     run = await queue.submit(session.id)
     assert (await queue.run(run.id, redact_then_take)).status == "completed"
     while queue._left_over:
-        await asyncio.wait_for(asyncio.gather(*queue._left_over), WAIT_S)
+        await asyncio.wait(queue._left_over, timeout=WAIT_S)
     await check_usable(queue, session)
 
 

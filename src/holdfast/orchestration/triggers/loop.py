@@ -141,7 +141,8 @@ class TriggerLoop:
     async def settle(self) -> None:
         """Wait until everything that was begun here rests."""
         while self._running:
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
+            # Unlike gather, it lets the loop turn when all are done: a callback takes them out.
+            await asyncio.wait(self._running.values())
 
     async def close(self) -> None:
         """Leave what is under way to others."""
