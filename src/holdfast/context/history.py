@@ -25,7 +25,8 @@ from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, Su
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
 _LARGEST = 40_000
-_MOST_BUILT = 64
+_MOST_BUILT = 256
+"""As many conversations at once go on from their last view."""
 _LONGEST_MORE = 64
 _SHORT = 64
 """So many messages are joined in less time than it takes to read them in two parts."""
@@ -38,7 +39,7 @@ PRUNE_CHARS = 400
 _UNSEEN = (SnapshotPart, PatchPart, AgentPart, SubtaskPart, RetryPart)
 
 
-class _Shown(msgspec.Struct, frozen=True):
+class _Shown(msgspec.Struct, frozen=True, gc=False):
     """What became of a message; `source` keeps it alive, so that its identity stays its own."""
 
     source: Message
@@ -47,7 +48,7 @@ class _Shown(msgspec.Struct, frozen=True):
     """Skills whose bodies it brings, as `name@digest`."""
 
 
-class _Built(msgspec.Struct, frozen=True):
+class _Built(msgspec.Struct, frozen=True, gc=False):
     """A view that was made before.
 
     What is shown of them comes in two parts, so that most of it is the same tuple each time.

@@ -94,7 +94,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     value: Payload
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """Facts that are stored together, as they will be: encoded, and without secrets."""
 
     drafts: tuple[Draft, ...]

@@ -18,7 +18,7 @@ from holdfast.errors import SchemaTooNew, StorageDamaged, UsageError
 Upcaster: TypeAlias = Callable[[JsonObject], JsonObject]
 
 
-class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What happened, without when and where; subclass it in `<room>/events.py`."""
 
     kind: ClassVar[str] = ""

@@ -28,7 +28,7 @@ class LeaseWish(msgspec.Struct, frozen=True, kw_only=True):
     ttl_s: float
 
 
-class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
+class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A batch for one session, stored whole or not at all.
 
     `epoch` is the lease under which it is written; `None` means: whatever the current one

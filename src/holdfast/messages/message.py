@@ -13,8 +13,12 @@ from holdfast.messages.usage import TokenUsage
 Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message with its parts; `agent`, `model`, `usage` and the rest say where it came from."""
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A message with its parts; `agent`, `model`, `usage` and the rest say where it came from.
+
+    Messages and parts hold JSON and each other, never anything that leads back to them, so the
+    garbage collector need not look at them: a process that keeps many has little to collect.
+    """
 
     id: str
     session_id: str

@@ -11,7 +11,9 @@ from holdfast.canonical import JsonObject
 ToolState: TypeAlias = Literal["pending", "running", "completed", "error"]
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class _Part(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False
+):
     """A part can be named, so that it can be replaced while a message grows."""
 
     id: str = ""

@@ -18,7 +18,7 @@ ToolChoice: TypeAlias = Literal["auto", "none", "required"]
 ToolMode: TypeAlias = Literal["native", "json_schema", "prompted"]
 
 
-class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything one model call needs; `None` leaves a choice to the provider."""
 
     messages: Sequence[Message]
@@ -71,7 +71,7 @@ class Restarted(msgspec.Struct, frozen=True, tag="restarted"):
     model: str = ""
 
 
-class Finished(msgspec.Struct, frozen=True, tag="finished"):
+class Finished(msgspec.Struct, frozen=True, gc=False, tag="finished"):
     """The whole answer, always the last delta; only this one is kept.
 
     `message.stop_reason` is one of stop, length, tool_calls, filtered. `request_id` is

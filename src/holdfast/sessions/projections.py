@@ -139,7 +139,7 @@ def merge_metadata(old: JsonObject, changes: JsonObject) -> JsonObject:
     return {key: value for key, value in {**old, **changes}.items() if value is not None}
 
 
-class MessageRow(msgspec.Struct, frozen=True, array_like=True):
+class MessageRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a message stands in the log; its content is read from there.
 
     `updates` and `deletions` are numbers of events; those that a revert hid do not count.
@@ -191,7 +191,7 @@ class MessagesTable(Projection[MessageRow]):
         return msgspec.structs.replace(row, deletions=(*row.deletions, event.session_seq))
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A run: exactly one of queued, running (leased), parked, or ended.
 
     `queued_at` is the number of the event that queued it; its message and options are there.

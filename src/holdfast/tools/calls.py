@@ -15,7 +15,7 @@ from holdfast.redaction import withheld
 from holdfast.tools.definition import Tool
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One call: the part of an assistant's message that asks for it."""
 
     message_id: str

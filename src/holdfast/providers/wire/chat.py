@@ -106,8 +106,9 @@ class ChatCodec:
 
     def add(self, data: bytearray, fragments: Iterable[Fragment], state: bytes) -> bytes:
         """Append messages; `state` is what goes behind the results that came before them."""
-        for role, message, tail in fragments:
-            if state and role != "tool":
+        for fragment in fragments:
+            message, tail = fragment.data, fragment.tail
+            if state and fragment.role != "tool":
                 data += b"," + state if data else state
                 state = b""
             if message:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from holdfast.errors import LLMError
 from holdfast.messages import Part, ReasoningPart, TextPart
@@ -211,7 +213,7 @@ class ChatDecoder:
         self._repeats.learn(event, only.name, _piece_in, target=target, delta=delta)
 
 
-class _OnlyPiece(NamedTuple):
+class _OnlyPiece(msgspec.Struct, frozen=True, gc=False):
     """All that a chunk adds to the answer: a piece, its field, and the index of its call."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Annotated, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -55,7 +55,7 @@ _decode_any = msgspec.json.Decoder().decode
 encode_json = msgspec.json.Encoder().encode
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """A whole answer, whichever way it came."""
 
     parts: tuple[Part, ...]

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from holdfast.messages import Message
 from holdfast.messages.joined import parts_of
@@ -19,7 +21,7 @@ _MOST_KEPT = 256
 _MOST_BYTES = 16 * 1024 * 1024
 
 
-class Fragment(NamedTuple):
+class Fragment(msgspec.Struct, frozen=True, gc=False):
     """One message as bytes. `tail` goes behind the run of messages with the same role."""
 
     role: str
