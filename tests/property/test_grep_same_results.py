@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import shutil
 import tempfile
 from pathlib import Path
 
+import machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,8 +54,7 @@ PATTERNS = st.sampled_from(
     start=st.sampled_from([".", "src"]),
 )
 def test_ripgrep_changes_nothing_but_the_time(files, ignore, pattern, include, ignore_case, start):
-    program = shutil.which("rg")
-    assert program, "these tests need ripgrep"
+    program = machine.program("rg", "ripgrep")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "src").mkdir()

@@ -1,25 +1,20 @@
 import asyncio
-import shutil
 from dataclasses import replace
 
+import machine
 import pytest
 
 from holdfast.errors import FileMissing, PermissionDenied, TellModel, ToolInputInvalid
 from holdfast.tools.builtin.grep import grep, prepare, run_search
 
-RIPGREP = shutil.which("rg")
-
-
-def test_ripgrep_is_here_to_be_compared_with():
-    assert RIPGREP
-
 
 @pytest.fixture(params=["ripgrep", "python"])
 def search(request, context):
+    ripgrep = machine.program("rg", "ripgrep") if request.param == "ripgrep" else None
+
     async def go(pattern, path=".", budget_s=20.0, limit=100, **how):
         how = {"include": "", "ignore_case": False, **how}
         prepared = replace(prepare(pattern, limit=limit, **how), budget_s=budget_s)
-        ripgrep = RIPGREP if request.param == "ripgrep" else None
         return await run_search(context, prepared, path, ripgrep)
 
     return go
