@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -236,19 +237,17 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             options=launch.options,
         )
 
-        def execute(message: str) -> Awaitable[AgentResult]:
-            return runtime.execute_agent(
-                agent,
-                session,
-                message,
-                tools,
-                skills,
-                options=launch.options,
-                run_id=run_id,
-                scope=scope,
-                listener=listener,
-            )
-
+        execute = partial(
+            runtime.execute_agent,
+            agent,
+            session,
+            tools=tools,
+            skills=skills,
+            options=launch.options,
+            run_id=run_id,
+            scope=scope,
+            listener=listener,
+        )
         path = "/".join(path_of(agent, session))
         where = Where(session_id=session.id, run_id=run_id, agent_path=path)
         try:
