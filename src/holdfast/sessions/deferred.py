@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal.envelope import Encoded
 
 _MOMENT_S = 0.1
 
 Store: TypeAlias = Callable[[Sequence[Encoded]], Awaitable[object]]
 """Stores facts, together or not at all."""
+
+
+async def _nowhere(_facts: Sequence[Encoded]) -> None:
+    raise UsageError(detail="The turn has ended; nothing more can be stored with it.")
 
 
 class DeferredFacts:
@@ -49,6 +53,13 @@ class DeferredFacts:
             await self.flush()
         taken, self._waiting = self._waiting, []
         return taken
+
+    def end(self) -> None:
+        """Take no more; whoever stores is let go, so that an ended turn leads to nothing."""
+        self._store = _nowhere
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def put_back(self, facts: Sequence[Encoded]) -> None:
         """Take back what could not be stored; the next one tries again."""

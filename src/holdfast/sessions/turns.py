@@ -213,6 +213,8 @@ class Turn:
             if not is_cancelled or not await asyncio.shield(self._has_stored(waiting, last)):
                 self._deferred.put_back(waiting)
             raise
+        if release:
+            self._deferred.end()
         return events[len(waiting) :]
 
     def defer(self, *payloads: Payload, agent_path: str = "") -> None:

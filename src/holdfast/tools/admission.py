@@ -47,15 +47,13 @@ class Admission:
         gate: Gate,
         desk: ConsentDesk,
         context: ToolContext,
-        context_of: ContextOf,
     ) -> None:
-        """Judge by the gate; ask at the desk; `context_of` makes the context of a preview."""
+        """Judge by the gate; ask at the desk."""
         self._registry = registry
         self._gate = gate
         self._desk = desk
         self._context = context
         self._agent_path = "/".join(context.agent_path)
-        self._context_of = context_of
         self.doom = DoomLoop()
         self._fixed: dict[Tool, CallRequest] = {}
         """What tools ask for that touch nothing nameable: always the same."""
@@ -73,11 +71,16 @@ class Admission:
         part = passage.call.part
         return not self.doom.is_repeating(passage.request.permission, part.input)
 
-    async def ask(self, passage: Passage, tool: Tool) -> Passage | Denial | Parked:
-        """Return the way on of a call that was not let pass, its refusal, or that it waits."""
+    async def ask(
+        self, passage: Passage, tool: Tool, context_of: ContextOf
+    ) -> Passage | Denial | Parked:
+        """Return the way on of a call that was not let pass, its refusal, or that it waits.
+
+        `context_of` makes the context of a preview.
+        """
         request, decision, passed = passage.request, passage.decision, passage
         if decision.action != "allow":
-            consented = await self._consent(passage, tool)
+            consented = await self._consent(passage, tool, context_of)
             if not isinstance(consented, Passage):
                 return consented
             if not self.doom.is_repeating(tool.name, passage.call.part.input):
@@ -85,7 +88,7 @@ class Admission:
             passed = consented
         loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
         asked = replace(passed, request=loop, decision=self._gate.decide(loop))
-        again = await self._consent(asked, tool)
+        again = await self._consent(asked, tool, context_of)
         if isinstance(again, Passage):
             self.doom.forgive()
             if again.call is asked.call:
@@ -103,7 +106,9 @@ class Admission:
             self._fixed[tool] = request
         return request
 
-    async def _consent(self, passage: Passage, tool: Tool) -> Passage | Denial | Parked:
+    async def _consent(
+        self, passage: Passage, tool: Tool, context_of: ContextOf
+    ) -> Passage | Denial | Parked:
         """Let an allowed call pass, refuse a denied one, and ask about any other."""
         if passage.decision.action == "allow":
             return passage
@@ -114,7 +119,7 @@ class Admission:
             decision = self._gate.decide(passage.request)
             if decision.action == "allow":
                 return replace(passage, decision=decision)
-            request = await self._approval(passage, tool)
+            request = await self._approval(passage, tool, context_of)
             consent = await self._desk.obtain(request)
         if isinstance(consent, Waiting):
             shown: JsonObject = {"approval_id": consent.approval_id, "tool": tool.name}
@@ -168,12 +173,14 @@ class Admission:
             facts = (*facts, against)
         return Denial(call=passage.call, text=told(error), facts=facts)
 
-    async def _approval(self, passage: Passage, tool: Tool) -> ApprovalRequest:
+    async def _approval(
+        self, passage: Passage, tool: Tool, context_of: ContextOf
+    ) -> ApprovalRequest:
         call, required = passage.call, self._gate.terms.required
         preview = ""
         if tool.preview is not None:
             try:
-                context = self._context_of(call)
+                context = context_of(call)
                 shown = await ask_aside(tool, tool.preview, passage.values, context)
                 preview = shown[:_PREVIEW_CHARS]
                 if len(shown) > _PREVIEW_CHARS:

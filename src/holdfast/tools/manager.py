@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -28,7 +28,7 @@ from holdfast.errors import (
     TellModel,
     ToolError,
 )
-from holdfast.journal import Event, Payload
+from holdfast.journal import Payload
 from holdfast.messages import ToolPart
 from holdfast.policy.approvals import Approvals, NoApprovals
 from holdfast.policy.file_events import PolicyViolation
@@ -51,25 +51,9 @@ from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.invocation import ask_aside, invoke
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.output import check_result, clip, shorten
+from holdfast.tools.recording import Facts, NotRecorded, Recorder, recorded
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
-
-T = TypeVar("T")
-
-
-class Recorder(Protocol):
-    """Where a run's facts go; `sessions.Turn` is one."""
-
-    async def append(
-        self, *payloads: Payload, agent_path: str = "", is_synced: bool = False
-    ) -> tuple[Event, ...]:
-        """Append facts of the run, together or not at all."""
-        ...
-
-    def defer(self, *payloads: Payload, agent_path: str = "") -> None:
-        """Append facts a moment later; a crash may lose them."""
-        ...
-
 
 Spend: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -85,14 +69,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     output_chars: int = 30_000
     timeout_s: float | None = None
     """An upper bound for all tools; each has its own limit too."""
-
-
-class _NotRecorded(Exception):
-    """The journal refused a fact: that is the run's trouble, never the tool's result."""
-
-    def __init__(self, error: HoldfastError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class ToolExecutionManager:
@@ -120,19 +96,17 @@ class ToolExecutionManager:
         """
         self.tool_registry = tool_registry
         self.gate = gate or Gate()
-        self._recorder = recorder
         self._context = context
         self._agent_path = "/".join(context.agent_path)
+        self._facts = Facts(recorder, self._agent_path)
         self._limits = limits or Limits()
         self._clock = clock
         self._cache: dict[str, ToolPart] = {}
         self._spend = spend
         self.exhausted: BudgetExceeded | None = None
         """The budget that a call did not fit into; the run should end."""
-        self._desk = ConsentDesk(self.gate, approvals or NoApprovals(), self._append, clock)
-        self._admission = Admission(
-            tool_registry, self.gate, self._desk, context, self._call_context
-        )
+        self._desk = ConsentDesk(self.gate, approvals or NoApprovals(), self._facts.append, clock)
+        self._admission = Admission(tool_registry, self.gate, self._desk, context)
         self._known: dict[str, CallRecord] = {}
         self.hooks: ToolHooks | None = None
         self.on_executing: Callable[[Call], None] | None = None
@@ -190,7 +164,7 @@ class ToolExecutionManager:
                 return await self._fail(call, told(error))
         except NestedCallWaits as waits:
             return waits.parked
-        except _NotRecorded as failed:
+        except NotRecorded as failed:
             raise failed.error from failed
 
     async def _attempt(self, call: Call, record: CallRecord) -> ToolPart | Parked:
@@ -198,7 +172,7 @@ class ToolExecutionManager:
         if record.ended is not None:
             return record.ended
         if self.hooks is not None:
-            return await self.hooks.around(call, record, self._execute, self._append)
+            return await self.hooks.around(call, record, self._execute, self._facts.append)
         return await self._execute(call, record)
 
     async def _execute(self, call: Call, record: CallRecord) -> ToolPart | Parked:
@@ -218,7 +192,7 @@ class ToolExecutionManager:
                 return await self._recover(call, tool, values, record)
             passage = self._admission.judge(call, tool, values)
             if not self._admission.lets_pass(passage):
-                passed = await self._admission.ask(passage, tool)
+                passed = await self._admission.ask(passage, tool, self._call_context)
                 if not isinstance(passed, Passage):
                     return await self._halt(passed)
                 passage, call = passed, passed.call
@@ -283,10 +257,10 @@ class ToolExecutionManager:
             # On the disk before the effect, and with it the message that asks for the call:
             # a power cut must neither hide the effect nor change its key.
             is_synced = tool.effect != "read"
-            await self._append(*passage.facts, started, is_synced=is_synced)
+            await self._facts.append(*passage.facts, started, is_synced=is_synced)
         try:
             return await self._run(call, tool, passage.values, context)
-        except _NotRecorded as failed:
+        except NotRecorded as failed:
             raise _lost(tool, failed) from failed
 
     async def _recover(
@@ -307,10 +281,10 @@ class ToolExecutionManager:
                     effect=tool.effect,
                     source_hash=tool.source_hash,
                 )
-                await self._append(started, is_synced=True)
+                await self._facts.append(started, is_synced=True)
             try:
                 return await self._run(call, tool, values, context)
-            except _NotRecorded as failed:
+            except NotRecorded as failed:
                 raise _lost(tool, failed) from failed
         if isinstance(way, ledger.Known):
             result = check_result(way.result, tool.name)
@@ -319,7 +293,7 @@ class ToolExecutionManager:
             unknown = ToolOutcomeUnknown(
                 call_id=call.part.call_id, tool=tool.name, question=way.question
             )
-            await self._append(unknown)
+            await self._facts.append(unknown)
         shown: JsonObject = {
             "call_id": call.part.call_id,
             "tool": tool.name,
@@ -386,17 +360,17 @@ class ToolExecutionManager:
                 reason=outcome.reason,
                 request=outcome.request,
             )
-            await self._append(parked)
+            await self._facts.append(parked)
             return outcome
         outcome = check_result(outcome, tool.name)
         if len(outcome.output) > self._limits.output_chars:
-            outcome = await self._recorded(shorten(outcome, self._limits.output_chars, context))
+            outcome = await recorded(shorten(outcome, self._limits.output_chars, context))
         done = self._completed(call, tool, outcome, begun)
         if tool.cacheable and not outcome.is_error:
             self._cache[self._cache_key(tool, call.part)] = done
         if tool.effect == "read" and self.hooks is None:
             # A read can be repeated after a crash, so its result may wait for company.
-            self._recorder.defer(_ending(call, done), agent_path=self._agent_path)
+            self._facts.defer(_ending(call, done))
             return done
         return await self._finish(call, done)
 
@@ -445,19 +419,8 @@ class ToolExecutionManager:
     async def _finish(self, call: Call, part: ToolPart, *facts: Payload) -> ToolPart:
         if self.hooks is not None:
             part = await self.hooks.finished(part)
-        await self._append(*facts, _ending(call, part))
+        await self._facts.append(*facts, _ending(call, part))
         return part
-
-    async def _append(self, *payloads: Payload, is_synced: bool = False) -> None:
-        recorder, path = self._recorder, self._agent_path
-        await self._recorded(recorder.append(*payloads, agent_path=path, is_synced=is_synced))
-
-    async def _recorded(self, writing: Awaitable[T]) -> T:
-        """Await something that writes to the journal, and tell its failure from a tool's."""
-        try:
-            return await writing
-        except HoldfastError as error:
-            raise _NotRecorded(error) from error
 
     async def _intent(
         self, call: Call, tool: Tool, values: dict[str, Any], context: ToolContext
@@ -495,11 +458,11 @@ def _that_began(record: CallRecord, call: Call) -> CallRecord:
     return record if has_begun else NOTHING_KNOWN
 
 
-def _lost(tool: Tool, failed: _NotRecorded) -> _NotRecorded:
+def _lost(tool: Tool, failed: NotRecorded) -> NotRecorded:
     """Tell that an effect has no result in the journal from any other trouble with it."""
     if tool.effect == "read" or not isinstance(failed.error, StorageError):
         return failed
-    return _NotRecorded(ResultNotStored(tool=tool.name, path="", detail=str(failed.error)))
+    return NotRecorded(ResultNotStored(tool=tool.name, path="", detail=str(failed.error)))
 
 
 class _NestedCalls(msgspec.Struct):

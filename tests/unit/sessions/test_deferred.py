@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.errors import StorageFull
+from holdfast.errors import StorageFull, UsageError
 from holdfast.sessions.deferred import DeferredFacts
 
 
@@ -122,3 +122,16 @@ async def test_what_could_not_be_stored_is_tried_again_when_more_comes():
     facts.add("2")
     await asyncio.wait_for(log.has_stored.wait(), 10)
     assert log.stored == ["1", "2"]
+
+
+async def test_whoever_stores_is_not_asked_any_more_after_the_end():
+    log = Log()
+    facts = DeferredFacts(log.store)
+    facts.add("1")
+    assert await facts.take() == ["1"]
+    facts.end()
+    facts.end()
+    facts.add("2")
+    with pytest.raises(UsageError):
+        await facts.flush()
+    assert log.stored == []
