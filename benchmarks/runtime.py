@@ -1,8 +1,8 @@
 """What a whole run costs, with the journal and the gate on, against loops that keep nothing.
 
 The fake server runs in a process of its own, so the figures are the client's CPU. The run is
-ten tool rounds and an answer. Two baselines do the same conversation and store nothing: a
-hand-written httpx loop, as one would write it first, and a raw aiohttp loop.
+ten tool rounds and an answer. The baselines do the same conversation (`_baselines.py`): a
+hand-written httpx loop, a raw asyncio loop, and our wire with a bare log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import gc
 import itertools
-import json
 import sys
 import tempfile
 import time
@@ -20,12 +19,12 @@ import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import httpx
+from _baselines import QUESTION, Raw, StoredWire, httpx_run, httpx_stream
 from _instructions import per_time
 from _report import Result, add_arguments, interleave, report
-from wire import RAW_TOOLS, ROUNDS, SYSTEM, Bench, hand_conversation, served
+from wire import ROUNDS, SYSTEM, Bench, served
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.agents.streaming import StreamItem
@@ -39,8 +38,8 @@ TURNS = 8
 MOST_GROWTH = 1.3
 """The facts of a turn are as large in both, but SQLite writes whole pages: in the index of a long
 session each commit touches about one more, however long it is."""
-QUESTION = "Multiply a lot of numbers by 23."
-_NO_MORE = "HTTP and JSON alone: no journal, gate, types or limits"
+_NO_MORE = "HTTP and JSON alone, by hand: no limits, checks or types"
+_FLOOR = "HTTP, limits and types, and the answers stored: nothing else"
 _numbers = itertools.count()
 
 Work = Callable[[], Awaitable[object]]
@@ -87,73 +86,6 @@ async def our_turn(client: AsyncClient, agent: Agent, session: str) -> None:
     assert result.status == "completed", result.metadata
 
 
-# --- httpx by hand -------------------------------------------------------------------
-
-
-async def httpx_run(client: httpx.AsyncClient, url: str) -> None:
-    """The conversation as one would write it first; nothing is stored."""
-    messages: list[dict[str, Any]] = [
-        {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": QUESTION},
-    ]
-    while True:
-        body = {"model": "m", "messages": messages, "tools": RAW_TOOLS}
-        said = (await client.post(url, json=body)).json()["choices"][0]["message"]
-        messages.append(said)
-        if not said.get("tool_calls"):
-            return
-        _answer_calls(messages, said)
-
-
-async def httpx_stream(client: httpx.AsyncClient, url: str) -> None:
-    """The same, streamed."""
-    messages: list[dict[str, Any]] = [
-        {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": QUESTION},
-    ]
-    while True:
-        body = {"model": "m", "messages": messages, "tools": RAW_TOOLS, "stream": True}
-        said = await _httpx_answer(client, url, body)
-        messages.append(said)
-        if not said.get("tool_calls"):
-            return
-        _answer_calls(messages, said)
-
-
-async def _httpx_answer(
-    client: httpx.AsyncClient, url: str, body: dict[str, Any]
-) -> dict[str, Any]:
-    text: list[str] = []
-    calls: dict[int, dict[str, Any]] = {}
-    async with client.stream("POST", url, json=body) as response:
-        async for line in response.aiter_lines():
-            if not line.startswith("data: ") or line.startswith("data: [DONE]"):
-                continue
-            for choice in json.loads(line[6:])["choices"]:
-                delta = choice["delta"]
-                if delta.get("content"):
-                    text.append(delta["content"])
-                for piece in delta.get("tool_calls") or ():
-                    call = calls.setdefault(
-                        piece["index"], {"type": "function", "function": {"arguments": ""}}
-                    )
-                    if piece.get("id"):
-                        call["id"] = piece["id"]
-                        call["function"]["name"] = piece["function"]["name"]
-                    call["function"]["arguments"] += piece["function"]["arguments"]
-    said: dict[str, Any] = {"role": "assistant", "content": "".join(text) or None}
-    if calls:
-        said["tool_calls"] = [calls[index] for index in sorted(calls)]
-    return said
-
-
-def _answer_calls(messages: list[dict[str, Any]], said: dict[str, Any]) -> None:
-    for call in said["tool_calls"]:
-        given = json.loads(call["function"]["arguments"])
-        output = str(given["a"] * given["b"])
-        messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
-
-
 # --- measuring -----------------------------------------------------------------------
 
 
@@ -169,6 +101,9 @@ class Runs:
         self.streaming = make_agent(bench.model(quiet="stream"))
         self.client: AsyncClient = self.loop.run_until_complete(self._open(folder))
         self.httpx = httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None))
+        self.raw = Raw(self.url)
+        self.stored = StoredWire(str(folder / "bare.db"))
+        self.wire, self.wire_streaming = bench.model(), bench.model(quiet="stream")
 
     async def _open(self, folder: Path) -> AsyncClient:
         client = AsyncClient(folder)
@@ -177,6 +112,8 @@ class Runs:
 
     def close(self) -> None:
         """Close all."""
+        self.stored.close()
+        self.loop.run_until_complete(self.raw.close())
         self.loop.run_until_complete(self.httpx.aclose())
         self.loop.run_until_complete(self.client.close())
 
@@ -207,8 +144,10 @@ def works(runs: Runs) -> dict[str, Work]:
     return {
         "httpx": lambda: httpx_run(runs.httpx, runs.url),
         "httpx streamed": lambda: httpx_stream(runs.httpx, runs.url),
-        "raw": lambda: hand_conversation(runs.bench.session, runs.url, streamed=False),
-        "raw streamed": lambda: hand_conversation(runs.bench.session, runs.url, streamed=True),
+        "raw": runs.raw.run,
+        "raw streamed": lambda: runs.raw.run(streamed=True),
+        "floor": lambda: runs.stored.run(runs.wire),
+        "floor streamed": lambda: runs.stored.run(runs.wire_streaming, deltas=True),
         "ours": lambda: our_run(runs.client, runs.agent),
         "ours streamed": lambda: our_stream(runs.client, runs.streaming),
     }
@@ -234,15 +173,17 @@ def alone(runs: Runs, rounds: int) -> list[Result]:
         Result(metric="our run, ms", value=median(found["ours"]) * 1e3, note="journal and gate on"),
         Result(metric="run, x httpx", value=run, goal="<= 0.5", ok=run <= 0.5),
         Result(metric="streamed run, x httpx", value=heard, goal="<= 0.3", ok=heard <= 0.3),
-        Result(metric="raw aiohttp loop, x httpx", value=ratio("raw", "httpx"), note=_NO_MORE),
+        Result(metric="raw asyncio loop, x httpx", value=ratio("raw", "httpx"), note=_NO_MORE),
         Result(
-            metric="raw aiohttp loop streamed, x httpx",
+            metric="raw asyncio loop streamed, x httpx",
             value=ratio("raw streamed", "httpx streamed"),
             note=_NO_MORE,
         ),
-        Result(metric="run, x raw aiohttp loop", value=ratio("ours", "raw")),
+        Result(metric="wire and bare log, x httpx", value=ratio("floor", "httpx"), note=_FLOOR),
         Result(
-            metric="streamed run, x raw aiohttp loop", value=ratio("ours streamed", "raw streamed")
+            metric="wire and bare log streamed, x httpx",
+            value=ratio("floor streamed", "httpx streamed"),
+            note=_FLOOR,
         ),
         Result(
             metric="run, KB written to disk",
@@ -258,10 +199,7 @@ def together(runs: Runs, rounds: int) -> list[Result]:
     """Many runs at once, each in a session of its own."""
     cases = {
         "ours": runs.cpu(lambda: our_run(runs.client, runs.agent), at_once=AT_ONCE),
-        "raw": runs.cpu(
-            lambda: hand_conversation(runs.bench.session, runs.url, streamed=False),
-            at_once=AT_ONCE,
-        ),
+        "raw": runs.cpu(runs.raw.run, at_once=AT_ONCE),
     }
     found = interleave(cases, rounds)
     ratio = median(a / b for a, b in zip(found["ours"], found["raw"], strict=True))
@@ -273,7 +211,7 @@ def together(runs: Runs, rounds: int) -> list[Result]:
     each = peak / AT_ONCE / 1024
     name = f"{AT_ONCE} at once"
     return [
-        Result(metric=f"{name}, x raw loop", value=ratio, goal="<= 4", ok=ratio <= 4),
+        Result(metric=f"{name}, x raw asyncio loop", value=ratio, goal="<= 4", ok=ratio <= 4),
         Result(
             metric=f"{name}, KB of memory each",
             value=each,
@@ -386,7 +324,8 @@ def opened() -> Iterator[Runs]:
 
 def instructions(times: int) -> list[Result]:
     """Count the machine instructions of one run at a time."""
-    names = ("httpx", "raw", "ours", "httpx streamed", "raw streamed", "ours streamed")
+    kinds = ("httpx", "raw", "floor", "ours")
+    names = [f"{kind}{way}" for way in ("", " streamed") for kind in kinds]
     counted = {name: per_time(__file__, name, times) for name in names}
     results = []
     for name, count in counted.items():
