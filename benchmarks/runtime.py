@@ -195,6 +195,26 @@ def alone(runs: Runs, rounds: int) -> list[Result]:
     ]
 
 
+def collecting(measure: Callable[[], float]) -> float:
+    """Return the share of a measurement's CPU that the garbage collector takes."""
+    began, spent = 0.0, 0.0
+
+    def listen(phase: str, _info: object) -> None:
+        nonlocal began, spent
+        if phase == "start":
+            began = time.thread_time()
+        else:
+            spent += time.thread_time() - began
+
+    begin = time.process_time()
+    gc.callbacks.append(listen)
+    try:
+        measure()
+    finally:
+        gc.callbacks.remove(listen)
+    return spent / (time.process_time() - begin)
+
+
 def together(runs: Runs, rounds: int) -> list[Result]:
     """Many runs at once, each in a session of its own."""
     cases = {
@@ -203,6 +223,7 @@ def together(runs: Runs, rounds: int) -> list[Result]:
     }
     found = interleave(cases, rounds)
     ratio = median(a / b for a, b in zip(found["ours"], found["raw"], strict=True))
+    share = median(collecting(cases["ours"]) for _ in range(rounds))
     gc.collect()
     tracemalloc.start()
     cases["ours"]()
@@ -219,6 +240,7 @@ def together(runs: Runs, rounds: int) -> list[Result]:
             ok=each <= 100,
             note="peak of Python memory",
         ),
+        Result(metric=f"{name}, share of the garbage collector", value=share),
     ]
 
 
