@@ -6,6 +6,7 @@ import asyncio
 import functools
 import itertools
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import msgspec
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import FileUnsuitable, SandboxFailed, UsageError
 from holdfast.sandbox.bubblewrap import View, bubblewrap_arguments
-from holdfast.sandbox.launch import FileAnswer, FileQuestion, Launcher, LauncherConfig
+from holdfast.sandbox.launch import Ended, FileAnswer, FileQuestion, Launcher, LauncherConfig
 from holdfast.sandbox.profiles import (
     NETWORK_PATHS,
     PATH,
@@ -34,6 +35,7 @@ from holdfast.sandbox.profiles import (
 from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
+from holdfast.settings.gaps import Gap, Gaps
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
 _Rights: TypeAlias = tuple[str, Profile, tuple[str, ...], tuple[str, ...]]
@@ -149,8 +151,8 @@ class SandboxOptions:
     the profile says of the workspace. `hidden` are paths that they must not see although they
     may be within reach (the state directory, for example); what the rules of the workspace keep
     from being read is hidden as well. `read_only` are paths within reach that they must not
-    write. `level` is for tests and for those who must insist: `auto` takes the strongest that
-    works.
+    write; `gaps` keeps those that are missing from being obeyed once a command has made them.
+    `level` is for tests and for those who must insist: `auto` takes the strongest that works.
     """
 
     profile: Profile = "workspace-write"
@@ -161,6 +163,7 @@ class SandboxOptions:
     writable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
+    gaps: Gaps | None = None
     with_namespaces: bool = True
 
 
@@ -292,10 +295,16 @@ class SandboxRunner:
             SandboxFailed: it cannot be confined here, so it was not started.
         """
         stages = [_Stage(";", [_Program(tuple(argv), dict(environment or {}), [])])]
-        launcher = await self._acquire()
+        gap = await asyncio.to_thread(self._note_gaps)
+        try:
+            launcher = await self._acquire()
+        except BaseException:
+            if gap is not None:
+                await asyncio.to_thread(gap.end)
+            raise
         job = self._job(stages, self._workspace.root, launcher, has_input=True)
         return await SandboxStream.start(
-            launcher, job, level_name=self._level_name, line_bytes=line_bytes
+            launcher, job, level_name=self._level_name, line_bytes=line_bytes, gap=gap
         )
 
     async def run_approved_text(
@@ -349,11 +358,30 @@ class SandboxRunner:
     async def _run(
         self, stages: list[_Stage], directory: str, limits: Limits, given: bytes | None = None
     ) -> SandboxResult:
-        where = await asyncio.to_thread(self._enter, directory)
+        where, gap = await asyncio.to_thread(self._begin, directory)
         started = self._clock.monotonic()
+        made: list[str] = []
+        try:
+            ended = await self._execute(stages, where, limits, given)
+        finally:
+            if gap is not None:
+                made = await asyncio.to_thread(gap.end)
+        return SandboxResult(
+            exit_code=ended.exit_code,
+            stdout=ended.stdout.text(),
+            stderr=ended.stderr.text() + "".join(map(_doubted, made)),
+            stopped=ended.stopped,
+            is_truncated=bool(ended.stdout.left_out or ended.stderr.left_out),
+            sandbox=self._level_name,
+            duration_s=self._clock.monotonic() - started,
+        )
+
+    async def _execute(
+        self, stages: list[_Stage], where: str, limits: Limits, given: bytes | None
+    ) -> Ended:
         launcher = await self._acquire()
         try:
-            ended = await launcher.run(
+            return await launcher.run(
                 self._job(stages, where, launcher, has_input=given is not None),
                 limits,
                 opener=self._open if _needs_files(stages) else None,
@@ -365,15 +393,19 @@ class SandboxRunner:
                 self._release(launcher)
             else:
                 await launcher.close()
-        return SandboxResult(
-            exit_code=ended.exit_code,
-            stdout=ended.stdout.text(),
-            stderr=ended.stderr.text(),
-            stopped=ended.stopped,
-            is_truncated=bool(ended.stdout.left_out or ended.stderr.left_out),
-            sandbox=self._level_name,
-            duration_s=self._clock.monotonic() - started,
-        )
+
+    def _begin(self, directory: str) -> tuple[str, Gap | None]:
+        where = self._enter(directory)
+        return where, self._note_gaps()
+
+    def _note_gaps(self) -> Gap | None:
+        options = self._options
+        if options.gaps is None:
+            return None
+        trees = self._workspace.trees if can_write_workspace(options.profile) else ()
+        writable = [path for path, is_writable in trees if is_writable]
+        writable += options.writable
+        return options.gaps.begin(writable) if writable else None
 
     def _job(
         self, stages: list[_Stage], directory: str, launcher: Launcher, *, has_input: bool
@@ -536,6 +568,13 @@ class SandboxRunner:
 
 
 _closing: set[asyncio.Task[None]] = set()
+
+
+def _doubted(path: str) -> str:
+    return (
+        f"\nholdfast: {path} was made meanwhile. No command may make it: a person has to look at "
+        f"it and run `holdfast config trust {shlex.quote(path)}`, or remove it."
+    )
 
 
 def _needs_files(stages: list[_Stage]) -> bool:

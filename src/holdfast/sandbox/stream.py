@@ -15,6 +15,7 @@ from contextlib import suppress
 from holdfast.errors import SandboxFailed
 from holdfast.sandbox.launch import Launcher, socket_pair
 from holdfast.sandbox.process import HeadTail
+from holdfast.settings.gaps import Gap
 
 _STDERR_BYTES = 16 * 1024
 _CHUNK = 64 * 1024
@@ -28,9 +29,10 @@ class SandboxStream:
     nothing else. Of what it complains, head and tail are kept.
     """
 
-    def __init__(self, launcher: Launcher, level_name: str) -> None:
+    def __init__(self, launcher: Launcher, level_name: str, gap: Gap | None = None) -> None:
         """Use `SandboxRunner.open_program`."""
         self._launcher = launcher
+        self._gap = gap
         self.level_name = level_name
         self._control: socket.socket | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -43,14 +45,22 @@ class SandboxStream:
 
     @classmethod
     async def start(
-        cls, launcher: Launcher, job: bytes, *, level_name: str, line_bytes: int
+        cls,
+        launcher: Launcher,
+        job: bytes,
+        *,
+        level_name: str,
+        line_bytes: int,
+        gap: Gap | None = None,
     ) -> SandboxStream:
         """Hand the job over and return the stream; `line_bytes` is the longest line to be read.
+
+        `gap` is ended when the program has.
 
         Raises:
             SandboxFailed: the launcher is gone, and so is the program.
         """
-        stream = cls(launcher, level_name)
+        stream = cls(launcher, level_name, gap)
         try:
             await stream._begin(job, line_bytes)
         except BaseException:
@@ -138,6 +148,9 @@ class SandboxStream:
             self._control.close()
             self._control = None
         await self._launcher.close()
+        gap, self._gap = self._gap, None
+        if gap is not None:
+            await asyncio.to_thread(gap.end)
         self.ended.set()
         if self._source is not None:
             self._source.close()

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient
-from holdfast.errors import PolicyInvalid
+from holdfast.errors import ConfigError, PolicyInvalid
 from holdfast.messages import ToolPart
 from holdfast.settings import load_settings
+from holdfast.settings.load import vouch_for
 from holdfast.testing import ScriptedModel, tool_call
 from holdfast.tools.gate import AutoConfirm
 
@@ -185,6 +186,39 @@ async def test_no_tool_changes_the_policies_or_the_settings_of_the_next_start(
     assert (workspace / ".env").read_text() == "AGENT_MAX_STEPS=3\n"
     assert (workspace / "holdfast.toml").read_text() == "# ours\n"
     assert not (workspace / "holdfast.prod.toml").exists()
+
+
+async def test_settings_that_a_command_made_are_not_obeyed_until_a_person_trusts_them(
+    client: AsyncClient, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace)
+    (workspace / "wish").write_text("[network]\nallow_net = true\n")
+    agent = Agent("worker", permission=EVERYTHING)
+    [made] = await results(client, agent, tool_call("bash", command="cp wish holdfast.toml"))
+    assert "holdfast config trust" in made.output
+    overrides = {"storage.state_dir": str(tmp_path / "state")}
+    with pytest.raises(ConfigError, match="holdfast config trust"):
+        load_settings(overrides=overrides)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(ConfigError, match="holdfast config trust"):
+        AsyncClient(base_dir=tmp_path / "state")
+    assert vouch_for(workspace / "holdfast.toml", overrides=overrides)
+    assert load_settings(overrides=overrides).settings.network.allow_net
+    [again] = await results(client, agent, tool_call("bash", command="rm holdfast.toml"))
+    assert again.state == "error"
+
+
+async def test_policies_that_a_command_made_are_not_put_in_force_by_a_reload(
+    client: AsyncClient, workspace: Path
+) -> None:
+    agent = Agent("worker", permission=EVERYTHING)
+    command = "mkdir policies && touch policies/network.yaml"
+    [made] = await results(client, agent, tool_call("bash", command=command))
+    assert made.state == "completed"
+    before = (await client.policies()).bundle
+    reload = await client.reload_policies(asked_by="tester")
+    assert "holdfast config trust" in reload.mistakes[0]
+    assert (await client.policies()).bundle is before
 
 
 async def test_no_tool_sees_the_file_with_the_keys_or_the_records(
