@@ -170,7 +170,13 @@ class Confinement:
             if len(self._rules) >= _MOST_LIMITS:
                 self._rules.clear()
             known = self._rules[directory] = (bundle, self._rules_for(bundle, directory))
-        return Workspace(directory, rules=known[1])
+        hidden, read_only = self._real_paths
+        return Workspace(directory, rules=known[1], hidden=hidden, read_only=read_only)
+
+    @functools.cached_property
+    def _real_paths(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        hidden = tuple(map(os.path.realpath, self.hidden))
+        return hidden, tuple(map(os.path.realpath, self.read_only))
 
     def _rules_for(self, bundle: PolicyBundle, directory: str) -> PathRules:
         paths = bundle.paths

@@ -243,3 +243,51 @@ async def test_no_tool_sees_the_file_with_the_keys_or_the_records(
         )
     assert not [one for one in found if "planted-in-the-file" in one.output + one.error]
     assert [one.state for one in found[-3:]] == ["error", "error", "completed"]
+
+
+async def test_a_granted_directory_brings_nothing_into_reach_that_is_kept_from_agents(
+    tmp_path: Path, workspace: Path
+) -> None:
+    (tmp_path / "keys.env").write_text("MY_KEY=planted-in-the-file\n")
+    (tmp_path / "keys.env").chmod(0o600)
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "paths.yaml").write_text("blocked_globs: [secret, '**/.ssh/**']\n")
+    for folder in (workspace / "secret" / "inner", tmp_path / ".ssh"):
+        folder.mkdir(parents=True)
+        (folder / "key").write_text("planted-too")
+    (workspace / "holdfast.toml").write_text("# ours\n")
+    (tmp_path / "alias").symlink_to(workspace)
+    overrides = {
+        "workspace": str(workspace),
+        "storage.state_dir": str(tmp_path / "state"),
+        "policies.dir": str(tmp_path / "rules"),
+        "secrets.file": str(tmp_path / "keys.env"),
+    }
+    granted = tool_call("externaldirectory", path=str(tmp_path), writable=True)
+    tries = [
+        tool_call("read", file_path=f"{tmp_path}/keys.env"),
+        tool_call("read", file_path=f"{tmp_path}/alias/secret/inner/key"),
+        tool_call("write", file_path=f"{tmp_path}/alias/holdfast.toml", content="x"),
+        tool_call("write", file_path=f"{tmp_path}/state/trust.json", content="{}"),
+        tool_call("write", file_path=f"{tmp_path}/rules/paths.yaml", content=""),
+        tool_call("externaldirectory", path=f"{tmp_path}/state"),
+        tool_call("externaldirectory", path=f"{tmp_path}/.ssh"),
+        tool_call("externaldirectory", path=f"{workspace}/secret/inner"),
+        tool_call("externaldirectory", path=f"{tmp_path}/rules", writable=True),
+        tool_call("bash", command=f"cat {tmp_path}/.ssh/key {workspace}/secret/inner/key"),
+    ]
+    looks = [
+        tool_call("grep", pattern="planted", path=str(tmp_path)),
+        tool_call("list", path=str(tmp_path)),
+        tool_call("read", file_path=f"{tmp_path}/rules/paths.yaml"),
+        tool_call("write", file_path=f"{tmp_path}/new.txt", content="fine"),
+    ]
+    agent = Agent("worker", permission=EVERYTHING, approve=AutoConfirm())
+    async with AsyncClient(settings=load_settings(overrides=overrides).settings) as client:
+        first, *found = await results(client, agent, granted, *tries, *looks)
+    assert first.state == "completed"
+    assert [one.state for one in found] == ["error"] * len(tries) + ["completed"] * len(looks)
+    assert not [one for one in found if "planted-" in one.output + one.error]
+    assert "state" not in found[-3].output
+    assert (workspace / "holdfast.toml").read_text() == "# ours\n"
+    assert not (tmp_path / "state" / "trust.json").exists()
