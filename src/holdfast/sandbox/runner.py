@@ -13,13 +13,14 @@ import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import FileUnsuitable, SandboxFailed, UsageError
 from holdfast.sandbox.bubblewrap import View, bubblewrap_arguments
+from holdfast.sandbox.git_code import pointers, remove_pointers
 from holdfast.sandbox.launch import Ended, FileAnswer, FileQuestion, Launcher, LauncherConfig
 from holdfast.sandbox.profiles import (
     NETWORK_PATHS,
@@ -141,6 +142,13 @@ class _Job(msgspec.Struct, frozen=True):
     directory: str
     pipelines: list[_Stage]
     has_input: bool = False
+
+
+class _Before(NamedTuple):
+    """What was missing when a command started."""
+
+    gap: Gap | None
+    pointers: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,16 +303,16 @@ class SandboxRunner:
             SandboxFailed: it cannot be confined here, so it was not started.
         """
         stages = [_Stage(";", [_Program(tuple(argv), dict(environment or {}), [])])]
-        gap = await asyncio.to_thread(self._note_gaps)
+        before = await asyncio.to_thread(self._look_before)
+        on_end = functools.partial(self._look_after, before)
         try:
             launcher = await self._acquire()
         except BaseException:
-            if gap is not None:
-                await asyncio.to_thread(gap.end)
+            await asyncio.to_thread(on_end)
             raise
         job = self._job(stages, self._workspace.root, launcher, has_input=True)
         return await SandboxStream.start(
-            launcher, job, level_name=self._level_name, line_bytes=line_bytes, gap=gap
+            launcher, job, level_name=self._level_name, line_bytes=line_bytes, on_end=on_end
         )
 
     async def run_approved_text(
@@ -358,18 +366,16 @@ class SandboxRunner:
     async def _run(
         self, stages: list[_Stage], directory: str, limits: Limits, given: bytes | None = None
     ) -> SandboxResult:
-        where, gap = await asyncio.to_thread(self._begin, directory)
+        where, before = await asyncio.to_thread(self._begin, directory)
         started = self._clock.monotonic()
-        made: list[str] = []
         try:
             ended = await self._execute(stages, where, limits, given)
         finally:
-            if gap is not None:
-                made = await asyncio.to_thread(gap.end)
+            said = await asyncio.to_thread(self._look_after, before)
         return SandboxResult(
             exit_code=ended.exit_code,
             stdout=ended.stdout.text(),
-            stderr=ended.stderr.text() + "".join(map(_doubted, made)),
+            stderr=ended.stderr.text() + said,
             stopped=ended.stopped,
             is_truncated=bool(ended.stdout.left_out or ended.stderr.left_out),
             sandbox=self._level_name,
@@ -394,18 +400,35 @@ class SandboxRunner:
             else:
                 await launcher.close()
 
-    def _begin(self, directory: str) -> tuple[str, Gap | None]:
-        where = self._enter(directory)
-        return where, self._note_gaps()
+    def _begin(self, directory: str) -> tuple[str, _Before | None]:
+        return self._enter(directory), self._look_before()
 
-    def _note_gaps(self) -> Gap | None:
+    def _look_before(self) -> _Before | None:
+        """Note what is missing that a command could make, and nothing could keep it from."""
         options = self._options
-        if options.gaps is None:
-            return None
         trees = self._workspace.trees if can_write_workspace(options.profile) else ()
         writable = [path for path, is_writable in trees if is_writable]
         writable += options.writable
-        return options.gaps.begin(writable) if writable else None
+        if not writable:
+            return None
+        gap = options.gaps.begin(writable) if options.gaps is not None else None
+        return _Before(gap, pointers(self._workspace.root))
+
+    def _look_after(self, before: _Before | None) -> str:
+        """Return what is to be said about what came."""
+        if before is None:
+            return ""
+        root = self._workspace.root
+        said = [
+            f"{path} was removed: it would lead git to other settings."
+            for path in remove_pointers(root, before.pointers)
+        ]
+        for path in before.gap.end() if before.gap is not None else ():
+            said.append(
+                f"{path} was made meanwhile. No command may make it: a person has to look at it "
+                f"and run `holdfast config trust {shlex.quote(path)}`, or remove it."
+            )
+        return "".join(f"\nholdfast: {one}" for one in said)
 
     def _job(
         self, stages: list[_Stage], directory: str, launcher: Launcher, *, has_input: bool
@@ -568,13 +591,6 @@ class SandboxRunner:
 
 
 _closing: set[asyncio.Task[None]] = set()
-
-
-def _doubted(path: str) -> str:
-    return (
-        f"\nholdfast: {path} was made meanwhile. No command may make it: a person has to look at "
-        f"it and run `holdfast config trust {shlex.quote(path)}`, or remove it."
-    )
 
 
 def _needs_files(stages: list[_Stage]) -> bool:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast.errors import SandboxFailed
 from holdfast.sandbox.launch import Launcher, socket_pair
 from holdfast.sandbox.process import HeadTail
-from holdfast.settings.gaps import Gap
 
 _STDERR_BYTES = 16 * 1024
 _CHUNK = 64 * 1024
@@ -29,10 +28,12 @@ class SandboxStream:
     nothing else. Of what it complains, head and tail are kept.
     """
 
-    def __init__(self, launcher: Launcher, level_name: str, gap: Gap | None = None) -> None:
+    def __init__(
+        self, launcher: Launcher, level_name: str, on_end: Callable[[], object] | None = None
+    ) -> None:
         """Use `SandboxRunner.open_program`."""
         self._launcher = launcher
-        self._gap = gap
+        self._on_end = on_end
         self.level_name = level_name
         self._control: socket.socket | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -51,16 +52,16 @@ class SandboxStream:
         *,
         level_name: str,
         line_bytes: int,
-        gap: Gap | None = None,
+        on_end: Callable[[], object] | None = None,
     ) -> SandboxStream:
         """Hand the job over and return the stream; `line_bytes` is the longest line to be read.
 
-        `gap` is ended when the program has.
+        `on_end` is called, in a thread, when the program has ended.
 
         Raises:
             SandboxFailed: the launcher is gone, and so is the program.
         """
-        stream = cls(launcher, level_name, gap)
+        stream = cls(launcher, level_name, on_end)
         try:
             await stream._begin(job, line_bytes)
         except BaseException:
@@ -148,9 +149,9 @@ class SandboxStream:
             self._control.close()
             self._control = None
         await self._launcher.close()
-        gap, self._gap = self._gap, None
-        if gap is not None:
-            await asyncio.to_thread(gap.end)
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            await asyncio.to_thread(on_end)
         self.ended.set()
         if self._source is not None:
             self._source.close()
