@@ -9,7 +9,7 @@ from holdfast.settings.definition import Environment, Settings
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.gaps import Gaps
 from holdfast.settings.keys import CONFIG_VARIABLE
-from holdfast.settings.load import SECRETS_FILE
+from holdfast.settings.load import HOOKS_FOLDER, SECRETS_FILE
 from holdfast.settings.sources import Collector
 
 _PROJECT_FILE: Final = "holdfast.toml"
@@ -39,9 +39,11 @@ def gaps_of(settings: Settings, state_dir: Path) -> Gaps:
 
 
 def _folders(settings: Settings) -> tuple[Path, ...]:
-    """The policies, the installed tools, and what the user keeps for all projects."""
+    """The policies, the installed tools, hooks, and what the user keeps for all projects."""
     own = Collector(process_environment(), Path("/")).standard_dir("XDG_CONFIG_HOME", ".config")
     found = [settings.policies.dir, settings.tools.dir, settings.user_dir]
+    # A folder of hooks that changed, or a nearer one, would silence those that a person trusted.
+    found += [place / HOOKS_FOLDER for place in _levels(settings)]
     return tuple(dict.fromkeys([*found, *([own] if own is not None else [])]))
 
 
@@ -59,7 +61,4 @@ def _settings_files(settings: Settings) -> list[Path]:
 
 def _levels(settings: Settings) -> list[Path]:
     """The workspace, and the directories in which a start from here looks for files."""
-    here = working_directory()
-    root = Collector({}, here).repository_root()
-    above = [place for place in here.parents if root and place.is_relative_to(root)]
-    return list(dict.fromkeys([settings.workspace, here, *above]))
+    return list(dict.fromkeys([settings.workspace, *Collector({}, working_directory()).levels()]))

@@ -23,6 +23,7 @@ from holdfast.settings.mcp import McpEndpoint, check_names
 from holdfast.settings.sources import Collector, Found, Rank
 
 SECRETS_FILE: Final = ".holdfast/secrets.env"
+HOOKS_FOLDER: Final = ".holdfast/hooks"
 _PROJECT_RANKS: Final = frozenset({Rank.PROJECT, Rank.OVERLAY, Rank.DOTENV})
 _BASE_URLS: Final = {
     "model.openai_base_url": ("secrets.openai_api_key", "api.openai.com"),
@@ -364,8 +365,13 @@ def _check_key_leaks(collector: Collector, chosen: dict[str, tuple[object, Rank]
 
 def _check_gaps(collector: Collector, chosen: dict[str, tuple[object, Rank]]) -> None:
     """Refuse settings that a command could have made, until a person vouches for them."""
-    folders = [chosen.get(name, (None, Rank.DEFAULT))[0] for name in ("policies.dir", "user_dir")]
+    named = ("policies.dir", "tools.dir", "user_dir")
+    folders = [chosen.get(name, (None, Rank.DEFAULT))[0] for name in named]
     read = [*collector.files, *(path for path in folders if isinstance(path, Path))]
+    workspace = chosen["workspace"][0]
+    if isinstance(workspace, Path):
+        levels = [*Collector({}, workspace).levels(), *collector.levels()]
+        read += [place / HOOKS_FOLDER for place in levels]
     for gaps in _all_gaps(collector):
         collector.mistakes += gaps.mistakes(lambda: read)
 

@@ -291,3 +291,20 @@ async def test_a_granted_directory_brings_nothing_into_reach_that_is_kept_from_a
     assert "state" not in found[-3].output
     assert (workspace / "holdfast.toml").read_text() == "# ours\n"
     assert not (tmp_path / "state" / "trust.json").exists()
+
+
+async def test_no_tool_silences_the_hooks_of_the_project(
+    client: AsyncClient, workspace: Path
+) -> None:
+    folder = workspace / ".holdfast" / "hooks"
+    folder.mkdir(parents=True)
+    (folder / "guard.yaml").write_text("point: tool.before_execution\ncommand: ['true']\n")
+    refused = await results(
+        client,
+        Agent("worker", permission=EVERYTHING, approve=AutoConfirm()),
+        tool_call("write", file_path=".holdfast/hooks/more", content="x"),
+        tool_call("bash", command="touch .holdfast/hooks/more"),
+        tool_call("bash", command="mv .holdfast other"),
+    )
+    assert {one.state for one in refused} == {"error"}
+    assert [path.name for path in folder.iterdir()] == ["guard.yaml"]

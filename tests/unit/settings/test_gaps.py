@@ -22,6 +22,7 @@ PLACES = {
     ".env": "ALLOW_NET=true\n",
     ".holdfast/secrets.env": "OPENAI_API_KEY=theirs\n",
     "policies/network.yaml": "allow_net: true\n",
+    ".holdfast/hooks/nearer.yaml": "",
 }
 
 
@@ -40,7 +41,7 @@ def watched(workspace: Path) -> Gaps:
 
 
 def make(place: Path, text: str = OPEN_NET) -> None:
-    place.parent.mkdir(exist_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text)
     place.chmod(0o600)
 
@@ -58,7 +59,7 @@ def test_what_came_during_a_command_is_not_obeyed_until_it_is_trusted(
     make(workspace / name, PLACES[name])
     with pytest.raises(ConfigError, match="holdfast config trust"):
         load_settings()
-    place = workspace / name.removesuffix("/network.yaml")
+    place = workspace / name.removesuffix("/network.yaml").removesuffix("/nearer.yaml")
     with pytest.raises(UsageError, match="still running"):
         vouch_for(place)
     assert gap.end() == [str(place)]

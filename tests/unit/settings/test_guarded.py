@@ -28,7 +28,13 @@ def test_settings_and_policies_of_the_workspace_govern(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     settings = load_settings(overrides={"workspace": str(tmp_path)}, cwd=tmp_path).settings
-    assert names(tmp_path, settings) == {"policies", "holdfast.toml", ".env"} | OVERLAYS
+    assert names(tmp_path, settings) == {
+        "policies",
+        ".holdfast/hooks",
+        "holdfast.toml",
+        ".env",
+        *OVERLAYS,
+    }
     assert secret_places(settings) == (tmp_path / ".holdfast" / "secrets.env",)
 
 
