@@ -44,6 +44,9 @@ def _folders(settings: Settings) -> tuple[Path, ...]:
     found = [settings.policies.dir, settings.tools.dir, settings.user_dir]
     # A folder of hooks that changed, or a nearer one, would silence those that a person trusted.
     found += [place / HOOKS_FOLDER for place in _levels(settings)]
+    # A repository inside the repository would end the search for files before its top.
+    for start in (settings.workspace, working_directory()):
+        found += [place / ".git" for place in Collector({}, start).levels()[:-1]]
     return tuple(dict.fromkeys([*found, *([own] if own is not None else [])]))
 
 

@@ -371,7 +371,7 @@ def _check_gaps(collector: Collector, chosen: dict[str, tuple[object, Rank]]) ->
     workspace = chosen["workspace"][0]
     if isinstance(workspace, Path):
         levels = [*Collector({}, workspace).levels(), *collector.levels()]
-        read += [place / HOOKS_FOLDER for place in levels]
+        read += [place / name for place in levels for name in (HOOKS_FOLDER, ".git")]
     for gaps in _all_gaps(collector):
         collector.mistakes += gaps.mistakes(lambda: read)
 

@@ -93,6 +93,31 @@ def test_a_file_that_names_another_state_directory_is_still_in_doubt(
         load_settings()
 
 
+def test_a_repository_inside_does_not_hide_the_settings_above_it(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / ".git").mkdir()
+    (workspace / "sub").mkdir()
+    make(workspace / "holdfast.toml")
+    monkeypatch.chdir(workspace / "sub")
+    assert load_settings().settings.network.allow_net
+    gap = watched(workspace).begin([str(workspace / "sub")])
+    assert gap is not None
+    (workspace / "sub" / ".git").mkdir()
+    assert gap.end() == [str(workspace / "sub" / ".git")]
+    with pytest.raises(ConfigError, match="holdfast config trust"):
+        load_settings()
+    assert vouch_for(workspace / "sub" / ".git")
+    assert not load_settings().settings.network.allow_net
+
+
+def test_a_repository_where_there_was_none_hides_nothing(workspace: Path) -> None:
+    gap = watched(workspace).begin([str(workspace)])
+    assert gap is not None
+    (workspace / ".git").mkdir()
+    assert gap.end() == []
+
+
 def test_what_was_there_before_a_command_stays_in_force(workspace: Path) -> None:
     make(workspace / "holdfast.toml")
     gap = watched(workspace).begin([str(workspace)])
