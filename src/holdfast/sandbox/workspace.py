@@ -130,12 +130,15 @@ class Workspace:
         Granting it again changes only whether it may be written.
 
         Raises:
-            UsageError: it is missing, no directory, or the root of the file system.
+            UsageError: it is missing, no directory, the root of the file system, or in /proc.
             PermissionDenied: it lies in something that is kept from agents.
         """
         tree = _Tree(path, self.rules, is_writable=is_writable, kept=self._kept)
         if tree.root.path == "/":
             raise UsageError(detail="The root of the file system cannot be granted.")
+        if f"{tree.root.path}/".startswith("/proc/"):
+            # It holds the environments of processes, our own with its keys among them.
+            raise UsageError(detail=f"{tree.root.path} shows processes, and cannot be granted.")
         self._kept.check(tree.root.path, is_write=is_writable, is_directory=True)
         others = [one for one in self._grants if one.root.path != tree.root.path]
         self._grants = (*others, tree)

@@ -297,7 +297,9 @@ def test_link_into_a_grant_is_still_a_way_out(ws, place):
         ws.read("l")
 
 
-@pytest.mark.parametrize("path", ["/", "/no/such/place", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["/", "/no/such/place", "/etc/passwd", "/proc", "/proc/self", "/dev/fd"]
+)
 def test_what_cannot_be_granted_is_refused(ws, path):
     with pytest.raises(UsageError):
         ws.grant(path)
