@@ -62,7 +62,7 @@ def validate(invocation: Invocation) -> None:
 
 
 @command.command("trust")
-@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path))
 @pass_invocation
 def trust(invocation: Invocation, path: Path) -> None:
     """Obey a settings file, or policies, that a command could have made.

@@ -63,7 +63,7 @@ class Gaps:
             return self._note(before) if before else None
 
     def filled(self) -> list[str]:
-        """Return where something stands now that a command could have put there."""
+        """Return where something stands now, or no longer, and a command could have done that."""
         found = {
             place.rstrip("/")
             for _, places in self._notes()
@@ -78,11 +78,7 @@ class Gaps:
         if not filled:
             return []
         return [
-            Mistake(
-                source=str(path),
-                text="was made while a command of an agent could have made it; look at it, then "
-                f"run `holdfast config trust {shlex.quote(str(path))}`, or remove it",
-            )
+            Mistake(source=str(path), text=_why(path))
             for path in dict.fromkeys(paths())
             if os.path.realpath(path) in filled
         ]
@@ -194,6 +190,16 @@ class Gap:
     def let_go(self) -> None:
         """Leave the note as it is."""
         os.close(self.handle)
+
+
+def _why(path: Path) -> str:
+    trust = f"run `holdfast config trust {shlex.quote(str(path))}`"
+    if path.exists():
+        return (
+            "was made while a command of an agent could have made it; look at it, then "
+            f"{trust}, or remove it"
+        )
+    return f"was removed while a command of an agent could have removed it; put it back, or {trust}"
 
 
 def _found_at(place: str) -> str:

@@ -24,6 +24,7 @@ from holdfast.settings.sources import Collector, Found, Rank
 
 SECRETS_FILE: Final = ".holdfast/secrets.env"
 HOOKS_FOLDER: Final = ".holdfast/hooks"
+_FILES: Final = ("holdfast.toml", ".env", SECRETS_FILE)
 _PROJECT_RANKS: Final = frozenset({Rank.PROJECT, Rank.OVERLAY, Rank.DOTENV})
 _BASE_URLS: Final = {
     "model.openai_base_url": ("secrets.openai_api_key", "api.openai.com"),
@@ -372,6 +373,9 @@ def _check_gaps(collector: Collector, chosen: dict[str, tuple[object, Rank]]) ->
     if isinstance(workspace, Path):
         levels = [*Collector({}, workspace).levels(), *collector.levels()]
         read += [place / name for place in levels for name in (HOOKS_FOLDER, ".git")]
+        files = [place / name for place in levels for name in _FILES]
+        # What a link led to, and now leads nowhere, was not read, and should have been.
+        read += [path for path in files if not path.exists()]
     for gaps in _all_gaps(collector):
         collector.mistakes += gaps.mistakes(lambda: read)
 

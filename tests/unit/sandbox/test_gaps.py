@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,12 @@ LEVELS = {
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "ws").mkdir()
-    return tmp_path / "ws"
+def root() -> Iterator[Path]:
+    # Not below the directory of pytest, which every other pytest closes to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "ws").mkdir()
+        yield Path(folder) / "ws"
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def gaps(tmp_path: Path, root: Path) -> Gaps:
 
 @pytest.fixture(params=LEVELS)
 async def runner(
-    request: pytest.FixtureRequest, bubblewrap: str, as_nobody: object, root: Path, gaps: Gaps
+    request: pytest.FixtureRequest, bubblewrap: str, root: Path, gaps: Gaps
 ) -> AsyncIterator[SandboxRunner]:
     given = LEVELS[request.param]
     if os.geteuid() == 0 and not given.with_namespaces:

@@ -140,6 +140,24 @@ def test_a_link_that_is_replaced_is_in_doubt(workspace: Path, target: str) -> No
     assert gap.end() == [str(link)]
 
 
+@pytest.mark.parametrize("name", ["holdfast.toml", ".env", "policies"])
+def test_a_link_that_is_removed_is_missed(workspace: Path, name: str) -> None:
+    elsewhere = workspace.parent / "elsewhere"
+    if name == "policies":
+        elsewhere.mkdir()
+    else:
+        elsewhere.write_text("")
+    (workspace / name).symlink_to(elsewhere)
+    gap = watched(workspace).begin([str(workspace)])
+    assert gap is not None
+    (workspace / name).unlink()
+    assert gap.end() == [str(workspace / name)]
+    with pytest.raises(ConfigError, match="was removed while"):
+        load_settings()
+    assert vouch_for(workspace / name)
+    load_settings()
+
+
 def test_a_folder_on_the_way_that_is_a_link_can_be_replaced_too(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
