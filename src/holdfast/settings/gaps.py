@@ -112,21 +112,28 @@ class Gaps:
     # --- within ---------------------------------------------------------------------
 
     def _end(self, gap: Gap) -> list[str]:
+        filled = [place for place, was in gap.places.items() if _found_at(place) != was]
+        if not filled:
+            # One that stays, without anything that came, is swept by the next command.
+            with contextlib.suppress(OSError):
+                os.unlink(gap.note)
+            return []
         with self._locked():
-            filled = [place for place, was in gap.places.items() if _found_at(place) != was]
-            others = {
-                place for note, places in self._notes() if note != gap.note for place in places
-            }
+            others = [places for note, places in self._notes() if note != gap.note]
             # One note of what came is enough.
-            if others.issuperset(filled):
+            if all(any(place in places for places in others) for place in filled):
                 gap.note.unlink(missing_ok=True)
         return [place.rstrip("/") for place in filled]
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            try:
+                descriptor = os.open(self._folder, flags)
+            except FileNotFoundError:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(self._folder, flags)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 yield
@@ -214,8 +221,9 @@ def _is_open(place: str, tops: Sequence[str]) -> bool:
     They can if an entry on the way is missing or a link: only what exists itself is mounted
     read-only for them. A folder in the place of a file is in nobody's way either.
     """
-    real, mode = "/", stat.S_IFDIR
-    for part in place.strip("/").split("/"):
+    # The way to a top is real, and nobody who is confined can change it.
+    real, mode = next((top for top in tops if place.startswith(f"{top}/")), "/"), stat.S_IFDIR
+    for part in place[len(real) :].strip("/").split("/"):
         if part == "..":
             real = os.path.dirname(real)
             continue

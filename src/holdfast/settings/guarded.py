@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, get_args
 
+from holdfast.errors import ConfigError
 from holdfast.settings.definition import Environment, Settings
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.gaps import Gaps
@@ -45,7 +46,7 @@ def _folders(settings: Settings) -> tuple[Path, ...]:
     # A folder of hooks that changed, or a nearer one, would silence those that a person trusted.
     found += [place / HOOKS_FOLDER for place in _levels(settings)]
     # A repository inside the repository would end the search for files before its top.
-    for start in (settings.workspace, working_directory()):
+    for start in _starts(settings):
         found += [place / ".git" for place in Collector({}, start).levels()[:-1]]
     return tuple(dict.fromkeys([*found, *([own] if own is not None else [])]))
 
@@ -63,5 +64,13 @@ def _settings_files(settings: Settings) -> list[Path]:
 
 
 def _levels(settings: Settings) -> list[Path]:
-    """The workspace, and the directories in which a start from here looks for files."""
-    return list(dict.fromkeys([settings.workspace, *Collector({}, working_directory()).levels()]))
+    """The directories in which a start here, or in the workspace, looks for files."""
+    found = [place for start in _starts(settings) for place in Collector({}, start).levels()]
+    return list(dict.fromkeys(found))
+
+
+def _starts(settings: Settings) -> list[Path]:
+    try:
+        return [settings.workspace, working_directory()]
+    except ConfigError:
+        return [settings.workspace]  # nobody can start in a directory that is gone

@@ -82,3 +82,13 @@ def test_what_the_user_keeps_for_all_projects_governs_a_workspace_around_it(
     monkeypatch.setenv("AGENT_TOOLS_DIR", str(tmp_path / "installed"))
     settings = load_settings(overrides={"workspace": str(tmp_path)}).settings
     assert {".config/holdfast", "mine", "installed"} <= names(tmp_path, settings)
+
+
+def test_a_working_directory_that_is_gone_is_nobodys_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings(overrides={"workspace": str(tmp_path)}, cwd=tmp_path).settings
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "holdfast.toml" in names(tmp_path, settings)
