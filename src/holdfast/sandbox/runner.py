@@ -425,8 +425,8 @@ class SandboxRunner:
         ]
         for path in before.gap.end() if before.gap is not None else ():
             said.append(
-                f"{path} was made meanwhile. No command may make it: a person has to look at it "
-                f"and run `holdfast config trust {shlex.quote(path)}`, or remove it."
+                f"{path} was made or changed meanwhile, which no command may do: a person has to "
+                f"look at it and run `holdfast config trust {shlex.quote(path)}`, or undo it."
             )
         return "".join(f"\nholdfast: {one}" for one in said)
 

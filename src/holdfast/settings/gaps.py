@@ -60,7 +60,10 @@ class Gaps:
             for place in self._places:
                 if place not in before and _is_open(place, tops):
                     before[place] = _found_at(place)
-            return self._note(before) if before else None
+            if not before:
+                return None
+            filled = [place for place, was in before.items() if _found_at(place) != was]
+            return self._note(before, known=frozenset(filled))
 
     def filled(self) -> list[str]:
         """Return where something stands now, or no longer, and a command could have done that."""
@@ -123,7 +126,7 @@ class Gaps:
             # One note of what came is enough.
             if all(any(place in places for places in others) for place in filled):
                 gap.note.unlink(missing_ok=True)
-        return [place.rstrip("/") for place in filled]
+        return [place.rstrip("/") for place in filled if place not in gap.known]
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -165,7 +168,7 @@ class Gaps:
                 note.unlink()
         return known
 
-    def _note(self, places: _Places) -> Gap:
+    def _note(self, places: _Places, known: frozenset[str] = frozenset()) -> Gap:
         handle, name = tempfile.mkstemp(dir=self._folder, prefix="")
         try:
             # Held for as long as the command may run: whoever is killed lets go.
@@ -175,7 +178,7 @@ class Gaps:
             os.close(handle)
             os.unlink(name)
             raise
-        return Gap(gaps=self, note=Path(name), places=places, handle=handle)
+        return Gap(gaps=self, note=Path(name), places=places, known=known, handle=handle)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,10 +188,11 @@ class Gap:
     gaps: Gaps
     note: Path
     places: _Places
+    known: frozenset[str]
     handle: int
 
     def end(self) -> list[str]:
-        """Strike out what is still missing, and return what came."""
+        """Strike out what is still missing, and return what came since it began."""
         try:
             return self.gaps._end(self)
         finally:
