@@ -17,6 +17,7 @@ from typing import Protocol
 from holdfast.errors import PermissionDenied
 from holdfast.policy import ApprovalTerms, CallRequest, Decision, PolicyBundle, Rights, RuleSet
 from holdfast.policy.budgets import Budget
+from holdfast.settings.gaps import Gaps
 from holdfast.tools import PathRules, SandboxOptions, SandboxRunner, Workspace
 from holdfast.tools.gate import Approver, Gate
 from holdfast.tools.safe_http import SafeHttpClient
@@ -101,13 +102,15 @@ class Confinement:
     """Without policies: no ceiling, a closed network, commands in the sandbox only.
 
     `hidden` are absolute paths that neither file tools nor commands may see, such as the state
-    directory; `read_only` are those that they must never write, such as the policies themselves.
+    directory; `read_only` are those that they must never write, such as the policies themselves,
+    and `gaps` watches over those of them that are missing.
     """
 
     policies: Callable[[], PolicyBundle] = _no_policies
     watch: Watch = _watches_nothing
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
+    gaps: Gaps | None = None
     http: HttpClient = field(default_factory=lambda: SafeHttpClient(_EMPTY.network_rules))
     _limits: dict[str, tuple[PolicyBundle, tuple[Budget, Budget]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -167,7 +170,13 @@ class Confinement:
             if len(self._rules) >= _MOST_LIMITS:
                 self._rules.clear()
             known = self._rules[directory] = (bundle, self._rules_for(bundle, directory))
-        return Workspace(directory, rules=known[1])
+        hidden, read_only = self._real_paths
+        return Workspace(directory, rules=known[1], hidden=hidden, read_only=read_only)
+
+    @functools.cached_property
+    def _real_paths(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        hidden = tuple(map(os.path.realpath, self.hidden))
+        return hidden, tuple(map(os.path.realpath, self.read_only))
 
     def _rules_for(self, bundle: PolicyBundle, directory: str) -> PathRules:
         paths = bundle.paths
@@ -193,6 +202,7 @@ class Confinement:
             else "workspace-write",
             hidden=self.hidden,
             read_only=self.read_only,
+            gaps=self.gaps,
         )
         runner = SandboxRunner(workspace, options)
         # The gate asks about every line that it cannot read; what comes here has passed it.

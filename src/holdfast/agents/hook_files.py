@@ -23,12 +23,12 @@ from holdfast.hooks import Hook, HookLimits, Hooks, ScriptOutcome
 from holdfast.hooks.points import points_matching
 from holdfast.policy import CallRequest, decide
 from holdfast.policy.yaml_file import parse_yaml
+from holdfast.settings.load import HOOKS_FOLDER as FOLDER
 from holdfast.skills import TrustStore
 from holdfast.skills.project import levels
 from holdfast.tools import SandboxRunner, Workspace
 from holdfast.tools.services import CommandRunner, Program
 
-FOLDER: Final = ".holdfast/hooks"
 _TRUST_NAME: Final = "hooks"
 _MOST_FILES: Final = 100
 _MOST_BYTES: Final = 1024 * 1024

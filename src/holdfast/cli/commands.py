@@ -18,7 +18,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Talk with an agent: answers as they arrive, calls in one line each.",
     ),
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
-    "config": ("holdfast.cli.config", "Show or check the settings."),
+    "config": ("holdfast.cli.config", "Show, check or trust the settings."),
     "context": (
         "holdfast.cli.context",
         "Show what a model would see, and what takes how much of it.",

@@ -1,18 +1,20 @@
-"""`holdfast config`: show or check the settings."""
+"""`holdfast config`: show or check the settings, or vouch for a file of them."""
 
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 
 import click
 
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
+from holdfast.settings.load import vouch_for
 
 
 @click.group("config", cls=Group)
 def command() -> None:
-    """Show or check the settings."""
+    """Show, check or trust the settings."""
 
 
 @command.command("view")
@@ -57,3 +59,21 @@ def validate(invocation: Invocation) -> None:
             say(f"read: {path}")
     else:
         emit({"valid": True, "files": [str(path) for path in loaded.files]})
+
+
+@command.command("trust")
+@click.argument("path", type=click.Path(path_type=Path))
+@pass_invocation
+def trust(invocation: Invocation, path: Path) -> None:
+    """Obey a settings file, or policies, that a command could have made.
+
+    Where there was none, a command of an agent can make one; nothing goes by it before you
+    have looked at it and trusted it.
+    """
+    was_in_doubt = vouch_for(path, overrides=invocation.overrides)
+    if not invocation.is_text:
+        emit({"path": str(path.absolute()), "was_in_doubt": was_in_doubt})
+    elif was_in_doubt:
+        say(f"Trusted: {path}")
+    else:
+        say(f"Nothing to do: no command could have made {path}.")

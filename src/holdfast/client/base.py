@@ -20,11 +20,13 @@ from holdfast.policy.shared_budget import TENANTS
 from holdfast.redaction import Redactor
 from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
 from holdfast.settings import load_settings
-from holdfast.settings.guarded import governing_places, secret_places
+from holdfast.settings.guarded import gaps_of, governing_places, secret_places
+from holdfast.settings.load import config_error
 from holdfast.tools.state import TOOL_STATE
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
+    from holdfast.settings.gaps import Gaps
 
 JOURNAL_FILE = "journal.db"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -66,6 +68,9 @@ class ClientBase:
         self.base_dir = Path(
             chosen if chosen is not None else self.settings.storage_path
         ).absolute()
+        if self.base_dir != self.settings.storage_path:
+            # Who loaded the settings did not know of this directory, and what is noted there.
+            self._refuse_doubtful_settings()
         self.tenant = tenant or self.settings.tenant
         if not _TENANT.fullmatch(self.tenant):
             raise UsageError(detail=f"{self.tenant!r} cannot be the name of a tenant.")
@@ -101,6 +106,19 @@ class ClientBase:
     def _read_only(self) -> tuple[str, ...]:
         """What no tool and no program may change: policies and settings."""
         return tuple(map(str, governing_places(self.settings)))
+
+    @property
+    def _gaps(self) -> Gaps:
+        """What watches over those of these that are missing."""
+        return gaps_of(self.settings, self.base_dir)
+
+    def _refuse_doubtful_settings(self) -> None:
+        settings = self.settings
+        doubts = self._gaps.mistakes(
+            lambda: (*governing_places(settings), *secret_places(settings))
+        )
+        if doubts:
+            raise config_error(doubts)
 
     async def __aenter__(self) -> Self:
         """Open the journal."""

@@ -52,6 +52,7 @@ class McpMethods(PolicyMethods):
                     policies=lambda: store.bundle,
                     hidden=self._hidden,
                     read_only=self._read_only,
+                    gaps=self._gaps,
                 )
                 for name, endpoint in self.settings.mcp_endpoints.items()
             ]

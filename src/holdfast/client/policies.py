@@ -27,6 +27,7 @@ class PolicyMethods(ClientBase):
                 self.settings.policies.dir,
                 is_net_allowed=self.settings.network.allow_net,
                 journal=self._journal,
+                gaps=self._gaps,
             )
             await store.load()
             if self.settings.policies.shadow_dir is not None:
@@ -54,6 +55,7 @@ class PolicyMethods(ClientBase):
                 http=SafeHttpClient(lambda: store.bundle.network_rules),
                 hidden=self._hidden,
                 read_only=self._read_only,
+                gaps=self._gaps,
             )
             self._confined = (store.bundle, confinement)
         return self._confined[1]

@@ -6,8 +6,11 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from holdfast.canonical import JsonObject
-from holdfast.client.base import ClientBase
+from holdfast.client.base import JOURNAL_FILE, ClientBase
+from holdfast.errors import StorageReadOnly
 from holdfast.journal import Event, Finding, export_heads, parse_heads, verify
+from holdfast.journal.audit import Chains
+from holdfast.journal.stores import SqliteAtRest
 from holdfast.sessions import RetentionPolicy, RetentionReport, Run, clean_up
 
 
@@ -51,19 +54,31 @@ class UpkeepMethods(ClientBase):
         heads: bytes | None = None,
         progress: Callable[[str, int], None] = lambda session_id, events: None,
     ) -> list[Finding]:
-        """Check the hash chains, against exported heads if given; [] means all is well."""
-        sessions = await self._ready()
-        if session_id is not None:
-            session_id = (await sessions.get_session(session_id)).id
+        """Check the hash chains, against exported heads if given; [] means all is well.
+
+        Also works where nothing can be written, such as on a mounted backup; there a session
+        is named by its whole id.
+        """
         known = parse_heads(heads) if heads is not None else None
-        return await verify(
-            self._journal.store, session_id=session_id, heads=known, progress=progress
-        )
+        chains = await self._chains()
+        if session_id is not None and self._is_open:
+            session_id = (await self._sessions.get_session(session_id)).id
+        return await verify(chains, session_id=session_id, heads=known, progress=progress)
 
     async def export_heads(self) -> bytes:
         """Return the ends of all chains as JSON, to be kept elsewhere for `verify`."""
-        await self._ready()
-        return await export_heads(self._journal.store, self._journal.clock)
+        return await export_heads(await self._chains(), self._journal.clock)
+
+    async def _chains(self) -> Chains:
+        """Return the store, or the file alone where nothing can be written."""
+        try:
+            await self._ready()
+        except StorageReadOnly:
+            path = self.base_dir / JOURNAL_FILE
+            if not path.exists():
+                raise
+            return SqliteAtRest(path)
+        return self._journal.store
 
     async def clean_up(self, policy: RetentionPolicy | None = None) -> RetentionReport:
         """Remove what the retention settings, or the given policy, no longer want."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import zip_longest
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -25,12 +25,24 @@ from holdfast.journal.envelope import (
 )
 from holdfast.journal.events import EventsRedacted, SessionDeleted
 from holdfast.journal.payloads import Payload, is_bare
-from holdfast.journal.store import Store
+from holdfast.journal.store import Head
 
 P = TypeVar("P", bound=Payload)
 _PAGE = 1000
 _FORMAT = "holdfast-heads"
 _LARGEST_HEADS_FILE = 256 * 1024 * 1024
+
+
+class Chains(Protocol):
+    """What is checked: a store, or a file at rest."""
+
+    async def heads(self) -> list[Head]:
+        """Return the ends of all chains."""
+        ...
+
+    async def read(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """Return events of one session in order."""
+        ...
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +69,7 @@ class HeadsFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     heads: dict[str, ExportedHead]
 
 
-async def export_heads(store: Store, clock: Clock) -> bytes:
+async def export_heads(store: Chains, clock: Clock) -> bytes:
     """Return the ends of all chains as JSON, to be kept elsewhere."""
     heads = {
         head.session_id: ExportedHead(session_seq=head.session_seq, hash=head.hash)
@@ -85,7 +97,7 @@ def parse_heads(data: bytes) -> HeadsFile:
 
 
 async def verify(
-    store: Store,
+    store: Chains,
     *,
     session_id: str | None = None,
     heads: HeadsFile | None = None,
@@ -128,7 +140,7 @@ def check_chain(events: Sequence[Event]) -> list[Finding]:
     return check.finish()
 
 
-async def _erased_since(store: Store, end: ExportedHead | None) -> dict[str, ExportedHead]:
+async def _erased_since(store: Chains, end: ExportedHead | None) -> dict[str, ExportedHead]:
     """Return the ends of the chains whose deletion was recorded after the heads were exported.
 
     A deletion before that says nothing about a chain that existed then.
@@ -162,7 +174,7 @@ def _compare(
     return [Finding(session_id=name, session_seq=head.session_seq, problem=problem)]
 
 
-async def _walk(store: Store, session_id: str, after: int = 0) -> AsyncIterator[Event]:
+async def _walk(store: Chains, session_id: str, after: int = 0) -> AsyncIterator[Event]:
     while page := await store.read(session_id, after=after, limit=_PAGE):
         for event in page:
             yield event

@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError, McpAuthFailed, MissingExtra
 from holdfast.mcp.network import check_process, resolve_endpoint
 from holdfast.mcp.results import shown_error
 from holdfast.policy import PolicyBundle
+from holdfast.settings.gaps import Gaps
 from holdfast.settings.mcp import McpEndpoint
 from holdfast.tools import (
     Limits,
@@ -54,6 +55,7 @@ class Opening:
     policies: Callable[[], PolicyBundle]
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
+    gaps: Gaps | None = None
     lookup: Lookup = system_lookup
     secrets: set[str] = field(default_factory=set, repr=False)
     sandbox: str = ""
@@ -126,6 +128,7 @@ class Opening:
             writable=endpoint.writable,
             hidden=self.hidden,
             read_only=self.read_only,
+            gaps=self.gaps,
         )
         paths = self.policies().paths
         rules = PathRules(allowed=tuple(paths.allowed_globs), blocked=tuple(paths.blocked_globs))

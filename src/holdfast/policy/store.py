@@ -28,6 +28,7 @@ from holdfast.policy.file_events import (
 from holdfast.policy.loader import load_policies
 from holdfast.policy.replay import Change
 from holdfast.policy.shadow import Shadow
+from holdfast.settings.gaps import Gaps
 
 
 class Reload(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +48,19 @@ class PolicyStore:
     """Holds the policies of one directory, and at most one candidate beside them."""
 
     def __init__(
-        self, directory: Path, *, is_net_allowed: bool = False, journal: Journal | None = None
+        self,
+        directory: Path,
+        *,
+        is_net_allowed: bool = False,
+        journal: Journal | None = None,
+        gaps: Gaps | None = None,
     ) -> None:
-        """Hold an empty bundle, under which no network is reached; `load` reads the files."""
+        """Hold an empty bundle, under which no network is reached; `load` reads the files.
+
+        A directory that `gaps` says a command could have made is refused like wrong files.
+        """
         self.directory = directory
+        self._gaps = gaps
         self.is_net_allowed = is_net_allowed
         self.shadow: Shadow | None = None
         self._journal = journal
@@ -217,6 +227,10 @@ class PolicyStore:
         task.add_done_callback(self._tasks.discard)
 
     def _read(self) -> PolicyBundle:
+        doubts = self._gaps.mistakes(lambda: [self.directory]) if self._gaps is not None else []
+        if doubts:
+            lines = [str(one) for one in doubts]
+            raise PolicyInvalid(detail="\n".join(f"  - {one}" for one in lines), mistakes=lines)
         return load_policies(self.directory, is_net_allowed=self.is_net_allowed)
 
     async def _tell(self, fact: Payload) -> None:

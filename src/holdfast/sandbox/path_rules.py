@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from holdfast.errors import PermissionDenied
@@ -36,7 +37,7 @@ class PathRules:
         Raises:
             PermissionDenied: a glob blocks it, or none allows it.
         """
-        because = self._objection(path, is_write=is_write, is_directory=is_directory)
+        because = self.objection(path, is_write=is_write, is_directory=is_directory)
         if because:
             permission = "write" if is_write else "read"
             raise PermissionDenied(permission=permission, target=path, because=because)
@@ -53,9 +54,10 @@ class PathRules:
 
     def can_read(self, path: str, *, is_directory: bool = False) -> bool:
         """Say whether the path may be read."""
-        return not self._objection(path, is_write=False, is_directory=is_directory)
+        return not self.objection(path, is_write=False, is_directory=is_directory)
 
-    def _objection(self, path: str, *, is_write: bool, is_directory: bool) -> str:
+    def objection(self, path: str, *, is_write: bool, is_directory: bool = False) -> str:
+        """Say which rule is against it; nothing if none is."""
         above = _with_parents(path)
         for pattern in self.blocked:
             if any(map(compile_glob(pattern).fullmatch, above)):
@@ -68,6 +70,46 @@ class PathRules:
         if any(compile_glob(pattern).fullmatch(path) for pattern in self.allowed):
             return ""
         return "no path rule allows it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptPaths:
+    """What stays kept however it is reached: through a granted directory around or inside it.
+
+    `hidden` and `read_only` are real absolute paths with all below; `rules` are those of the
+    workspace at `root`. Of its globs, those that begin with `**/` hold for absolute paths too.
+    """
+
+    root: str
+    rules: PathRules
+    hidden: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+
+    def check(self, path: str, *, is_write: bool, is_directory: bool = False) -> None:
+        """Do nothing if an absolute path may be used; otherwise as `PathRules.check`."""
+        if any(_is_at_or_below(path, one) for one in self.hidden):
+            because = "it holds keys or records, which agents never see"
+        elif is_write and any(_is_at_or_below(path, one) for one in self.read_only):
+            because = "it says what agents may do, and they never change it"
+        else:
+            because = self._everywhere.objection(path.lstrip("/"), is_write=is_write)
+        if because:
+            permission = "write" if is_write else "read"
+            raise PermissionDenied(permission=permission, target=path, because=because)
+        if path.startswith(f"{self.root}/"):
+            inside = path[len(self.root) + 1 :]
+            self.rules.check(inside, is_write=is_write, is_directory=is_directory)
+
+    @functools.cached_property
+    def _everywhere(self) -> PathRules:
+        return PathRules(
+            blocked=tuple(one for one in self.rules.blocked if one.startswith("**/")),
+            read_only=tuple(one for one in self.rules.read_only if one.startswith("**/")),
+        )
+
+
+def _is_at_or_below(path: str, other: str) -> bool:
+    return path == other or path.startswith(f"{other}/")
 
 
 def _with_parents(path: str) -> list[str]:

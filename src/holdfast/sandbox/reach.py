@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from holdfast.sandbox.git_code import git_code
 from holdfast.sandbox.unreadable import unreadable
 from holdfast.sandbox.workspace import Workspace
-
-# What git runs of its own accord.
-_GIT_CODE = (".git/hooks", ".git/config")
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +47,7 @@ def reach_of(
     for path, _ in workspace.trees:
         concealed += unreadable(path, workspace.rules)
     concealed = _outermost(concealed)
-    git = [path for name in _GIT_CODE if os.path.exists(path := f"{workspace.root}/{name}")]
+    git = git_code(workspace.root)
     kept = [path for path in map(os.path.realpath, read_only) if _is_there(path, tops)]
     return Reach(
         trees=trees,

@@ -6,20 +6,22 @@ import asyncio
 import functools
 import itertools
 import os
+import shlex
 import shutil
 import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import FileUnsuitable, SandboxFailed, UsageError
 from holdfast.sandbox.bubblewrap import View, bubblewrap_arguments
-from holdfast.sandbox.launch import FileAnswer, FileQuestion, Launcher, LauncherConfig
+from holdfast.sandbox.git_code import pointers, remove_pointers
+from holdfast.sandbox.launch import Ended, FileAnswer, FileQuestion, Launcher, LauncherConfig
 from holdfast.sandbox.profiles import (
     NETWORK_PATHS,
     PATH,
@@ -34,6 +36,7 @@ from holdfast.sandbox.profiles import (
 from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
+from holdfast.settings.gaps import Gap, Gaps
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
 _Rights: TypeAlias = tuple[str, Profile, tuple[str, ...], tuple[str, ...]]
@@ -141,6 +144,13 @@ class _Job(msgspec.Struct, frozen=True):
     has_input: bool = False
 
 
+class _Before(NamedTuple):
+    """What was missing when a command started."""
+
+    gap: Gap | None
+    pointers: frozenset[str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SandboxOptions:
     """How commands are confined.
@@ -149,8 +159,8 @@ class SandboxOptions:
     the profile says of the workspace. `hidden` are paths that they must not see although they
     may be within reach (the state directory, for example); what the rules of the workspace keep
     from being read is hidden as well. `read_only` are paths within reach that they must not
-    write. `level` is for tests and for those who must insist: `auto` takes the strongest that
-    works.
+    write; `gaps` keeps those that are missing from being obeyed once a command has made them.
+    `level` is for tests and for those who must insist: `auto` takes the strongest that works.
     """
 
     profile: Profile = "workspace-write"
@@ -161,6 +171,7 @@ class SandboxOptions:
     writable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
+    gaps: Gaps | None = None
     with_namespaces: bool = True
 
 
@@ -292,10 +303,16 @@ class SandboxRunner:
             SandboxFailed: it cannot be confined here, so it was not started.
         """
         stages = [_Stage(";", [_Program(tuple(argv), dict(environment or {}), [])])]
-        launcher = await self._acquire()
+        before = await asyncio.to_thread(self._look_before)
+        on_end = functools.partial(self._look_after, before)
+        try:
+            launcher = await self._acquire()
+        except BaseException:
+            await asyncio.to_thread(on_end)
+            raise
         job = self._job(stages, self._workspace.root, launcher, has_input=True)
         return await SandboxStream.start(
-            launcher, job, level_name=self._level_name, line_bytes=line_bytes
+            launcher, job, level_name=self._level_name, line_bytes=line_bytes, on_end=on_end
         )
 
     async def run_approved_text(
@@ -349,11 +366,28 @@ class SandboxRunner:
     async def _run(
         self, stages: list[_Stage], directory: str, limits: Limits, given: bytes | None = None
     ) -> SandboxResult:
-        where = await asyncio.to_thread(self._enter, directory)
+        where, before = await asyncio.to_thread(self._begin, directory)
         started = self._clock.monotonic()
+        try:
+            ended = await self._execute(stages, where, limits, given)
+        finally:
+            said = await asyncio.to_thread(self._look_after, before)
+        return SandboxResult(
+            exit_code=ended.exit_code,
+            stdout=ended.stdout.text(),
+            stderr=ended.stderr.text() + said,
+            stopped=ended.stopped,
+            is_truncated=bool(ended.stdout.left_out or ended.stderr.left_out),
+            sandbox=self._level_name,
+            duration_s=self._clock.monotonic() - started,
+        )
+
+    async def _execute(
+        self, stages: list[_Stage], where: str, limits: Limits, given: bytes | None
+    ) -> Ended:
         launcher = await self._acquire()
         try:
-            ended = await launcher.run(
+            return await launcher.run(
                 self._job(stages, where, launcher, has_input=given is not None),
                 limits,
                 opener=self._open if _needs_files(stages) else None,
@@ -365,15 +399,36 @@ class SandboxRunner:
                 self._release(launcher)
             else:
                 await launcher.close()
-        return SandboxResult(
-            exit_code=ended.exit_code,
-            stdout=ended.stdout.text(),
-            stderr=ended.stderr.text(),
-            stopped=ended.stopped,
-            is_truncated=bool(ended.stdout.left_out or ended.stderr.left_out),
-            sandbox=self._level_name,
-            duration_s=self._clock.monotonic() - started,
-        )
+
+    def _begin(self, directory: str) -> tuple[str, _Before | None]:
+        return self._enter(directory), self._look_before()
+
+    def _look_before(self) -> _Before | None:
+        """Note what is missing that a command could make, and nothing could keep it from."""
+        options = self._options
+        trees = self._workspace.trees if can_write_workspace(options.profile) else ()
+        writable = [path for path, is_writable in trees if is_writable]
+        writable += options.writable
+        if not writable:
+            return None
+        gap = options.gaps.begin(writable) if options.gaps is not None else None
+        return _Before(gap, pointers(self._workspace.root))
+
+    def _look_after(self, before: _Before | None) -> str:
+        """Return what is to be said about what came."""
+        if before is None:
+            return ""
+        root = self._workspace.root
+        said = [
+            f"{path} was removed: it would lead git to other settings."
+            for path in remove_pointers(root, before.pointers)
+        ]
+        for path in before.gap.end() if before.gap is not None else ():
+            said.append(
+                f"{path} was made or changed meanwhile, which no command may do: a person has to "
+                f"look at it and run `holdfast config trust {shlex.quote(path)}`, or undo it."
+            )
+        return "".join(f"\nholdfast: {one}" for one in said)
 
     def _job(
         self, stages: list[_Stage], directory: str, launcher: Launcher, *, has_input: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast.errors import SandboxFailed
@@ -28,9 +28,12 @@ class SandboxStream:
     nothing else. Of what it complains, head and tail are kept.
     """
 
-    def __init__(self, launcher: Launcher, level_name: str) -> None:
+    def __init__(
+        self, launcher: Launcher, level_name: str, on_end: Callable[[], object] | None = None
+    ) -> None:
         """Use `SandboxRunner.open_program`."""
         self._launcher = launcher
+        self._on_end = on_end
         self.level_name = level_name
         self._control: socket.socket | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -43,14 +46,22 @@ class SandboxStream:
 
     @classmethod
     async def start(
-        cls, launcher: Launcher, job: bytes, *, level_name: str, line_bytes: int
+        cls,
+        launcher: Launcher,
+        job: bytes,
+        *,
+        level_name: str,
+        line_bytes: int,
+        on_end: Callable[[], object] | None = None,
     ) -> SandboxStream:
         """Hand the job over and return the stream; `line_bytes` is the longest line to be read.
+
+        `on_end` is called, in a thread, when the program has ended.
 
         Raises:
             SandboxFailed: the launcher is gone, and so is the program.
         """
-        stream = cls(launcher, level_name)
+        stream = cls(launcher, level_name, on_end)
         try:
             await stream._begin(job, line_bytes)
         except BaseException:
@@ -138,6 +149,9 @@ class SandboxStream:
             self._control.close()
             self._control = None
         await self._launcher.close()
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            await asyncio.to_thread(on_end)
         self.ended.set()
         if self._source is not None:
             self._source.close()

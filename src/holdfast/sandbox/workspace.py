@@ -15,7 +15,7 @@ import posixpath
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, TypeAlias, TypeVar
@@ -31,7 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.ids import random_token
 from holdfast.sandbox.beneath import Finder, Place, Root, best_finder
-from holdfast.sandbox.path_rules import PathRules
+from holdfast.sandbox.path_rules import KeptPaths, PathRules
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other"]
 T = TypeVar("T")
@@ -90,16 +90,24 @@ class Workspace:
         *,
         rules: PathRules | None = None,
         finder: Finder | None = None,
+        hidden: Sequence[str] = (),
+        read_only: Sequence[str] = (),
     ) -> None:
         """Open the root; it must be an existing directory.
+
+        `hidden` and `read_only` are absolute paths that no granted directory brings into reach,
+        or lets be written; inside the root, the rules say so.
 
         Raises:
             UsageError: the root is missing or no directory.
         """
         self.rules = rules or PathRules()
         self._finder = finder or best_finder()
-        self._main = _Tree(root, self.rules, is_main=True, is_writable=True)
+        self._main = _Tree(root, self.rules, is_writable=True)
         self._grants: tuple[_Tree, ...] = ()
+        self._kept = KeptPaths(
+            root=self.root, rules=self.rules, hidden=tuple(hidden), read_only=tuple(read_only)
+        )
 
     @property
     def root(self) -> str:
@@ -122,11 +130,16 @@ class Workspace:
         Granting it again changes only whether it may be written.
 
         Raises:
-            UsageError: it is missing, no directory, or the root of the file system.
+            UsageError: it is missing, no directory, the root of the file system, or in /proc.
+            PermissionDenied: it lies in something that is kept from agents.
         """
-        tree = _Tree(path, self.rules, is_main=False, is_writable=is_writable)
+        tree = _Tree(path, self.rules, is_writable=is_writable, kept=self._kept)
         if tree.root.path == "/":
             raise UsageError(detail="The root of the file system cannot be granted.")
+        if f"{tree.root.path}/".startswith("/proc/"):
+            # It holds the environments of processes, our own with its keys among them.
+            raise UsageError(detail=f"{tree.root.path} shows processes, and cannot be granted.")
+        self._kept.check(tree.root.path, is_write=is_writable, is_directory=True)
         others = [one for one in self._grants if one.root.path != tree.root.path]
         self._grants = (*others, tree)
         return tree.root.path
@@ -154,7 +167,7 @@ class Workspace:
         with self._at(path) as (tree, place):
             info = _present(place, path)
             is_directory = stat.S_ISDIR(info.st_mode)
-            tree.rules.check(place.path, is_write=False, is_directory=is_directory)
+            tree.check(place.path, is_directory=is_directory)
             return _describe(tree.display(place.path), info)
 
     def open(self, path: str) -> BinaryIO:
@@ -291,7 +304,7 @@ class Workspace:
 
     def _open(self, path: str) -> tuple[BinaryIO, os.stat_result]:
         with self._at(path) as (tree, place):
-            tree.rules.check(place.path, is_write=False)
+            tree.check(place.path)
             _want(_present(place, path), "file", path)
             fd = os.open(place.name, _READ, dir_fd=place.parent_fd)
         try:
@@ -321,7 +334,7 @@ class Workspace:
 
     def _scandir(self, path: str, *, details: bool) -> list[Entry]:
         with self._at(path) as (tree, place):
-            tree.rules.check(place.path, is_write=False, is_directory=True)
+            tree.check(place.path, is_directory=True)
             _want(_present(place, path), "directory", path)
             fd = os.open(place.name or ".", _READ | os.O_DIRECTORY, dir_fd=place.parent_fd)
             real = place.path
@@ -384,7 +397,12 @@ class _Tree:
     """One directory that confines, with its rules."""
 
     def __init__(
-        self, path: str | os.PathLike[str], rules: PathRules, *, is_main: bool, is_writable: bool
+        self,
+        path: str | os.PathLike[str],
+        rules: PathRules,
+        *,
+        is_writable: bool,
+        kept: KeptPaths | None = None,
     ) -> None:
         given = os.path.abspath(os.fspath(path))
         real = os.path.realpath(given)
@@ -397,7 +415,7 @@ class _Tree:
         self.root = Root(path=real, fd=fd)
         self.rules = rules
         self._given = given
-        self._is_main = is_main
+        self._kept = kept
         self.is_writable = is_writable
         weakref.finalize(self, os.close, fd)
 
@@ -412,7 +430,24 @@ class _Tree:
 
     def display(self, relative: str) -> str:
         """The path as people and rules see it."""
-        return (relative or ".") if self._is_main else posixpath.join(self.root.path, relative)
+        return (relative or ".") if self._kept is None else posixpath.join(self.root.path, relative)
+
+    def check(self, relative: str, *, is_write: bool = False, is_directory: bool = False) -> None:
+        """Raise PermissionDenied unless the path may be used."""
+        self.rules.check(relative, is_write=is_write, is_directory=is_directory)
+        if self._kept is not None:
+            absolute = posixpath.normpath(posixpath.join(self.root.path, relative))
+            self._kept.check(absolute, is_write=is_write, is_directory=is_directory)
+
+    def can_read(self, relative: str, *, is_directory: bool) -> bool:
+        """Say whether the path may be read."""
+        if self._kept is None:
+            return self.rules.can_read(relative, is_directory=is_directory)
+        try:
+            self.check(relative, is_directory=is_directory)
+        except PermissionDenied:
+            return False
+        return True
 
     def check_write(self, relative: str) -> None:
         """Raise PermissionDenied unless the path may be written."""
@@ -422,7 +457,7 @@ class _Tree:
                 target=self.display(relative),
                 because="the directory was granted for reading only",
             )
-        self.rules.check(relative, is_write=True)
+        self.check(relative, is_write=True)
 
 
 _Stamp: TypeAlias = tuple[int, int, int, int, int]
@@ -479,7 +514,7 @@ def _entry(tree: _Tree, directory: str, entry: os.DirEntry[str], *, details: boo
         kind = "directory"
     else:
         kind = "file" if entry.is_file(follow_symlinks=False) else "other"
-    if not tree.rules.can_read(relative, is_directory=kind == "directory"):
+    if not tree.can_read(relative, is_directory=kind == "directory"):
         return None
     path = tree.display(relative)
     if details:

@@ -5,16 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, get_args
 
+from holdfast.errors import ConfigError
 from holdfast.settings.definition import Environment, Settings
-from holdfast.settings.load import SECRETS_FILE
+from holdfast.settings.environment import process_environment, working_directory
+from holdfast.settings.gaps import Gaps
+from holdfast.settings.keys import CONFIG_VARIABLE
+from holdfast.settings.load import HOOKS_FOLDER, SECRETS_FILE
+from holdfast.settings.sources import Collector
 
 _PROJECT_FILE: Final = "holdfast.toml"
+_VARIABLES_FILE: Final = ".env"
 
 
 def secret_places(settings: Settings) -> tuple[Path, ...]:
     """Return where keys are kept that agents must not see, whether or not it exists yet."""
-    usual = settings.workspace / SECRETS_FILE
-    return (usual,) if settings.secrets.file is None else (settings.secrets.file, usual)
+    usual = [place / SECRETS_FILE for place in _levels(settings)]
+    named = settings.secrets.file
+    return tuple(dict.fromkeys(usual if named is None else [named, *usual]))
 
 
 def governing_places(settings: Settings) -> tuple[Path, ...]:
@@ -22,11 +29,48 @@ def governing_places(settings: Settings) -> tuple[Path, ...]:
 
     Some of it may not exist. A directory of the name `.env` is no file of ours.
     """
-    workspace = settings.workspace
-    stem, ending = _PROJECT_FILE.split(".")
-    overlays = [f"{stem}.{name}.{ending}" for name in get_args(get_args(Environment)[0])]
-    found = [settings.policies.dir, workspace / _PROJECT_FILE]
-    found += [workspace / name for name in overlays]
-    if not (workspace / ".env").is_dir():
-        found.append(workspace / ".env")
-    return tuple(found)
+    files = _settings_files(settings)
+    return (*_folders(settings), *(path for path in files if not path.is_dir()))
+
+
+def gaps_of(settings: Settings, state_dir: Path) -> Gaps:
+    """Return what watches over all of these that are missing."""
+    files = (*_settings_files(settings), *secret_places(settings))
+    return Gaps(state_dir, files=files, folders=_folders(settings))
+
+
+def _folders(settings: Settings) -> tuple[Path, ...]:
+    """The policies, the installed tools, hooks, and what the user keeps for all projects."""
+    own = Collector(process_environment(), Path("/")).standard_dir("XDG_CONFIG_HOME", ".config")
+    found = [settings.policies.dir, settings.tools.dir, settings.user_dir]
+    # A folder of hooks that changed, or a nearer one, would silence those that a person trusted.
+    found += [place / HOOKS_FOLDER for place in _levels(settings)]
+    # A repository inside the repository would end the search for files before its top.
+    for start in _starts(settings):
+        found += [place / ".git" for place in Collector({}, start).levels()[:-1]]
+    return tuple(dict.fromkeys([*found, *([own] if own is not None else [])]))
+
+
+def _settings_files(settings: Settings) -> list[Path]:
+    named = process_environment().get(CONFIG_VARIABLE, "").strip()
+    project = [place / _PROJECT_FILE for place in _levels(settings)]
+    if named:
+        project.append(Path(named).expanduser().absolute())
+    found = []
+    for path in project:
+        overlays = [f"{path.stem}.{name}.toml" for name in get_args(get_args(Environment)[0])]
+        found += [path, *(path.with_name(name) for name in overlays)]
+    return [*found, *(place / _VARIABLES_FILE for place in _levels(settings))]
+
+
+def _levels(settings: Settings) -> list[Path]:
+    """The directories in which a start here, or in the workspace, looks for files."""
+    found = [place for start in _starts(settings) for place in Collector({}, start).levels()]
+    return list(dict.fromkeys(found))
+
+
+def _starts(settings: Settings) -> list[Path]:
+    try:
+        return [settings.workspace, working_directory()]
+    except ConfigError:
+        return [settings.workspace]  # nobody can start in a directory that is gone

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +17,14 @@ from holdfast.errors import ConfigError
 from holdfast.settings.definition import Settings
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
+from holdfast.settings.gaps import Gaps
 from holdfast.settings.keys import CONFIG_VARIABLE, all_keys
 from holdfast.settings.mcp import McpEndpoint, check_names
 from holdfast.settings.sources import Collector, Found, Rank
 
 SECRETS_FILE: Final = ".holdfast/secrets.env"
+HOOKS_FOLDER: Final = ".holdfast/hooks"
+_FILES: Final = ("holdfast.toml", ".env", SECRETS_FILE)
 _PROJECT_RANKS: Final = frozenset({Rank.PROJECT, Rank.OVERLAY, Rank.DOTENV})
 _BASE_URLS: Final = {
     "model.openai_base_url": ("secrets.openai_api_key", "api.openai.com"),
@@ -82,7 +86,7 @@ class LoadedSettings:
             try:
                 text = read_text(path, is_private=path == self.settings.secrets.file)
             except UnreadableFile as error:
-                raise _config_error([Mistake(source=str(path), text=error.text)]) from None
+                raise config_error([Mistake(source=str(path), text=error.text)]) from None
             for item in reversed(parse_variables(text or "")[0]):
                 if item.name == variable and item.value.strip():
                     return SecretStr(item.value.strip())
@@ -113,8 +117,9 @@ def load_settings(
     _fill_defaults(collector, chosen, sources)
     _check_places(collector, chosen)
     _check_key_leaks(collector, chosen)
+    _check_gaps(collector, chosen)
     if collector.mistakes:
-        raise _config_error(collector.mistakes)
+        raise config_error(collector.mistakes)
     return LoadedSettings(
         settings=Settings.model_validate(_nest(chosen)),
         sources=sources,
@@ -122,6 +127,20 @@ def load_settings(
         secret_files=secret_files,
         environ=env,
     )
+
+
+def vouch_for(path: Path, *, overrides: Mapping[str, object] | None = None) -> bool:
+    """Obey settings from now on that a command could have made; says whether they were in doubt.
+
+    `overrides` are those with which the settings are loaded.
+
+    Raises:
+        UsageError: a command that could change them is still running.
+        StorageError: it could not be noted.
+    """
+    collector = Collector(process_environment(), working_directory())
+    _collect(collector, overrides or {})
+    return any([gaps.accept(path) for gaps in _all_gaps(collector)])
 
 
 def _collect(collector: Collector, overrides: Mapping[str, object]) -> tuple[Path, ...]:
@@ -345,6 +364,36 @@ def _check_key_leaks(collector: Collector, chosen: dict[str, tuple[object, Rank]
             )
 
 
+def _check_gaps(collector: Collector, chosen: dict[str, tuple[object, Rank]]) -> None:
+    """Refuse settings that a command could have made, until a person vouches for them."""
+    named = ("policies.dir", "tools.dir", "user_dir")
+    folders = [chosen.get(name, (None, Rank.DEFAULT))[0] for name in named]
+    read = [*collector.files, *(path for path in folders if isinstance(path, Path))]
+    workspace = chosen["workspace"][0]
+    if isinstance(workspace, Path):
+        levels = [*Collector({}, workspace).levels(), *collector.levels()]
+        read += [place / name for place in levels for name in (HOOKS_FOLDER, ".git")]
+        files = [place / name for place in levels for name in _FILES]
+        # What a link led to, and now leads nowhere, was not read, and should have been.
+        read += [path for path in files if not path.exists()]
+    for gaps in _all_gaps(collector):
+        collector.mistakes += gaps.mistakes(lambda: read)
+
+
+def _all_gaps(collector: Collector) -> list[Gaps]:
+    """The notes of every state directory that any source names.
+
+    A file that a command made may name another one, in which nothing is noted.
+    """
+    standard = collector.standard_dir("XDG_STATE_HOME", ".local/state")
+    found = [] if standard is None else [standard]
+    for item in collector.found:
+        if item.key.name == "storage.state_dir" and isinstance(item.value, str | Path):
+            with contextlib.suppress(ValueError):
+                found.append(_absolute(item.value, item.base, collector.home()))
+    return [Gaps(place) for place in dict.fromkeys(found)]
+
+
 def _is_safe_host(url: str, vendor: str) -> bool:
     host = urlsplit(url).hostname or ""
     if host in _LOCAL_NAMES or host == vendor:
@@ -367,6 +416,7 @@ def _nest(chosen: Mapping[str, tuple[object, Rank]]) -> dict[str, Any]:
     return nested
 
 
-def _config_error(mistakes: list[Mistake]) -> ConfigError:
+def config_error(mistakes: Sequence[Mistake]) -> ConfigError:
+    """Return the error that names all of these mistakes."""
     lines = list(dict.fromkeys(str(mistake) for mistake in mistakes))
     return ConfigError(detail="\n".join(f"  - {line}" for line in lines), mistakes=lines)

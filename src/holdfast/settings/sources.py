@@ -95,14 +95,17 @@ class Collector:
         Outside a repository only the working directory counts: a file that somebody
         left in /tmp or in / must not configure us.
         """
-        root = self.repository_root()
-        for place in [self.cwd, *self.cwd.parents]:
+        for place in self.levels():
             # A directory is something else: some people call a virtual environment `.env`.
             if os.path.lexists(place / name) and not (place / name).is_dir():
                 return place / name
-            if root is None or place == root:
-                return None
         return None
+
+    def levels(self) -> list[Path]:
+        """The working directory, and in a repository those above it up to its root."""
+        root = self.repository_root()
+        above = [place for place in self.cwd.parents if root and place.is_relative_to(root)]
+        return [self.cwd, *above]
 
     def repository_root(self) -> Path | None:
         """The nearest directory from here upwards that holds `.git`."""

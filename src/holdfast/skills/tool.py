@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from holdfast.errors import TellModel, UsageError
+from holdfast.errors import PermissionDenied, TellModel, UsageError
 from holdfast.skills.injector import as_block, as_line
 from holdfast.skills.skill import Skill
 from holdfast.tools import Tool, ToolContext, ToolResult, tool
@@ -57,7 +57,7 @@ def _reach(context: ToolContext, skill: Skill) -> None:
         return
     try:
         context.workspace.grant(folder)
-    except UsageError as error:
+    except (UsageError, PermissionDenied) as error:
         raise TellModel(f"The folder of the skill cannot be read: {error}") from error
 
 

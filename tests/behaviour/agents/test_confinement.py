@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient
-from holdfast.errors import PolicyInvalid
+from holdfast.errors import ConfigError, PolicyInvalid
 from holdfast.messages import ToolPart
 from holdfast.settings import load_settings
+from holdfast.settings.load import vouch_for
 from holdfast.testing import ScriptedModel, tool_call
 from holdfast.tools.gate import AutoConfirm
 
@@ -187,6 +188,39 @@ async def test_no_tool_changes_the_policies_or_the_settings_of_the_next_start(
     assert not (workspace / "holdfast.prod.toml").exists()
 
 
+async def test_settings_that_a_command_made_are_not_obeyed_until_a_person_trusts_them(
+    client: AsyncClient, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace)
+    (workspace / "wish").write_text("[network]\nallow_net = true\n")
+    agent = Agent("worker", permission=EVERYTHING)
+    [made] = await results(client, agent, tool_call("bash", command="cp wish holdfast.toml"))
+    assert "holdfast config trust" in made.output
+    overrides = {"storage.state_dir": str(tmp_path / "state")}
+    with pytest.raises(ConfigError, match="holdfast config trust"):
+        load_settings(overrides=overrides)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(ConfigError, match="holdfast config trust"):
+        AsyncClient(base_dir=tmp_path / "state")
+    assert vouch_for(workspace / "holdfast.toml", overrides=overrides)
+    assert load_settings(overrides=overrides).settings.network.allow_net
+    [again] = await results(client, agent, tool_call("bash", command="rm holdfast.toml"))
+    assert again.state == "error"
+
+
+async def test_policies_that_a_command_made_are_not_put_in_force_by_a_reload(
+    client: AsyncClient, workspace: Path
+) -> None:
+    agent = Agent("worker", permission=EVERYTHING)
+    command = "mkdir policies && touch policies/network.yaml"
+    [made] = await results(client, agent, tool_call("bash", command=command))
+    assert made.state == "completed"
+    before = (await client.policies()).bundle
+    reload = await client.reload_policies(asked_by="tester")
+    assert "holdfast config trust" in reload.mistakes[0]
+    assert (await client.policies()).bundle is before
+
+
 async def test_no_tool_sees_the_file_with_the_keys_or_the_records(
     tmp_path: Path, workspace: Path
 ) -> None:
@@ -209,3 +243,68 @@ async def test_no_tool_sees_the_file_with_the_keys_or_the_records(
         )
     assert not [one for one in found if "planted-in-the-file" in one.output + one.error]
     assert [one.state for one in found[-3:]] == ["error", "error", "completed"]
+
+
+async def test_a_granted_directory_brings_nothing_into_reach_that_is_kept_from_agents(
+    tmp_path: Path, workspace: Path
+) -> None:
+    (tmp_path / "keys.env").write_text("MY_KEY=planted-in-the-file\n")
+    (tmp_path / "keys.env").chmod(0o600)
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "paths.yaml").write_text("blocked_globs: [secret, '**/.ssh/**']\n")
+    for folder in (workspace / "secret" / "inner", tmp_path / ".ssh"):
+        folder.mkdir(parents=True)
+        (folder / "key").write_text("planted-too")
+    (workspace / "holdfast.toml").write_text("# ours\n")
+    (tmp_path / "alias").symlink_to(workspace)
+    overrides = {
+        "workspace": str(workspace),
+        "storage.state_dir": str(tmp_path / "state"),
+        "policies.dir": str(tmp_path / "rules"),
+        "secrets.file": str(tmp_path / "keys.env"),
+    }
+    granted = tool_call("externaldirectory", path=str(tmp_path), writable=True)
+    tries = [
+        tool_call("read", file_path=f"{tmp_path}/keys.env"),
+        tool_call("read", file_path=f"{tmp_path}/alias/secret/inner/key"),
+        tool_call("write", file_path=f"{tmp_path}/alias/holdfast.toml", content="x"),
+        tool_call("write", file_path=f"{tmp_path}/state/trust.json", content="{}"),
+        tool_call("write", file_path=f"{tmp_path}/rules/paths.yaml", content=""),
+        tool_call("externaldirectory", path=f"{tmp_path}/state"),
+        tool_call("externaldirectory", path=f"{tmp_path}/.ssh"),
+        tool_call("externaldirectory", path=f"{workspace}/secret/inner"),
+        tool_call("externaldirectory", path=f"{tmp_path}/rules", writable=True),
+        tool_call("bash", command=f"cat {tmp_path}/.ssh/key {workspace}/secret/inner/key"),
+    ]
+    looks = [
+        tool_call("grep", pattern="planted", path=str(tmp_path)),
+        tool_call("list", path=str(tmp_path)),
+        tool_call("read", file_path=f"{tmp_path}/rules/paths.yaml"),
+        tool_call("write", file_path=f"{tmp_path}/new.txt", content="fine"),
+    ]
+    agent = Agent("worker", permission=EVERYTHING, approve=AutoConfirm())
+    async with AsyncClient(settings=load_settings(overrides=overrides).settings) as client:
+        first, *found = await results(client, agent, granted, *tries, *looks)
+    assert first.state == "completed"
+    assert [one.state for one in found] == ["error"] * len(tries) + ["completed"] * len(looks)
+    assert not [one for one in found if "planted-" in one.output + one.error]
+    assert "state" not in found[-3].output
+    assert (workspace / "holdfast.toml").read_text() == "# ours\n"
+    assert not (tmp_path / "state" / "trust.json").exists()
+
+
+async def test_no_tool_silences_the_hooks_of_the_project(
+    client: AsyncClient, workspace: Path
+) -> None:
+    folder = workspace / ".holdfast" / "hooks"
+    folder.mkdir(parents=True)
+    (folder / "guard.yaml").write_text("point: tool.before_execution\ncommand: ['true']\n")
+    refused = await results(
+        client,
+        Agent("worker", permission=EVERYTHING, approve=AutoConfirm()),
+        tool_call("write", file_path=".holdfast/hooks/more", content="x"),
+        tool_call("bash", command="touch .holdfast/hooks/more"),
+        tool_call("bash", command="mv .holdfast other"),
+    )
+    assert {one.state for one in refused} == {"error"}
+    assert [path.name for path in folder.iterdir()] == ["guard.yaml"]

@@ -239,4 +239,4 @@ def test_completion_refuses_other_shells() -> None:
 def test_commands_complete_without_being_imported() -> None:
     found = root.shell_complete(click.Context(root), "co")
     assert [item.value for item in found] == ["completion", "config", "context"]
-    assert found[1].help == "Show or check the settings."
+    assert found[1].help == "Show, check or trust the settings."

@@ -297,7 +297,9 @@ def test_link_into_a_grant_is_still_a_way_out(ws, place):
         ws.read("l")
 
 
-@pytest.mark.parametrize("path", ["/", "/no/such/place", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["/", "/no/such/place", "/etc/passwd", "/proc", "/proc/self", "/dev/fd"]
+)
 def test_what_cannot_be_granted_is_refused(ws, path):
     with pytest.raises(UsageError):
         ws.grant(path)
@@ -365,3 +367,13 @@ def test_an_output_file_must_be_a_regular_one(ws, path):
 def test_trees_say_what_may_be_written(ws, place):
     ws.grant(place / "outside")
     assert ws.trees == ((str(place / "ws"), True), (str(place / "outside"), False))
+
+
+@pytest.mark.parametrize("name", [".git", ".git/hooks"])
+def test_what_git_runs_cannot_be_granted_for_writing(place, finder, name):
+    (place / "outside" / ".git" / "hooks").mkdir(parents=True)
+    workspace = Workspace(place / "ws", finder=finder)
+    with pytest.raises(PermissionDenied):
+        workspace.grant(place / "outside" / name, is_writable=True)
+    granted = workspace.grant(place / "outside" / name)
+    assert workspace.scandir(granted) is not None

@@ -183,14 +183,25 @@ def _check_ours(path: Path) -> None:
     try:
         uri = f"{path.absolute().as_uri()}?mode=ro"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            application = connection.execute("PRAGMA application_id").fetchone()[0]
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            is_current(connection, path)
     except sqlite3.Error as error:
         raise translate(error, str(path)) from error
+
+
+def is_current(connection: sqlite3.Connection, path: Path) -> bool:
+    """Say whether a database of ours needs no migration.
+
+    Raises:
+        StorageDamaged: it is none of ours.
+        SchemaTooNew: a newer Holdfast wrote it.
+    """
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application != APPLICATION_ID and (application or tables):
         raise StorageDamaged(path=str(path), detail="it belongs to another program")
     _check_version(version, path)
+    return version == len(_migrations())
 
 
 def _check_version(version: int, path: Path) -> None:

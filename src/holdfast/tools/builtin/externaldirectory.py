@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field
 
-from holdfast.errors import TellModel, UsageError
+from holdfast.errors import PermissionDenied, TellModel, UsageError
 from holdfast.sandbox import Workspace
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
@@ -64,6 +64,6 @@ async def restore_grants(workspace: Workspace, state: ToolStateStore) -> tuple[s
     for one in msgspec.convert(await state.get(STATE_KEY) or [], list[_Granted]):
         try:
             workspace.grant(one.path, is_writable=one.is_writable)
-        except UsageError:
+        except (UsageError, PermissionDenied):
             gone.append(one.path)
     return tuple(gone)
