@@ -102,6 +102,8 @@ class Tool:
         Raises:
             UsageError: the signature or an option cannot work; the message says why.
         """
+        if isinstance(function, Tool):
+            raise UsageError(detail=f"Tool {function.name!r} is a tool already.")
         name = options.get("name") or _default_name(function)
         signature = read_signature(function, name, local_names)
         description = options.get("description") or signature.purpose or name.replace("_", " ")
@@ -208,12 +210,18 @@ class Tool:
             made: Any = self.function(**passed)
             coroutine: Awaitable[object] = made
             return coroutine
-        return context.threads.run(self.function, **passed)
+        running = context.threads.run(self.function, **passed)
+        return _to_its_end(running) if self._wraps_async else running
 
     @functools.cached_property
     def is_async(self) -> bool:
         """Whether the function runs on the loop."""
         return _is_async(self.function)
+
+    @functools.cached_property
+    def _wraps_async(self) -> bool:
+        """Whether a decorator hides an `async def`, so that a call may return a coroutine."""
+        return inspect.iscoroutinefunction(inspect.unwrap(self.function))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         """Call the plain function."""
@@ -289,6 +297,11 @@ def tool(
 def _is_async(function: object) -> bool:
     called = getattr(function, "__call__", None)  # noqa: B004 - it is known to be callable
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+async def _to_its_end(running: Awaitable[object]) -> object:
+    made = await running
+    return await made if inspect.isawaitable(made) else made
 
 
 def _default_name(function: Callable[..., object]) -> str:

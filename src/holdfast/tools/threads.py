@@ -41,7 +41,7 @@ class ToolThreads:
         """How many threads still run a call that was given up."""
         return self._hanging
 
-    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function in a thread and return its result.
 
         When this is cancelled, the function goes on in its thread, but nobody waits.
