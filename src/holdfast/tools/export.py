@@ -113,7 +113,11 @@ def _rebased(schema: JsonObject, place: str) -> JsonObject:
 
 def _move(value: object, place: str, key: str = "") -> object:
     if isinstance(value, dict):
-        return {name: _move(item, place, name) for name, item in value.items()}
+        # The mapping of a discriminator names schemas as references do.
+        is_mapping = key == "mapping"
+        return {
+            name: _move(item, place, "$ref" if is_mapping else name) for name, item in value.items()
+        }
     if isinstance(value, list):
         return [_move(item, place) for item in value]
     if key == "$ref" and isinstance(value, str):

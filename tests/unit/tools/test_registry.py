@@ -1,9 +1,10 @@
 import importlib.metadata
+from typing import Annotated, Literal
 
 import jsonschema
 import pytest
 from openapi_spec_validator import validate
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.tools import Tool, ToolRegistry, tool
@@ -12,6 +13,14 @@ from holdfast.tools import Tool, ToolRegistry, tool
 class Node(BaseModel):
     name: str
     children: list["Node"] = []
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
 
 
 def make(name="echo", version="1.0.0"):
@@ -84,6 +93,16 @@ def test_replacing_on_purpose_hides_the_layer_below_only_here():
     session.unregister("echo")
     assert session.scope_of("echo") == "built-in"
     assert session.scope_of("nope") == ""
+
+
+def test_what_was_replaced_is_out_of_reach_by_its_version_too():
+    builtin = ToolRegistry([make()], scope="built-in")
+    session = builtin.child()
+    session.register(make(version="2.0.0"), replace=True)
+    assert session.find("echo@1.0.0") is None
+    mine = session.register(make(version="0.1"), replace=True)
+    assert session.get("echo") is mine
+    assert session.versions("echo") == ("0.1",)
 
 
 def test_layer_is_the_same_until_something_below_changes():
@@ -177,6 +196,21 @@ def test_openapi_export_is_a_valid_document():
     validate(document)
     assert document["openapi"] == "3.1.0"
     assert set(document["paths"]) == {"/tools/echo", "/tools/tree"}
+
+
+def test_exported_discriminators_point_into_the_document():
+    @tool
+    def feed(pet: Annotated[Cat | Dog, Field(discriminator="kind")]) -> str:
+        """Feed a pet."""
+        return pet.kind
+
+    registry = ToolRegistry([feed])
+    schema = registry.json_schema()["$defs"]["feed"]["properties"]["pet"]
+    assert schema["discriminator"]["mapping"]["cat"] == "#/$defs/feed/$defs/Cat"
+    components = registry.openapi()["components"]["schemas"]
+    pet = components["feed.arguments"]["properties"]["pet"]
+    assert pet["discriminator"]["mapping"]["dog"] == "#/components/schemas/feed.arguments.Dog"
+    assert "feed.arguments.Dog" in components
 
 
 def test_a_name_that_differs_by_a_hyphen_only_is_the_same_name():
