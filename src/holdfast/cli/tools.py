@@ -24,7 +24,6 @@ from holdfast.client.tools import ToolCallResult
 from holdfast.errors import AlreadyExists, UsageError, error_from_dict
 from holdfast.sync import Client
 from holdfast.tools import Tool, ToolRegistry
-from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.bundles import LocalToolManager, read_manifest
 from holdfast.tools.events import PermissionRefused
 from holdfast.tools.export import describe
@@ -239,8 +238,8 @@ def install(invocation: Invocation, path: Path, replace: bool) -> None:
     Its program runs in the sandbox, with the permissions that are shown here and no others.
     """
     manifest = read_manifest(path, path.name)
-    taken = builtin_tools().find(manifest.name)
-    if taken is not None:
+    taken = _registry(invocation, plugins=False).find(manifest.name)
+    if taken is not None and "bundle" not in taken.tags:
         raise AlreadyExists(kind="tool", value=taken.name)
     pin = _bundles(invocation).install(path, replace=replace)
     emit({**_plain(pin), "permissions": manifest.permissions.explain()})
