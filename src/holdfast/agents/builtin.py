@@ -74,6 +74,7 @@ def builtin_agents() -> dict[str, Agent]:
             sandbox="read-only",
             permission=(
                 {"permission": "*", "action": "deny"},
+                {"permission": "doom_loop", "action": "ask"},
                 *({"permission": tool, "action": "allow"} for tool in _EXPLORING),
             ),
             prompt="You explore. Find what was asked for and report where it stands.",

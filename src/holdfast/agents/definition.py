@@ -254,8 +254,12 @@ def _all_rules(
 ) -> tuple[PermissionRule, ...]:
     allowed = [PermissionRule(permission=n, action="allow") for n in allowed_tools]
     denied = [PermissionRule(permission=n, action="deny") for n in denied_tools]
-    closed = [PermissionRule(permission="*", action="deny")] if allowed else []
-    return (*permission, *closed, *allowed, *denied)
+    # `doom_loop` is no tool: without it a loop could not even be asked about.
+    closed = [
+        PermissionRule(permission="*", action="deny"),
+        PermissionRule(permission="doom_loop", action="ask"),
+    ]
+    return (*permission, *(closed if allowed else ()), *allowed, *denied)
 
 
 def _is_number_or_none(value: object) -> bool:

@@ -216,7 +216,10 @@ def _rights(
     parent = above.rights if above is not None else None
     if tool_ids is not None:
         only = [PermissionRule(permission="*", action="deny")]
-        only += [PermissionRule(permission=name, action="allow") for name in tool_ids]
+        # `doom_loop` is no tool: the agent's own rules say what becomes of a loop.
+        only += [
+            PermissionRule(permission=name, action="allow") for name in ("doom_loop", *tool_ids)
+        ]
         parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
     if skill_names is not None:
         only = [*_A_PERSON.rules, PermissionRule(permission="skill", action="deny")]
