@@ -17,6 +17,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.policy import RuleSet
 from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.policy.decision import QUESTIONS
 from holdfast.providers.model import Model
 from holdfast.sessions import PermissionRule
 from holdfast.tools import Tool
@@ -254,10 +255,9 @@ def _all_rules(
 ) -> tuple[PermissionRule, ...]:
     allowed = [PermissionRule(permission=n, action="allow") for n in allowed_tools]
     denied = [PermissionRule(permission=n, action="deny") for n in denied_tools]
-    # `doom_loop` is no tool: without it a loop could not even be asked about.
     closed = [
         PermissionRule(permission="*", action="deny"),
-        PermissionRule(permission="doom_loop", action="ask"),
+        *(PermissionRule(permission=name, action="ask") for name in QUESTIONS),
     ]
     return (*permission, *(closed if allowed else ()), *allowed, *denied)
 

@@ -41,6 +41,7 @@ from holdfast.tools.bundle_files import copy_files, hash_files
 from holdfast.tools.bundle_process import run_bundle
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
+from holdfast.tools.labels import Label
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import ToolResult
 from holdfast.tools.schema import Signature
@@ -362,12 +363,23 @@ def make_tool(manifest: Manifest, folder: Path, sha256: str) -> Tool:
         permission=manifest.permission,
         target=text_target(manifest.target) if manifest.target else NO_TARGET,
         tags=("bundle", *manifest.tags),
+        labels=_labels(manifest.permissions),
+        egress=manifest.permissions.network,
         timeout_s=manifest.timeout_s,
         preview=preview,
     )
     # What a bundle does is in its files, not in the function above.
     vars(made)["source_hash"] = sha256
     return made
+
+
+def _labels(allowed: Permissions) -> tuple[Label, ...]:
+    """What a program's answer may hold, by what it may reach."""
+    is_private = allowed.workspace != "none" or allowed.read or allowed.write
+    return (
+        *(("untrusted",) if allowed.network else ()),
+        *(("private",) if is_private else ()),
+    )
 
 
 def _check_definition(manifest: Manifest, folder: Path) -> None:

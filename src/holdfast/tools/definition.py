@@ -17,6 +17,7 @@ from holdfast.messages import ToolSpec
 from holdfast.sandbox import Workspace
 from holdfast.tools.context import ToolContext
 from holdfast.tools.effects import Effect, Intent, Reconciliation
+from holdfast.tools.labels import LABELS, Label
 from holdfast.tools.result import Outcome, to_outcome
 from holdfast.tools.schema import Signature, read_signature, validate_arguments
 from holdfast.tools.target import NO_TARGET, Target, TargetKind, text_target
@@ -52,6 +53,11 @@ class ToolOptions(TypedDict, total=False):
     timeout_s: float
     cacheable: bool
     """Whether a `read` tool's result may be reused for equal arguments."""
+    labels: Sequence[Label]
+    """What results may hold: `untrusted` if strangers wrote it, `private` if they must not
+    learn it."""
+    egress: bool
+    """Whether arguments leave the machine; asks once both kinds were read."""
     reconcile: Reconcile
     prepare: Prepare
     preview: Preview
@@ -78,6 +84,8 @@ class Tool:
     deprecated: str = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
     cacheable: bool = False
+    labels: tuple[Label, ...] = ()
+    egress: bool = False
     reconcile: Reconcile | None = None
     prepare: Prepare | None = None
     preview: Preview | None = None
@@ -117,7 +125,7 @@ class Tool:
             for key, value in options.items()
             if key not in ("name", "description", "target")
         }
-        for key in ("examples", "tags"):
+        for key in ("examples", "tags", "labels"):
             if isinstance(value := others.get(key, ()), str) or not isinstance(value, Iterable):
                 raise UsageError(detail=f"Tool {name!r} has {key}={value!r}; it is a list.")
             others[key] = tuple(value)
@@ -178,9 +186,10 @@ class Tool:
         return digest([sha256_hex(_source(self.function)), declared])
 
     @functools.cached_property
-    def provenance(self) -> Mapping[str, str]:
+    def provenance(self) -> JsonObject:
         """What every result of the tool says about where it comes from."""
-        return {"tool_version": self.version, "source_hash": self.source_hash}
+        said: JsonObject = {"tool_version": self.version, "source_hash": self.source_hash}
+        return {**said, "labels": list(self.labels)} if self.labels else said
 
     # --- for the execution manager --------------------------------------------------
 
@@ -239,6 +248,9 @@ class Tool:
         for option, words in (("effect", get_args(Effect)), ("permission", get_args(Permission))):
             if (value := getattr(self, option)) not in words:
                 faults.append(f"has {option}={value!r}; there are {', '.join(words)}")
+        for label in self.labels:
+            if label not in LABELS:
+                faults.append(f"has the label {label!r}; there are {', '.join(LABELS)}")
         if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, int | float):
             faults.append(f"has timeout_s={self.timeout_s!r}; it is a number of seconds")
         for option in ("reconcile", "prepare", "preview"):

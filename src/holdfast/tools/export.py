@@ -23,6 +23,8 @@ def describe(tool: Tool) -> JsonObject:
         "deprecated": tool.deprecated,
         "timeout_s": tool.timeout_s,
         "cacheable": tool.cacheable,
+        "labels": list(tool.labels),
+        "egress": tool.egress,
         "source_hash": tool.source_hash,
         "parameters": tool.parameters,
         "output": tool.output_schema,

@@ -217,7 +217,7 @@ class ToolExecutionManager:
             if record is not NOTHING_KNOWN:
                 return await self._recover(call, tool, values, record)
             passage = self._admission.judge(call, tool, values)
-            if not self._admission.lets_pass(passage):
+            if not self._admission.lets_pass(passage, tool):
                 passed = await self._admission.ask(passage, tool)
                 if not isinstance(passed, Passage):
                     return await self._halt(passed)
@@ -314,7 +314,8 @@ class ToolExecutionManager:
                 raise _lost(tool, failed) from failed
         if isinstance(way, ledger.Known):
             result = check_result(way.result, tool.name)
-            return await self._finish(call, self._completed(call, tool, result, None))
+            done = self._completed(call, tool, result, None)
+            return await self._finish(call, done, *self._labelled(tool))
         if record.unknown is None:
             unknown = ToolOutcomeUnknown(
                 call_id=call.part.call_id, tool=tool.name, question=way.question
@@ -375,9 +376,11 @@ class ToolExecutionManager:
             await asyncio.shield(self._fail(call, text, begun=begun, tool=tool))
             raise
         except TellModel as said:
-            return await self._fail(call, said.text, begun=begun, tool=tool)
+            facts = self._labelled(tool)
+            return await self._fail(call, said.text, begun=begun, tool=tool, facts=facts)
         except HoldfastError as error:
-            facts = self._violations(call, error)
+            # What was refused has shown nothing.
+            facts = self._violations(call, error) or self._labelled(tool)
             return await self._fail(call, told(error), begun=begun, tool=tool, facts=facts)
         if isinstance(outcome, Parked):
             parked = ToolParked(
@@ -392,13 +395,22 @@ class ToolExecutionManager:
         if len(outcome.output) > self._limits.output_chars:
             outcome = await self._recorded(shorten(outcome, self._limits.output_chars, context))
         done = self._completed(call, tool, outcome, begun)
+        facts = self._labelled(tool)
         if tool.cacheable and not outcome.is_error:
             self._cache[self._cache_key(tool, call.part)] = done
         if tool.effect == "read" and self.hooks is None:
             # A read can be repeated after a crash, so its result may wait for company.
-            self._recorder.defer(_ending(call, done), agent_path=self._agent_path)
+            self._recorder.defer(*facts, _ending(call, done), agent_path=self._agent_path)
             return done
-        return await self._finish(call, done)
+        return await self._finish(call, done, *facts)
+
+    def _labelled(self, tool: Tool) -> tuple[Payload, ...]:
+        """Note what the model is about to read, and return what is new about that."""
+        labels = self._context.labels
+        labels.add(tool.labels)
+        if labels.is_online and tool.target_kind == "command":
+            labels.add(("untrusted",))
+        return labels.unkept()
 
     # --- results ----------------------------------------------------------------------
 

@@ -265,6 +265,8 @@ async def _reconcile(intent, context):
 @pytest.mark.parametrize(
     "options",
     [
+        {"labels": ["secret"]},
+        {"labels": "private"},
         {"name": "with space"},
         {"name": "x" * 65},
         {"version": "one"},
