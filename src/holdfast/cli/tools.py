@@ -27,7 +27,7 @@ from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.bundles import LocalToolManager, read_manifest
 from holdfast.tools.events import PermissionRefused
 from holdfast.tools.export import describe
-from holdfast.tools.gate import AutoConfirm
+from holdfast.tools.gate import AutoConfirm, default_action
 from holdfast.tools.tracker import ToolExecution
 
 _STATES = ("pending", "running", "completed", "error")
@@ -69,7 +69,10 @@ def list_tools(invocation: Invocation, tag: str, plugins: bool) -> None:
 @pass_invocation
 def show(invocation: Invocation, name: str, plugins: bool) -> None:
     """Show everything about the tool NAME, or NAME@VERSION."""
-    described = describe(_registry(invocation, plugins).get(name))
+    registry = _registry(invocation, plugins)
+    tool = registry.get(name)
+    # What really holds where no rule speaks: built-in tools with an effect ask.
+    described = {**describe(tool), "permission": default_action(tool, registry.scope_of(tool.name))}
     if invocation.is_text:
         for key in ("parameters", "output"):
             described[key] = json.dumps(described[key], indent=2, ensure_ascii=False)
