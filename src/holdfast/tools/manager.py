@@ -46,7 +46,7 @@ from holdfast.tools.events import (
     ToolParked,
     ToolStarted,
 )
-from holdfast.tools.gate import Gate
+from holdfast.tools.gate import Gate, ToolPermissionFilter
 from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.invocation import ask_aside, invoke
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
@@ -241,7 +241,9 @@ class ToolExecutionManager:
         return stopped
 
     def _unknown(self, name: str) -> ToolError:
-        known = list(self.tool_registry.tools)
+        # Names that it could never call would only lead a model astray.
+        usable = ToolPermissionFilter(self.gate).filter_tools(self.tool_registry)
+        known = [tool.name for tool in usable if "unoffered" not in tool.tags]
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         shown = ", ".join(near or known[:20])
         return ToolError(tool=name, detail=f"there is no such tool; there are: {shown}.")

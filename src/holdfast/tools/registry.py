@@ -93,13 +93,18 @@ class ToolRegistry:
         An entry point names a Tool, or an iterable of tools.
 
         Raises:
-            UsageError: an entry point holds something else.
+            UsageError: an entry point holds something else, or cannot be loaded.
             AlreadyExists: a name is taken; the tools before it stay registered.
         """
         loaded: list[Tool] = []
         points = importlib.metadata.entry_points(group=group)
         for point in sorted(points, key=lambda one: (one.name, one.value)):
-            value: object = point.load()
+            try:
+                value: object = point.load()
+            except Exception as error:
+                # Others' code may raise anything when it is imported.
+                detail = f"cannot be loaded: {type(error).__name__}: {error}"
+                raise UsageError(detail=f"The entry point {point.value!r} {detail}") from error
             found = [value] if isinstance(value, Tool) else value
             if not isinstance(found, Iterable):
                 raise UsageError(detail=f"The entry point {point.value!r} is no tool.")

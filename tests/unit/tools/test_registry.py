@@ -175,10 +175,10 @@ def test_entry_points_are_loaded_only_when_asked(tmp_path, monkeypatch):
     assert list(registry.tools) == ["alone", "from_list"]
 
 
-@pytest.mark.parametrize("value", ["NOT_A_TOOL", "NOT_TOOLS"])
+@pytest.mark.parametrize("value", ["NOT_A_TOOL", "NOT_TOOLS", "MISSING"])
 def test_entry_point_that_is_no_tool_is_refused(tmp_path, monkeypatch, value):
     install(tmp_path, monkeypatch, value)
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=f"{__name__}:{value}"):
         ToolRegistry().load_entry_points()
 
 
