@@ -7,6 +7,7 @@ import json
 from holdfast.canonical import JsonObject
 from holdfast.client import AsyncClient
 from holdfast.tools import Tool
+from holdfast.tools.gate import default_action
 
 _NOTE = "<!-- Written by scripts/reference.py; change the source, then run it. -->\n"
 _EFFECTS = {
@@ -48,9 +49,11 @@ def _page(tool: Tool) -> str:
         f"| version | {tool.version} |",
         f"| effect | `{tool.effect}`: {_EFFECTS[tool.effect]} |",
         f"| permission target | {_TARGETS[tool.target_kind]} |",
-        f"| without a rule | {tool.permission} |",
+        f"| without a rule | {default_action(tool, 'built-in')} |",
         f"| time limit | {tool.timeout_s:g} s |",
         f"| tags | {', '.join(tool.tags)} |",
+        *([f"| labels of results | {', '.join(tool.labels)} |"] if tool.labels else []),
+        *(["| egress | sends its arguments out |"] if tool.egress else []),
         "",
     ]
     properties = tool.parameters["properties"]

@@ -68,6 +68,19 @@ async def result_of(client: AsyncClient, call: ToolPart, **agent: object) -> Too
     return part
 
 
+@pytest.mark.parametrize("name", ["touch", "Touch", "t_ouch", "touch@1.0.0"])
+async def test_a_hook_hears_the_tools_own_name_however_the_model_spells_it(
+    client: AsyncClient, name: str
+) -> None:
+    @client.hooks.on(at.ToolBeforeExecution)
+    def guard(call: at.ToolBeforeExecution) -> Cancel | None:
+        return Cancel("not this one") if call.tool == "touch" else None
+
+    part = await result_of(client, tool_call(name, path="a.txt"))
+    assert part.state == "error"
+    assert touched == []
+
+
 @pytest.mark.parametrize("answer", [Replace(object()), Replace("\ud800"), Cancel("\ud800")])
 async def test_an_answer_without_a_json_form_counts_as_if_nothing_was_said(
     client: AsyncClient, answer: object

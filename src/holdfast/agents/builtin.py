@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from holdfast.agents.definition import Agent, Rule
+from holdfast.policy.decision import QUESTIONS
 
 _DEFAULTS: tuple[Rule, ...] = (
     {"permission": "*", "pattern": "*", "action": "allow"},
-    {"permission": "doom_loop", "pattern": "*", "action": "ask"},
+    *({"permission": name, "pattern": "*", "action": "ask"} for name in QUESTIONS),
     {"permission": "external_directory", "pattern": "*", "action": "ask"},
     {"permission": "question", "pattern": "*", "action": "deny"},
     {"permission": "plan_enter", "pattern": "*", "action": "deny"},
@@ -74,6 +75,7 @@ def builtin_agents() -> dict[str, Agent]:
             sandbox="read-only",
             permission=(
                 {"permission": "*", "action": "deny"},
+                *({"permission": name, "action": "ask"} for name in QUESTIONS),
                 *({"permission": tool, "action": "allow"} for tool in _EXPLORING),
             ),
             prompt="You explore. Find what was asked for and report where it stands.",

@@ -17,6 +17,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.policy import RuleSet
 from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.policy.decision import QUESTIONS
 from holdfast.providers.model import Model
 from holdfast.sessions import PermissionRule
 from holdfast.tools import Tool
@@ -254,8 +255,11 @@ def _all_rules(
 ) -> tuple[PermissionRule, ...]:
     allowed = [PermissionRule(permission=n, action="allow") for n in allowed_tools]
     denied = [PermissionRule(permission=n, action="deny") for n in denied_tools]
-    closed = [PermissionRule(permission="*", action="deny")] if allowed else []
-    return (*permission, *closed, *allowed, *denied)
+    closed = [
+        PermissionRule(permission="*", action="deny"),
+        *(PermissionRule(permission=name, action="ask") for name in QUESTIONS),
+    ]
+    return (*permission, *(closed if allowed else ()), *allowed, *denied)
 
 
 def _is_number_or_none(value: object) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.agents.consent_above import unwrapped
 from holdfast.agents.definition import Agent
-from holdfast.agents.lineage import path_of, rights_of, sandbox_of
+from holdfast.agents.lineage import lineage_of, path_of, rights_of, sandbox_of
 from holdfast.agents.scope import RunScope
 from holdfast.agents.services import Services
 from holdfast.agents.spending import Spending
@@ -22,6 +22,7 @@ from holdfast.tools import SandboxRunner, Tool, ToolContext, ToolRegistry
 from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.builtin import restore_grants
 from holdfast.tools.heritage import Heritage, without_end
+from holdfast.tools.labels import ContextLabels, kept_labels
 from holdfast.tools.manager import ToolExecutionManager, spend_freely
 from holdfast.tools.state import JournalState
 
@@ -79,6 +80,8 @@ class Hands:
         commands, self._runner = confinement.commands(
             workspace, is_read_only=sandbox == "read-only", has_network=sandbox == "network"
         )
+        # A session that has just begun has been granted nothing, and nothing was read in it.
+        is_known = turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS
         context = ToolContext(
             workspace=workspace,
             http=confinement.http,
@@ -90,13 +93,14 @@ class Hands:
             is_read_only=sandbox == "read-only",
             has_network=sandbox == "network",
             heritage=self._heritage(spending, terms),
+            labels=await self._labels(session, is_known=is_known, is_online=sandbox == "network"),
             artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
             state=JournalState(turn, services.sessions.journal, session.id),
             execution=services.surroundings.execution_of_run(),
             progress=services.surroundings.progress_sink(),
             attendant=services.surroundings.attendant,
         )
-        if turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS:
+        if is_known:
             await restore_grants(workspace, context.state)
         manager = ToolExecutionManager(
             self._registry,
@@ -118,6 +122,14 @@ class Hands:
         """End what calls have left running."""
         if self._runner is not None and not self._runner.is_idle:
             await asyncio.shield(self._runner.aclose())
+
+    async def _labels(self, session: Session, *, is_known: bool, is_online: bool) -> ContextLabels:
+        """The labels of what the model has read: in the session, and before whoever began it."""
+        above = lineage_of(session)
+        inherited = above.labels if above is not None else ()
+        journal = self._services.sessions.journal
+        kept = await kept_labels(journal, session.id) if is_known else ()
+        return ContextLabels((*inherited, *kept), is_online=is_online)
 
     def _heritage(self, spending: Spending | None, terms: ApprovalTerms) -> Heritage:
         """What runs that a call starts share with this one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -13,11 +13,15 @@ from holdfast.agents.scope import Starter
 from holdfast.agents.streaming import ChildPiece
 from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
+from holdfast.errors import NotFound
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import Budget
+from holdfast.policy.patterns import matcher, name_matches
 from holdfast.providers.model import Model
 from holdfast.sessions import NewSession
 from holdfast.sessions.events import OnBusy
+from holdfast.skills import Skill
+from holdfast.tools import Tool
 from holdfast.tools.gate import Approver
 
 
@@ -65,3 +69,21 @@ class Launcher(Protocol):
             NotFound: there is no such agent or session.
         """
         ...
+
+
+def check_names(launch: Launch, tools: Iterable[Tool], skills: Iterable[Skill]) -> None:
+    """Return if the tools and skills that are left to a run are there.
+
+    Raises:
+        NotFound: there is no tool or skill of a name, nor one that a pattern fits.
+    """
+    known = [(tool.name, tool.target_kind) for tool in tools]
+    for wanted in launch.tool_ids or ():
+        if not any(name_matches(wanted, name, kind) for name, kind in known):
+            raise NotFound(kind="tool", value=wanted)
+    # What a call hands on was looked up when its own run began, and may be gone since.
+    is_inherited = launch.starter is not None and bool(launch.starter.call_id)
+    offered = [skill.name for skill in skills]
+    for wanted in () if is_inherited else launch.skill_names or ():
+        if not any(map(matcher(wanted, "text"), offered)):
+            raise NotFound(kind="skill", value=wanted)

@@ -17,8 +17,10 @@ from holdfast.agents.scope import Starter
 from holdfast.errors import NotFound, UsageError
 from holdfast.policy import NO_RULES, Rights, RuleSet
 from holdfast.policy.budgets import Share
+from holdfast.policy.decision import QUESTIONS
 from holdfast.sessions import PermissionRule, Session, SessionManager
 from holdfast.tools import ToolContext
+from holdfast.tools.labels import Label
 
 LINEAGE_KEY = "lineage"
 """Where a session's metadata keep it."""
@@ -34,7 +36,8 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dic
     `path` names the agents from the first one down to the starter; `rights` and `sandbox` are
     the starter's own, with everything above it. `line` names the session of each level of
     `rights`, from the starter's upwards, empty where a level belongs to none. `shares` are the
-    budgets that are spent from together; `root` is the run at the top of the tree.
+    budgets that are spent from together; `root` is the run at the top of the tree. `labels`
+    are those of what the starter had read.
     """
 
     session_id: str
@@ -46,6 +49,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dic
     line: tuple[str, ...] = ()
     shares: tuple[Share, ...] = ()
     root: str = ""
+    labels: tuple[Label, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -168,6 +172,7 @@ def below_call(context: ToolContext, session: Session) -> Lineage:
         line=_line(context.rights, session, above),
         shares=context.heritage.shares,
         root=(above.root if above is not None else "") or context.run_id,
+        labels=tuple(sorted(context.labels.seen)),
     )
 
 
@@ -216,7 +221,9 @@ def _rights(
     parent = above.rights if above is not None else None
     if tool_ids is not None:
         only = [PermissionRule(permission="*", action="deny")]
-        only += [PermissionRule(permission=name, action="allow") for name in tool_ids]
+        only += [
+            PermissionRule(permission=name, action="allow") for name in (*QUESTIONS, *tool_ids)
+        ]
         parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
     if skill_names is not None:
         only = [*_A_PERSON.rules, PermissionRule(permission="skill", action="deny")]

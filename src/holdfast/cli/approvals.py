@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.agents.lineage import lineage_of
 from holdfast.canonical import JsonObject
-from holdfast.cli.approve import parse_arguments, show_rules
+from holdfast.cli.approve import parse_arguments, reason_of, show_rules
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.loop import going_on
 from holdfast.cli.output import emit, printable, say
@@ -223,7 +223,7 @@ def _facts(details: ApprovalDetails) -> dict[str, object]:
         "tool": row.tool,
         "agent": row.agent_path,
         "touches": asked.targets,
-        "because": asked.decision.explain() if asked.decision.because else "",
+        "because": reason_of(row.permission, asked.decision),
         "arguments": asked.arguments,
         "expires": datetime.fromtimestamp(row.expires_at, UTC).isoformat(timespec="seconds"),
         "session": row.session_id,

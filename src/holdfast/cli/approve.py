@@ -15,6 +15,7 @@ import click
 
 from holdfast.canonical import JsonObject
 from holdfast.cli.output import printable
+from holdfast.policy import Decision
 from holdfast.sessions import PermissionRule
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 from holdfast.tools.services import Question
@@ -51,6 +52,11 @@ class AskInTerminal:
         """Put questions of an agent and wait for the answers; `None` when nobody is there."""
         return await self._threads.run(_answers, questions)
 
+
+_SPECIAL = {
+    "doom_loop": "it is the same call for at least the third time in a row",
+    "egress": "it sends something out, after both strangers' words and private data were read",
+}
 
 ask_in_terminal = AskInTerminal()
 """Pass it as `approve=` to have calls that ask put before whoever sits at the terminal."""
@@ -127,7 +133,7 @@ def _show(request: ApprovalRequest) -> None:
         what += f" ({request.permission})"
     lines = [
         "",
-        f"{what}{who} wants to run: {request.decision.explain()}.",
+        f"{what}{who} wants to run: {reason_of(request.permission, request.decision)}.",
         f"It touches: {', '.join(request.targets)}",
     ]
     if request.required > 1:
@@ -137,6 +143,12 @@ def _show(request: ApprovalRequest) -> None:
     if len(shown) > _LONGEST:
         lines.append(f"({len(shown) - _LONGEST} more characters are not shown; e shows all of it)")
     click.echo(printable("\n".join(lines)), err=True)
+
+
+def reason_of(permission: str, decision: Decision) -> str:
+    """Say why somebody is asked: what is special about the call, and which rule was decisive."""
+    rule = decision.explain() if decision.because else ""
+    return "; ".join(text for text in (_SPECIAL.get(permission, ""), rule) if text)
 
 
 def _offered(request: ApprovalRequest) -> dict[str, str]:

@@ -24,11 +24,10 @@ from holdfast.client.tools import ToolCallResult
 from holdfast.errors import AlreadyExists, UsageError, error_from_dict
 from holdfast.sync import Client
 from holdfast.tools import Tool, ToolRegistry
-from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.bundles import LocalToolManager, read_manifest
 from holdfast.tools.events import PermissionRefused
 from holdfast.tools.export import describe
-from holdfast.tools.gate import AutoConfirm
+from holdfast.tools.gate import AutoConfirm, default_action
 from holdfast.tools.tracker import ToolExecution
 
 _STATES = ("pending", "running", "completed", "error")
@@ -70,7 +69,10 @@ def list_tools(invocation: Invocation, tag: str, plugins: bool) -> None:
 @pass_invocation
 def show(invocation: Invocation, name: str, plugins: bool) -> None:
     """Show everything about the tool NAME, or NAME@VERSION."""
-    described = describe(_registry(invocation, plugins).get(name))
+    registry = _registry(invocation, plugins)
+    tool = registry.get(name)
+    # What really holds where no rule speaks: built-in tools with an effect ask.
+    described = {**describe(tool), "permission": default_action(tool, registry.scope_of(tool.name))}
     if invocation.is_text:
         for key in ("parameters", "output"):
             described[key] = json.dumps(described[key], indent=2, ensure_ascii=False)
@@ -239,8 +241,8 @@ def install(invocation: Invocation, path: Path, replace: bool) -> None:
     Its program runs in the sandbox, with the permissions that are shown here and no others.
     """
     manifest = read_manifest(path, path.name)
-    taken = builtin_tools().find(manifest.name)
-    if taken is not None:
+    taken = _registry(invocation, plugins=False).find(manifest.name)
+    if taken is not None and "bundle" not in taken.tags:
         raise AlreadyExists(kind="tool", value=taken.name)
     pin = _bundles(invocation).install(path, replace=replace)
     emit({**_plain(pin), "permissions": manifest.permissions.explain()})

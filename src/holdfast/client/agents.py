@@ -14,7 +14,7 @@ from holdfast.agents.confinement import Confinement
 from holdfast.agents.consent_above import ConsentForTheLine
 from holdfast.agents.files import AgentFiles
 from holdfast.agents.history import history_tool
-from holdfast.agents.launch import Launch
+from holdfast.agents.launch import Launch, check_names
 from holdfast.agents.lineage import lineage_of, path_of, rights_of, sandbox_of
 from holdfast.agents.scope import RunScope, Starter, scope_of
 from holdfast.agents.spending import Budgets, Charge
@@ -199,7 +199,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         """Execute a run, or resume it, and return its result; the base of all other ways.
 
         Raises:
-            NotFound: there is no such agent or session.
+            NotFound: there is no such agent or session, or no such tool or skill as are left
+                to the run.
             UsageError: the message is no text, the agent neither an Agent nor a name, the run
                 that of another agent, or a choice none that there is.
         """
@@ -209,6 +210,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             await self._find(launch.agent)
         if launch.run_id and launch.new_session is None:
             await check_is_agents(self._turns, self._journal, launch.run_id)
+        if launch.tool_ids is not None or launch.skill_names is not None:
+            await self._check_scope(launch)
         is_observed = self._is_observed()
         # Where somebody listens it begins before, since they want to find it.
         opening = None if is_observed else self._opening(launch)
@@ -394,6 +397,22 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
                 _title_of(message), directory=self.settings.workspace, session_id=session_id
             )
         return session_id
+
+    async def _check_scope(self, launch: Launch) -> None:
+        """Refuse tools and skills that there are not, before anything is kept.
+
+        A run that has begun goes on with what there is now.
+        """
+        if launch.run_id and await self._turns.find(launch.run_id) is not None:
+            return
+        if launch.session_id:
+            session = await self._sessions.get_session(launch.session_id)
+        else:
+            new = launch.new_session or new_session("New", directory=self.settings.workspace)
+            session = new.as_of(self._journal.clock.now())
+        agent = await self._agent_for(launch.agent, session)
+        tools = await self._tools_for(agent, session, await self._confinement())
+        check_names(launch, [*tools, *agent.tools], await self._skills_for(session))
 
     async def _resuming(self, launch: Launch, agent: Agent) -> Launch:
         """Return a launch with the model that its run began with, unless it names another.

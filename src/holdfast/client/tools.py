@@ -85,6 +85,7 @@ class ToolMethods(AgentMethods):
                 its agent is not known here; nothing was called.
         """
         sessions = await self._ready()
+        is_new = not run_id or await self._turns.find(run_id) is None
         name = await self._name_of_call(name, run_id)
         await self._tools_of_calls(name)
         await self._confinement()  # wrong policies are told before anything is kept
@@ -99,7 +100,7 @@ class ToolMethods(AgentMethods):
             session.id, asked, run_id=run_id, options={**scope.to_options(), "call": wanted}
         )
 
-        run = await self._see_call_through(run)
+        run = await self._see_call_through(run, wanted if is_new else None)
         session = await sessions.get_session(session.id)
         for message in reversed(await sessions.messages.all(session)):
             if message.run_id == run.id and message.tool_calls:
@@ -165,8 +166,7 @@ class ToolMethods(AgentMethods):
         wanted = turn.request.options.get("call")
         if not isinstance(wanted, dict):
             return await super()._take_over(turn)
-        session = await self._sessions.get_session(turn.session_id)
-        return await self._call_or_close(turn, session, wanted)
+        return await self._call_or_close(turn, wanted)
 
     async def _tools_of_calls(self, name: str) -> None:
         """Have a tool ready; raises NotFound."""
@@ -188,10 +188,16 @@ class ToolMethods(AgentMethods):
             raise UsageError(detail=f"The run {run_id} calls {called}, not {name}.")
         return called
 
-    async def _see_call_through(self, run: Run) -> Run:
-        """Execute the run of a call; an agent's run that stands before it is resumed first."""
+    async def _see_call_through(self, run: Run, wanted: JsonObject | None) -> Run:
+        """Execute the run of a call; an agent's run that stands before it is resumed first.
+
+        `wanted` is what the caller of a new run has just asked for.
+        """
 
         async def handler(turn: Turn) -> Outcome:
+            if wanted is not None and turn.run.id == run.id and not turn.is_resumed:
+                # As it was given: the journal keeps no secrets.
+                return await self._call_or_close(turn, wanted, is_recorded=False)
             outcome = await self._take_over(turn)
             if outcome is None:
                 raise turn.in_the_way()
@@ -214,11 +220,17 @@ class ToolMethods(AgentMethods):
         agent, run_id = str(first.context["agent"]), str(first.context["run_id"])
         await self.launch(Launch(agent=await self._find(agent), message="", run_id=run_id))
 
-    async def _call_or_close(self, turn: Turn, session: Session, wanted: JsonObject) -> Outcome:
-        """Make the call; however that ends, it has a result, or waits for a person."""
+    async def _call_or_close(
+        self, turn: Turn, wanted: JsonObject, *, is_recorded: bool = True
+    ) -> Outcome:
+        """Make the call; however that ends, it has a result, or waits for a person.
+
+        `is_recorded` says whether what is wanted was read from the journal.
+        """
+        session = await self._sessions.get_session(turn.session_id)
         try:
             async with turn.cancelled.ending():
-                return await self._make_call(turn, session, wanted)
+                return await self._make_call(turn, session, wanted, is_recorded=is_recorded)
         except TimeoutError:
             if await finish(turn.close_calls("The run was cancelled.")):
                 raise asyncio.CancelledError from None
@@ -230,7 +242,9 @@ class ToolMethods(AgentMethods):
             await finish(turn.close_calls(f"The run failed: {error}"))
             raise
 
-    async def _make_call(self, turn: Turn, session: Session, wanted: JsonObject) -> Outcome:
+    async def _make_call(
+        self, turn: Turn, session: Session, wanted: JsonObject, *, is_recorded: bool
+    ) -> Outcome:
         messages = await self._sessions.messages.all(session)
         mine = [message for message in messages if message.run_id == turn.run.id]
         if not mine or not mine[-1].tool_calls:
@@ -241,7 +255,7 @@ class ToolMethods(AgentMethods):
         if turn.is_resumed:
             records = await read_records(self._journal, session.id, after=turn.run.queued_at)
         calls = [
-            Call(message_id=mine[-1].id, part=part)
+            Call(message_id=mine[-1].id, part=part, is_recorded=is_recorded)
             for part in mine[-1].tool_calls
             if part.state == "pending"
         ]

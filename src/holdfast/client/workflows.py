@@ -113,6 +113,7 @@ class WorkflowMethods(ToolMethods):
                 raise UsageError(detail=f"{run_id} is no run of the workflow {definition.name!r}.")
             session = await self._sessions.get_session(known.session_id)
         else:
+            order.check_kept(self.redactor)
             await self._check_names(order, code)
             run_id = check_id(run_id, "run") if run_id else new_id("run")
             # From the run's id, so that a crash in between leaves no session behind.

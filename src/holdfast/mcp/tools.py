@@ -88,6 +88,8 @@ def _made(
         permission="ask",
         target=Target(kind="text", resolve=lambda _arguments, _workspace: (remote.target,)),
         tags=("mcp", *tags),
+        labels=("untrusted",),
+        egress=True,
         timeout_s=timeout_s + _GRACE_S,
     )
     # What it does stands in the server, not in the functions above.

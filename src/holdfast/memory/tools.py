@@ -62,7 +62,7 @@ def memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
             raise TellModel(str(error)) from error
         return ToolResult(f"Remembered as {memory_id}.", metadata={"memory_id": memory_id})
 
-    @tool(effect="read", tags=("memory",))
+    @tool(effect="read", tags=("memory",), labels=("private",))
     async def recall(
         query: Annotated[str, Field(min_length=1, max_length=2_000)],
         context: ToolContext,

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.canonical import digest
 from holdfast.policy.budgets import Budget
 from holdfast.policy.commands import parse_command
-from holdfast.policy.decision import Action, CallRequest, RuleSet, decide
+from holdfast.policy.decision import QUESTIONS, Action, CallRequest, RuleSet, decide
 from holdfast.policy.files import (
     AgentPolicy,
     Budgets,
@@ -132,9 +132,8 @@ class PolicyBundle:
             allowed = self.tools.defaults.allowed_tools
         rules: list[PermissionRule] = []
         if allowed is not None:
-            # `doom_loop` is no tool: without it a loop could not even be asked about.
-            rules += [_rule("*", "*", "deny"), _rule("doom_loop", "*", "allow")]
-            rules += [_rule(name, "*", "allow") for name in allowed]
+            rules += [_rule("*", "*", "deny")]
+            rules += [_rule(name, "*", "allow") for name in (*QUESTIONS, *allowed)]
         rules += [_rule(name, "*", "deny") for name in (own.denied_tools if own else [])]
         return _set(*rules)
 

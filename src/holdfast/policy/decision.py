@@ -54,6 +54,10 @@ from holdfast.sessions import PermissionRule
 Action: TypeAlias = Literal["allow", "ask", "deny"]
 Source: TypeAlias = Literal["ceiling", "parent", "agent", "session", "default"]
 
+QUESTIONS = ("doom_loop", "egress")
+"""Permissions that are no tools: what is asked besides about a call that its own permission
+allows. Rules that leave only some tools leave these, or they could not even be asked."""
+
 STRICTNESS: dict[str, int] = {"deny": 0, "ask": 1, "allow": 2}
 
 

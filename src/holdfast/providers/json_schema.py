@@ -89,12 +89,17 @@ def nodes_of(schema: object) -> Iterator[JsonObject]:
 
 
 def faults(schema: object) -> list[str]:
-    """List what is wrong with a schema: types that are none, references that lead nowhere."""
+    """List what is wrong with a schema: types that are none, references that lead nowhere.
+
+    Also a text in the place of a list of required names.
+    """
     found: dict[str, None] = {}
     for node in nodes_of(schema):
         for name in types_of(node):
             if name not in _TYPES:
                 found[f"there is no type {name!r}"] = None
+        if isinstance(required := node.get("required"), str):
+            found[f"what is required is a list, not {required!r}"] = None
         reference = node.get("$ref")
         if isinstance(reference, str) and _lookup(reference, schema) is None:
             found[f"the reference {reference!r} leads nowhere in it"] = None

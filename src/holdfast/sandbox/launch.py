@@ -127,13 +127,16 @@ class Launcher:
             SandboxFailed: it cannot confine as asked; it is gone.
         """
         here, there = socket_pair()
+        spawning = asyncio.ensure_future(asyncio.to_thread(_spawn, there))
         try:
-            process = await asyncio.to_thread(_spawn, there)
+            process = await asyncio.shield(spawning)
         except OSError as error:
             here.close()
             raise SandboxFailed(detail=f"the launcher did not start: {error}") from error
-        finally:
-            there.close()
+        except asyncio.CancelledError:
+            # The thread goes on, and with it the process that nobody would know of.
+            await asyncio.shield(_undo(spawning, here))
+            raise
         try:
             here.send(msgspec.json.encode(config))
             async with asyncio.timeout(_START_S):
@@ -401,16 +404,28 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _spawn(there: socket.socket) -> subprocess.Popen[bytes]:
+    """Start the process with its end of the socket, which is then closed here."""
     package = str(Path(__file__).parents[1])
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _BOOT, str(there.fileno()), package],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=(there.fileno(),),
-        cwd="/",
-        env={"PATH": PATH, "LANG": "C.UTF-8"},
-    )
+    with there:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _BOOT, str(there.fileno()), package],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(there.fileno(),),
+            cwd="/",
+            env={"PATH": PATH, "LANG": "C.UTF-8"},
+        )
+
+
+async def _undo(spawning: asyncio.Future[subprocess.Popen[bytes]], here: socket.socket) -> None:
+    """End a process that nobody waits for any more, as soon as it is there."""
+    try:
+        process = await spawning
+    except OSError:
+        here.close()
+        return
+    await asyncio.to_thread(_end, process, here)
 
 
 def _end(process: subprocess.Popen[bytes], server: socket.socket) -> None:

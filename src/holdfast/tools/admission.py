@@ -1,6 +1,6 @@
 """Admission: what the rules and people say before a call may run.
 
-rules -> [a person] -> doom loop -> [a person]
+rules -> [a person] -> egress -> [a person] -> doom loop -> [a person]
 """
 
 from __future__ import annotations
@@ -64,12 +64,13 @@ class Admission:
         decision = self._gate.decide(request)
         return Passage(call=call, values=values, request=request, decision=decision)
 
-    def lets_pass(self, passage: Passage) -> bool:
+    def lets_pass(self, passage: Passage, tool: Tool) -> bool:
         """Say whether a call may run without anybody being asked, and count it."""
         if passage.decision.action != "allow":
             return False
         part = passage.call.part
-        return not self.doom.is_repeating(passage.request.permission, part.input)
+        is_looping = self.doom.is_repeating(passage.request.permission, part.input)
+        return not is_looping and not (self._context.labels.is_mixed and self._sends_out(tool))
 
     async def ask(
         self, passage: Passage, tool: Tool, context_of: ContextOf
@@ -78,22 +79,39 @@ class Admission:
 
         `context_of` makes the context of a preview.
         """
-        request, decision, passed = passage.request, passage.decision, passage
-        if decision.action != "allow":
+        passed, is_looping = passage, self.doom.is_looping
+        if passage.decision.action != "allow":
             consented = await self._consent(passage, tool, context_of)
             if not isinstance(consented, Passage):
                 return consented
-            if not self.doom.is_repeating(tool.name, passage.call.part.input):
-                return consented
+            is_looping = self.doom.is_repeating(tool.name, passage.call.part.input)
             passed = consented
-        loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
-        asked = replace(passed, request=loop, decision=self._gate.decide(loop))
+        if self._context.labels.is_mixed and self._sends_out(tool):
+            asked = await self._consent_also(passed, tool, _egress(tool, passed), context_of)
+            if not isinstance(asked, Passage) or asked.call is not passed.call:
+                return asked
+            passed = asked
+        if is_looping:
+            loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
+            asked = await self._consent_also(passed, tool, loop, context_of)
+            if isinstance(asked, Passage):
+                self.doom.forgive()
+            return asked
+        return passed
+
+    async def _consent_also(
+        self, passage: Passage, tool: Tool, request: CallRequest, context_of: ContextOf
+    ) -> Passage | Denial | Parked:
+        """Have another request about the same call judged; it goes on as it was."""
+        asked = replace(passage, request=request, decision=self._gate.decide(request))
         again = await self._consent(asked, tool, context_of)
-        if isinstance(again, Passage):
-            self.doom.forgive()
-            if again.call is asked.call:
-                return replace(again, request=request, decision=decision)
+        if isinstance(again, Passage) and again.call is asked.call:
+            return replace(again, request=passage.request, decision=passage.decision)
         return again
+
+    def _sends_out(self, tool: Tool) -> bool:
+        """Say whether a call takes something off this machine, as far as is known."""
+        return tool.egress or (self._context.labels.is_online and tool.target_kind == "command")
 
     def _request(self, tool: Tool, values: dict[str, Any]) -> CallRequest:
         request = CallRequest(
@@ -202,3 +220,10 @@ class Admission:
                 required=required,
             )
         )
+
+
+def _egress(tool: Tool, passage: Passage) -> CallRequest:
+    """What is asked for a call that sends something out: by its hosts, or by its name."""
+    if tool.target_kind == "host":
+        return replace(passage.request, permission="egress", default="ask")
+    return CallRequest(permission="egress", targets=(tool.name,), default="ask")

@@ -35,11 +35,13 @@ from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import AlreadyExists, BundleRefused, HoldfastError, NotFound, UsageError
 from holdfast.ids import random_token
-from holdfast.providers.json_schema import problems
+from holdfast.policy.patterns import plain_name
+from holdfast.providers.json_schema import faults, problems
 from holdfast.tools.bundle_files import copy_files, hash_files
 from holdfast.tools.bundle_process import run_bundle
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
+from holdfast.tools.labels import Label
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import ToolResult
 from holdfast.tools.schema import Signature
@@ -117,6 +119,8 @@ class Manifest(BaseModel):
             raise ValueError("must be the JSON Schema of an object")
         if len(json.dumps(schema)) > _MOST_SCHEMA_CHARS:
             raise ValueError("is too long")
+        if found := faults(schema):
+            raise ValueError(f"is no JSON Schema: {'; '.join(found)}")
         return {"properties": {}, "additionalProperties": False, **schema}
 
     @field_validator("command")
@@ -177,8 +181,11 @@ class LocalToolManager:
         try:
             copy_files(folder, copy, folder.name)
             manifest = read_manifest(copy, folder.name)
-            if self._pin_path(manifest.name).exists() and not replace:
-                raise AlreadyExists(kind="tool bundle", value=manifest.name)
+            for name in self.names():
+                # Names that differ only by underscores or capitals are the same permission.
+                is_same = plain_name(name) == plain_name(manifest.name)
+                if is_same and not (replace and name == manifest.name):
+                    raise AlreadyExists(kind="tool bundle", value=name)
             _check_definition(manifest, copy)
             pin = Pin(
                 name=manifest.name,
@@ -356,6 +363,8 @@ def make_tool(manifest: Manifest, folder: Path, sha256: str) -> Tool:
         permission=manifest.permission,
         target=text_target(manifest.target) if manifest.target else NO_TARGET,
         tags=("bundle", *manifest.tags),
+        labels=_labels(manifest.permissions),
+        egress=manifest.permissions.network,
         timeout_s=manifest.timeout_s,
         preview=preview,
     )
@@ -364,11 +373,28 @@ def make_tool(manifest: Manifest, folder: Path, sha256: str) -> Tool:
     return made
 
 
+def _labels(allowed: Permissions) -> tuple[Label, ...]:
+    """What a program's answer may hold, by what it may reach."""
+    is_private = allowed.workspace != "none" or allowed.read or allowed.write
+    return (
+        *(("untrusted",) if allowed.network else ()),
+        *(("private",) if is_private else ()),
+    )
+
+
 def _check_definition(manifest: Manifest, folder: Path) -> None:
     tools = os.path.realpath(folder.parent)
     for path in map(os.path.realpath, manifest.permissions.write):
         if os.path.commonpath([path, tools]) in (path, tools):
             detail = f"it wants to change {path}, where tools are installed"
+            raise BundleRefused(name=manifest.name, detail=detail)
+    if manifest.target and manifest.target not in manifest.parameters["properties"]:
+        detail = f"its target {manifest.target!r} is none of its parameters"
+        raise BundleRefused(name=manifest.name, detail=detail)
+    for word in manifest.command:
+        path = word.removeprefix("{bundle}/")
+        if path != word and not (folder / path).exists():
+            detail = f"its command names {word}, which is not in it"
             raise BundleRefused(name=manifest.name, detail=detail)
     try:
         make_tool(manifest, folder, "")

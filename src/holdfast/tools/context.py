@@ -12,6 +12,7 @@ from holdfast.hooks import ExecutionContext
 from holdfast.policy import Rights
 from holdfast.sandbox import Workspace
 from holdfast.tools.heritage import Heritage
+from holdfast.tools.labels import ContextLabels
 from holdfast.tools.services import (
     ArtifactStore,
     Attendant,
@@ -60,6 +61,8 @@ class ToolContext:
     """Whether the caller's commands have the machine's network, if the policies grant it."""
     heritage: Heritage = field(default_factory=Heritage)
     """What runs that the call starts share with the caller's."""
+    labels: ContextLabels = field(default_factory=ContextLabels)
+    """What kinds of things the caller's model has read."""
     cancellation: Cancellation = field(default_factory=Cancellation)
     progress: ProgressSink = ignore_progress
     state: ToolStateStore = field(default_factory=MemoryState)

@@ -17,6 +17,7 @@ from holdfast.messages import ToolSpec
 from holdfast.sandbox import Workspace
 from holdfast.tools.context import ToolContext
 from holdfast.tools.effects import Effect, Intent, Reconciliation
+from holdfast.tools.labels import LABELS, Label
 from holdfast.tools.result import Outcome, to_outcome
 from holdfast.tools.schema import Signature, read_signature, validate_arguments
 from holdfast.tools.target import NO_TARGET, Target, TargetKind, text_target
@@ -52,6 +53,11 @@ class ToolOptions(TypedDict, total=False):
     timeout_s: float
     cacheable: bool
     """Whether a `read` tool's result may be reused for equal arguments."""
+    labels: Sequence[Label]
+    """What results may hold: `untrusted` if strangers wrote it, `private` if they must not
+    learn it."""
+    egress: bool
+    """Whether arguments leave the machine; asks once both kinds were read."""
     reconcile: Reconcile
     prepare: Prepare
     preview: Preview
@@ -78,6 +84,8 @@ class Tool:
     deprecated: str = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
     cacheable: bool = False
+    labels: tuple[Label, ...] = ()
+    egress: bool = False
     reconcile: Reconcile | None = None
     prepare: Prepare | None = None
     preview: Preview | None = None
@@ -102,6 +110,8 @@ class Tool:
         Raises:
             UsageError: the signature or an option cannot work; the message says why.
         """
+        if isinstance(function, Tool):
+            raise UsageError(detail=f"Tool {function.name!r} is a tool already.")
         name = options.get("name") or _default_name(function)
         signature = read_signature(function, name, local_names)
         description = options.get("description") or signature.purpose or name.replace("_", " ")
@@ -115,7 +125,7 @@ class Tool:
             for key, value in options.items()
             if key not in ("name", "description", "target")
         }
-        for key in ("examples", "tags"):
+        for key in ("examples", "tags", "labels"):
             if isinstance(value := others.get(key, ()), str) or not isinstance(value, Iterable):
                 raise UsageError(detail=f"Tool {name!r} has {key}={value!r}; it is a list.")
             others[key] = tuple(value)
@@ -176,9 +186,10 @@ class Tool:
         return digest([sha256_hex(_source(self.function)), declared])
 
     @functools.cached_property
-    def provenance(self) -> Mapping[str, str]:
+    def provenance(self) -> JsonObject:
         """What every result of the tool says about where it comes from."""
-        return {"tool_version": self.version, "source_hash": self.source_hash}
+        said: JsonObject = {"tool_version": self.version, "source_hash": self.source_hash}
+        return {**said, "labels": list(self.labels)} if self.labels else said
 
     # --- for the execution manager --------------------------------------------------
 
@@ -208,12 +219,18 @@ class Tool:
             made: Any = self.function(**passed)
             coroutine: Awaitable[object] = made
             return coroutine
-        return context.threads.run(self.function, **passed)
+        running = context.threads.run(self.function, **passed)
+        return _to_its_end(running) if self._wraps_async else running
 
     @functools.cached_property
     def is_async(self) -> bool:
         """Whether the function runs on the loop."""
         return _is_async(self.function)
+
+    @functools.cached_property
+    def _wraps_async(self) -> bool:
+        """Whether a decorator hides an `async def`, so that a call may return a coroutine."""
+        return inspect.iscoroutinefunction(inspect.unwrap(self.function))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
         """Call the plain function."""
@@ -231,6 +248,9 @@ class Tool:
         for option, words in (("effect", get_args(Effect)), ("permission", get_args(Permission))):
             if (value := getattr(self, option)) not in words:
                 faults.append(f"has {option}={value!r}; there are {', '.join(words)}")
+        for label in self.labels:
+            if label not in LABELS:
+                faults.append(f"has the label {label!r}; there are {', '.join(LABELS)}")
         if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, int | float):
             faults.append(f"has timeout_s={self.timeout_s!r}; it is a number of seconds")
         for option in ("reconcile", "prepare", "preview"):
@@ -289,6 +309,11 @@ def tool(
 def _is_async(function: object) -> bool:
     called = getattr(function, "__call__", None)  # noqa: B004 - it is known to be callable
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+async def _to_its_end(running: Awaitable[object]) -> object:
+    made = await running
+    return await made if inspect.isawaitable(made) else made
 
 
 def _default_name(function: Callable[..., object]) -> str:

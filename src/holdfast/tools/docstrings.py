@@ -10,17 +10,24 @@ import inspect
 import re
 from dataclasses import dataclass
 
-_GOOGLE = re.compile(r"^(args|arguments|parameters|params):\s*$", re.IGNORECASE)
+_GOOGLE = re.compile(
+    r"^((keyword )?(args|arguments)|(other )?parameters|params):\s*$", re.IGNORECASE
+)
 _GOOGLE_OTHER = re.compile(
     r"^(returns?|yields?|raises|examples?|notes?|warnings?|see also|attributes|references):\s*$",
     re.IGNORECASE,
 )
-_GOOGLE_ITEM = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_GOOGLE_ITEM = re.compile(r"^\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)$")
 _SPHINX_ITEM = re.compile(
     r"^:(?:param|parameter|arg|argument)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$"
 )
 _SPHINX_OTHER = re.compile(r"^:\w+[^:]*:")
-_NUMPY_ITEM = re.compile(r"^\*{0,2}(\w+)\s*(?::.*)?$")
+_NUMPY_ITEM = re.compile(r"^\*{0,2}(\w+(?:\s*,\s*\w+)*)\s*(?::.*)?$")
+_NUMPY_ARGUMENTS = ("parameters", "other parameters", "arguments")
+_NUMPY_OTHER = (
+    *("returns", "yields", "receives", "raises", "warns", "warnings", "see also", "notes"),
+    *("references", "examples", "attributes", "methods"),
+)
 _UNDERLINE = re.compile(r"^-{3,}\s*$")
 
 
@@ -40,17 +47,18 @@ def parse_docstring(text: str | None) -> Docstring:
     index = 0
     while index < len(lines):
         line = lines[index]
-        underlined = index + 1 < len(lines) and _UNDERLINE.match(lines[index + 1])
+        is_underlined = index + 1 < len(lines) and _UNDERLINE.match(lines[index + 1])
+        heading = line.strip().lower() if is_underlined else ""
         if _GOOGLE.match(line):
             body, index = _indented(lines, index + 1)
             arguments.update(_items(body, _GOOGLE_ITEM))
         elif _GOOGLE_OTHER.match(line):
             _, index = _indented(lines, index + 1)
-        elif underlined:
-            body, end = _until_underlined(lines, index + 2)
-            if line.strip().lower() in ("parameters", "other parameters", "arguments"):
-                arguments.update(_items(body, _NUMPY_ITEM))
-            index = end
+        elif heading in _NUMPY_ARGUMENTS:
+            body, index = _until_underlined(lines, index + 2)
+            arguments.update(_items(body, _NUMPY_ITEM))
+        elif heading in _NUMPY_OTHER:
+            _, index = _until_underlined(lines, index + 2)
         elif found := _SPHINX_ITEM.match(line):
             body, index = _indented(lines, index + 1)
             arguments[found[1]] = _flow([found[2], *body])
@@ -89,10 +97,11 @@ def _items(body: list[str], item: re.Pattern[str]) -> dict[str, str]:
         text = line[min(depths) :]
         is_start = bool(text) and not text[0].isspace()
         match = item.match(text.rstrip()) if is_start else None
-        if match:
-            current = found.setdefault(match[1], [])
-            current.append(match[2] if item.groups > 1 else "")
-        elif not is_start:
+        if is_start:
+            current = [match[2] if match and item.groups > 1 else ""]
+            names = match[1].split(",") if match else ()
+            found.update({name.strip(): current for name in names})
+        else:
             current.append(text)
     return {name: _flow(parts) for name, parts in found.items()}
 

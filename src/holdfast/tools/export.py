@@ -23,6 +23,8 @@ def describe(tool: Tool) -> JsonObject:
         "deprecated": tool.deprecated,
         "timeout_s": tool.timeout_s,
         "cacheable": tool.cacheable,
+        "labels": list(tool.labels),
+        "egress": tool.egress,
         "source_hash": tool.source_hash,
         "parameters": tool.parameters,
         "output": tool.output_schema,
@@ -113,7 +115,11 @@ def _rebased(schema: JsonObject, place: str) -> JsonObject:
 
 def _move(value: object, place: str, key: str = "") -> object:
     if isinstance(value, dict):
-        return {name: _move(item, place, name) for name, item in value.items()}
+        # The mapping of a discriminator names schemas as references do.
+        is_mapping = key == "mapping"
+        return {
+            name: _move(item, place, "$ref" if is_mapping else name) for name, item in value.items()
+        }
     if isinstance(value, list):
         return [_move(item, place) for item in value]
     if key == "$ref" and isinstance(value, str):

@@ -78,7 +78,7 @@ class ToolHooks:
         if self._hooks.has(ToolValidation):
             part = call.part
             asked = ToolValidation(
-                tool=part.tool, call_id=part.call_id, arguments=part.input, **self._ids
+                tool=self._name(part), call_id=part.call_id, arguments=part.input, **self._ids
             )
             (await self._hooks.fire(asked)).raise_if_cancelled()
 
@@ -90,7 +90,7 @@ class ToolHooks:
         """Show a result to the hooks before it is kept, and return it as they leave it."""
         if part.state == "completed" and self._hooks.has(ToolAfterExecution):
             done = ToolAfterExecution(
-                tool=part.tool,
+                tool=self._name(part),
                 call_id=part.call_id,
                 arguments=part.input,
                 output=part.output,
@@ -106,7 +106,7 @@ class ToolHooks:
 
     async def _failed(self, part: ToolPart) -> ToolPart:
         failed = ToolError(
-            tool=part.tool,
+            tool=self._name(part),
             call_id=part.call_id,
             arguments=part.input,
             error=part.error,
@@ -126,7 +126,7 @@ class ToolHooks:
         if _HOOKED in part.metadata or not self._hooks.has(ToolBeforeExecution):
             return call
         asked = ToolBeforeExecution(
-            tool=part.tool, call_id=part.call_id, arguments=part.input, **self._ids
+            tool=self._name(part), call_id=part.call_id, arguments=part.input, **self._ids
         )
         fired = await self._hooks.fire(asked)
         if isinstance(fired.verdict, Cancel):
@@ -142,6 +142,11 @@ class ToolHooks:
         # The transcript says what really runs, also after a crash.
         await append(MessagePartUpdated(message_id=call.message_id, part=changed))
         return msgspec.structs.replace(call, part=changed)
+
+    def _name(self, part: ToolPart) -> str:
+        """The tool's own name: a hook that looks for it is not passed by as `Bash` or `bash@1`."""
+        tool = self._registry.find(part.tool)
+        return tool.name if tool is not None else part.tool
 
     def _note_retry(self, part: ToolPart, verdict: object) -> None:
         """Remember to repeat a call; only one that does no harm twice, and only once."""

@@ -46,7 +46,7 @@ from holdfast.tools.events import (
     ToolParked,
     ToolStarted,
 )
-from holdfast.tools.gate import Gate
+from holdfast.tools.gate import Gate, ToolPermissionFilter
 from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.invocation import ask_aside, invoke
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
@@ -191,7 +191,7 @@ class ToolExecutionManager:
             if record is not NOTHING_KNOWN:
                 return await self._recover(call, tool, values, record)
             passage = self._admission.judge(call, tool, values)
-            if not self._admission.lets_pass(passage):
+            if not self._admission.lets_pass(passage, tool):
                 passed = await self._admission.ask(passage, tool, self._call_context)
                 if not isinstance(passed, Passage):
                     return await self._halt(passed)
@@ -215,7 +215,9 @@ class ToolExecutionManager:
         return stopped
 
     def _unknown(self, name: str) -> ToolError:
-        known = list(self.tool_registry.tools)
+        # Names that it could never call would only lead a model astray.
+        usable = ToolPermissionFilter(self.gate).filter_tools(self.tool_registry)
+        known = [tool.name for tool in usable if "unoffered" not in tool.tags]
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         shown = ", ".join(near or known[:20])
         return ToolError(tool=name, detail=f"there is no such tool; there are: {shown}.")
@@ -288,7 +290,8 @@ class ToolExecutionManager:
                 raise _lost(tool, failed) from failed
         if isinstance(way, ledger.Known):
             result = check_result(way.result, tool.name)
-            return await self._finish(call, self._completed(call, tool, result, None))
+            done = self._completed(call, tool, result, None)
+            return await self._finish(call, done, *self._labelled(tool))
         if record.unknown is None:
             unknown = ToolOutcomeUnknown(
                 call_id=call.part.call_id, tool=tool.name, question=way.question
@@ -349,9 +352,11 @@ class ToolExecutionManager:
             await asyncio.shield(self._fail(call, text, begun=begun, tool=tool))
             raise
         except TellModel as said:
-            return await self._fail(call, said.text, begun=begun, tool=tool)
+            facts = self._labelled(tool)
+            return await self._fail(call, said.text, begun=begun, tool=tool, facts=facts)
         except HoldfastError as error:
-            facts = self._violations(call, error)
+            # What was refused has shown nothing.
+            facts = self._violations(call, error) or self._labelled(tool)
             return await self._fail(call, told(error), begun=begun, tool=tool, facts=facts)
         if isinstance(outcome, Parked):
             parked = ToolParked(
@@ -366,13 +371,22 @@ class ToolExecutionManager:
         if len(outcome.output) > self._limits.output_chars:
             outcome = await recorded(shorten(outcome, self._limits.output_chars, context))
         done = self._completed(call, tool, outcome, begun)
+        facts = self._labelled(tool)
         if tool.cacheable and not outcome.is_error:
             self._cache[self._cache_key(tool, call.part)] = done
         if tool.effect == "read" and self.hooks is None:
             # A read can be repeated after a crash, so its result may wait for company.
-            self._facts.defer(_ending(call, done))
+            self._facts.defer(*facts, _ending(call, done))
             return done
-        return await self._finish(call, done)
+        return await self._finish(call, done, *facts)
+
+    def _labelled(self, tool: Tool) -> tuple[Payload, ...]:
+        """Note what the model is about to read, and return what is new about that."""
+        labels = self._context.labels
+        labels.add(tool.labels)
+        if labels.is_online and tool.target_kind == "command":
+            labels.add(("untrusted",))
+        return labels.unkept()
 
     # --- results ----------------------------------------------------------------------
 

@@ -55,13 +55,16 @@ class ToolRegistry:
     def register(self, tool: Tool, *, replace: bool = False) -> Tool:
         """Add a tool and return it; another version of a tool of this layer is welcome.
 
+        With `replace`, it is the only one of its name from then on: neither other versions
+        in this layer nor those below are found any more.
+
         Raises:
             AlreadyExists: the name (with this version) is taken here or in a layer below.
         """
         if not isinstance(tool, Tool):
             raise UsageError(detail=f"{tool!r} is not a Tool; decorate the function with @tool.")
         key = _key(tool.name)
-        versions = self._own.get(key, {})
+        versions = {} if replace else self._own.get(key, {})
         if not replace:
             below = self._parent.find(tool.name) if self._parent is not None else None
             if below is not None or tool.version in versions:
@@ -90,13 +93,18 @@ class ToolRegistry:
         An entry point names a Tool, or an iterable of tools.
 
         Raises:
-            UsageError: an entry point holds something else.
+            UsageError: an entry point holds something else, or cannot be loaded.
             AlreadyExists: a name is taken; the tools before it stay registered.
         """
         loaded: list[Tool] = []
         points = importlib.metadata.entry_points(group=group)
         for point in sorted(points, key=lambda one: (one.name, one.value)):
-            value: object = point.load()
+            try:
+                value: object = point.load()
+            except Exception as error:
+                # Others' code may raise anything when it is imported.
+                detail = f"cannot be loaded: {type(error).__name__}: {error}"
+                raise UsageError(detail=f"The entry point {point.value!r} {detail}") from error
             found = [value] if isinstance(value, Tool) else value
             if not isinstance(found, Iterable):
                 raise UsageError(detail=f"The entry point {point.value!r} is no tool.")
@@ -147,9 +155,10 @@ class ToolRegistry:
         key = _key(plain)
         layer: ToolRegistry | None = self
         while layer is not None:
-            found = layer._own.get(key, {}).get(version) if version else layer._newest.get(key)
+            found = layer._newest.get(key)
             if found is not None:
-                return found
+                # What a layer above has replaced is out of reach, by version too.
+                return layer._own[key].get(version) if version else found
             layer = layer._parent
         return None
 

@@ -6,11 +6,14 @@ is an error. Defaults stay with the function: an argument that is left out is no
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
+import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Never, NoReturn, NotRequired
 
 import msgspec
 import pydantic_core
@@ -46,9 +49,10 @@ def read_signature(
     """Read a function's signature and docstring.
 
     Raises:
-        UsageError: a parameter has no type, cannot be passed by name, or its type has no
-            JSON form; the message names it.
+        UsageError: it is no function, a parameter has no type, cannot be passed by name, or
+            its type has no JSON form; the message names it.
     """
+    _check_function(function, name)
     hints = _hints(function, name, local_names or {})
     described = parse_docstring(inspect.getdoc(function)).arguments
     fields: dict[str, object] = {}
@@ -58,6 +62,8 @@ def read_signature(
         _check_parameter(parameter, hints, name)
         hint = hints[parameter.name]
         if _is_context(hint):
+            if context_parameter:
+                raise UsageError(detail=f"Tool {name!r} takes two contexts; one is enough.")
             context_parameter = parameter.name
             continue
         if parameter.name in described and not _has_description(hint):
@@ -69,7 +75,7 @@ def read_signature(
     adapter = _adapter(fields, name)
     return Signature(
         purpose=parse_docstring(inspect.getdoc(function)).purpose,
-        parameters=_parameters(adapter, defaults, name),
+        parameters=_parameters(adapter, fields, defaults, name),
         output=_output(hints.get("return", Any), name),
         context_parameter=context_parameter,
         adapter=adapter,
@@ -126,8 +132,27 @@ def _hints(
 
 def _is_context(hint: object) -> bool:
     """Whether a parameter is passed in rather than asked for; it may have None as its default."""
+    if typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
     kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
     return all(isinstance(kind, type) and issubclass(kind, ToolContext) for kind in kinds)
+
+
+def _check_function(function: object, name: str) -> None:
+    """Refuse what is no function, or one whose body runs only after it has returned."""
+    if isinstance(function, type):
+        fault = "is a class; make an object of it first, or write a function"
+    elif isinstance(function, classmethod):
+        fault = "is a classmethod of no class yet; write tool(TheClass.method) below the class"
+    elif isinstance(function, functools.partial):
+        fault = "is a functools.partial; write a function with types that calls it"
+    elif not callable(function):
+        fault = f"is made of {function!r}, which is no function; options go by name"
+    elif inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        fault = "yields its results; return a list, and report progress with the context"
+    else:
+        return
+    raise UsageError(detail=f"Tool {name!r} {fault}.")
 
 
 def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, object], name: str) -> None:
@@ -137,10 +162,14 @@ def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, object], 
         fault = f"takes {stars}{parameter.name}; a model can only fill named parameters"
     elif kind is inspect.Parameter.POSITIONAL_ONLY:
         fault = f"takes {parameter.name!r} by position only; a model passes names"
+    elif parameter.name == "self" and "self" not in hints:
+        fault = "is a method of no object yet; write tool(the_object.method) instead"
     elif parameter.name not in hints:
         fault = f"has no type for {parameter.name!r}; every parameter needs a type hint"
     elif isinstance(parameter.default, FieldInfo):
         fault = f"has Field() as the default of {parameter.name!r}; write Annotated[type, Field()]"
+    elif _has_alias(hints[parameter.name]):
+        fault = f"has an alias for {parameter.name!r}; a model passes the function's own names"
     else:
         return
     raise UsageError(detail=f"Tool {name!r} {fault}.")
@@ -151,18 +180,37 @@ def _has_description(hint: object) -> bool:
     return any(isinstance(extra, FieldInfo) and extra.description for extra in extras)
 
 
+def _has_alias(hint: object) -> bool:
+    extras = getattr(hint, "__metadata__", ())
+    return any(isinstance(extra, FieldInfo) and extra.validation_alias for extra in extras)
+
+
 def _adapter(fields: dict[str, object], name: str) -> TypeAdapter[dict[str, Any]]:
     # A typed dictionary rather than a model: any parameter name is possible, and what
     # comes out is what the function is called with.
     make_type: Any = TypedDict
-    arguments = make_type("Arguments", fields)
-    arguments.__pydantic_config__ = ConfigDict(
-        strict=True, extra="forbid", hide_input_in_errors=False, allow_inf_nan=False
-    )
     try:
+        arguments = make_type("Arguments", fields)
+        arguments.__pydantic_config__ = ConfigDict(
+            strict=True, extra="forbid", hide_input_in_errors=False, allow_inf_nan=False
+        )
         return TypeAdapter(arguments)
     except (PydanticUserError, TypeError) as error:
-        raise UsageError(detail=f"Tool {name!r} has a type with no JSON form: {error}") from error
+        raise _without_form(name, fields, error) from error
+
+
+def _without_form(name: str, hints: Mapping[str, object], error: Exception) -> UsageError:
+    """Return the error about a type with no JSON form; it names the first that has none."""
+    for parameter, hint in hints.items():
+        try:
+            make_type: Any = TypedDict
+            TypeAdapter(make_type("Arguments", {parameter: hint})).json_schema()
+        except (PydanticUserError, TypeError) as fault:
+            told = str(fault).partition("\n")[0].partition(" Set `arbitrary_types")[0]
+            return UsageError(
+                detail=f"Tool {name!r} has a type with no JSON form for {parameter!r}: {told}"
+            )
+    return UsageError(detail=f"Tool {name!r} has a type with no JSON form: {error}")
 
 
 class _PlainSchema(GenerateJsonSchema):
@@ -175,11 +223,11 @@ class _PlainSchema(GenerateJsonSchema):
         return name
 
 
-def _schema_of(adapter: TypeAdapter[Any], mode: JsonSchemaMode, name: str) -> JsonObject:
-    try:
-        schema = adapter.json_schema(schema_generator=_PlainSchema, mode=mode)
-    except PydanticUserError as error:
-        raise UsageError(detail=f"Tool {name!r} has a type with no JSON form: {error}") from error
+def _plain_schema(adapter: TypeAdapter[Any], mode: JsonSchemaMode) -> JsonObject:
+    return _untitled(adapter.json_schema(schema_generator=_PlainSchema, mode=mode))
+
+
+def _untitled(schema: JsonObject) -> JsonObject:
     schema.pop("title", None)
     for definition in schema.get("$defs", {}).values():
         definition.pop("title", None)
@@ -187,23 +235,38 @@ def _schema_of(adapter: TypeAdapter[Any], mode: JsonSchemaMode, name: str) -> Js
 
 
 def _parameters(
-    adapter: TypeAdapter[dict[str, Any]], defaults: Mapping[str, object], name: str
+    adapter: TypeAdapter[dict[str, Any]],
+    fields: Mapping[str, object],
+    defaults: Mapping[str, object],
+    name: str,
 ) -> JsonObject:
-    schema = _schema_of(adapter, "validation", name)
+    try:
+        schema = _plain_schema(adapter, "validation")
+    except PydanticUserError as error:
+        raise _without_form(name, fields, error) from error
     schema.setdefault("properties", {})
     for parameter, default in defaults.items():
         try:
             value = pydantic_core.to_jsonable_python(default)
-        except pydantic_core.PydanticSerializationError:
+        except ValueError:
             continue  # a default without JSON form is the function's own business
         schema["properties"][parameter]["default"] = value
     return schema
 
 
 def _output(hint: Any, name: str) -> JsonObject:  # noqa: ANN401 - a type hint of any form
-    if hint is Any:
+    if hint in (Any, Never, NoReturn):
         return {}
-    kinds = set(typing.get_args(hint)) or {hint}
-    if kinds <= {ToolResult, Parked}:
-        return {"type": "string"}
-    return _schema_of(TypeAdapter(hint), "serialization", name)
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds = typing.get_args(hint) if is_union else (hint,)
+    # What a model reads of a result is its text.
+    hint = functools.reduce(
+        operator.or_, [str if kind in (ToolResult, Parked) else kind for kind in kinds]
+    )
+    try:
+        return _plain_schema(TypeAdapter(hint), "serialization")
+    except PydanticUserError as error:
+        try:
+            return _untitled(msgspec.json.schema(hint))
+        except TypeError:
+            raise _without_form(name, {"return": hint}, error) from error

@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from holdfast.errors import ToolError
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -41,14 +39,14 @@ class ToolThreads:
         """How many threads still run a call that was given up."""
         return self._hanging
 
-    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function in a thread and return its result.
 
         When this is cancelled, the function goes on in its thread, but nobody waits.
 
         Raises:
-            ToolError: too many given-up calls still hang, or the function tried to end
-                the program.
+            RuntimeError: too many given-up calls still hang, or the function tried to end
+                the program. Whoever knows the tool makes it a failure of that tool.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -64,9 +62,7 @@ class ToolThreads:
     def _submit(self, job: _Job) -> None:
         with self._lock:
             if self._hanging >= self._max_hanging:
-                raise ToolError(
-                    tool="in a thread", detail=f"{self._hanging} earlier calls still hang"
-                )
+                raise RuntimeError(f"{self._hanging} earlier calls still hang")
             if self._busy < self._limit:
                 self._start(job)
             else:
@@ -131,7 +127,7 @@ class _Job:
             result = self._call()
         except (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration) as error:
             # None of them can be the result of a future.
-            stopped = ToolError(tool="in a thread", detail=f"it raised {type(error).__name__}")
+            stopped = RuntimeError(f"it raised {type(error).__name__}")
             return lambda: self._report(lambda: self._future.set_exception(stopped))
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the call
             failure = error

@@ -94,6 +94,16 @@ async def test_history_of_the_session_is_sent_with_the_next_turn(client: AsyncCl
     assert [m.text for m in model.requests[1].messages] == ["first", "one", "second"]
 
 
+async def test_an_unknown_tool_is_answered_with_those_that_may_be_called(
+    client: AsyncClient,
+) -> None:
+    model = ScriptedModel(tool_call("zzz"), "done")
+    agent = Agent("reader", model=model, allowed_tools=["read", "grep"])
+    await agent.run("go", client=client)
+    [part] = model.requests[1].messages[-1].tool_calls
+    assert "there are: grep, read." in part.error
+
+
 async def test_unknown_tool_and_bad_arguments_are_told_to_the_model(client: AsyncClient) -> None:
     model = ScriptedModel([tool_call("ad", a=1, b=2), tool_call("add", a="one", b=2)], "I see.")
     result = await Agent("a", model=model, tools=[add]).run("go", client=client)

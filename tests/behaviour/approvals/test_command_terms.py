@@ -146,3 +146,10 @@ async def test_always_writes_a_rule_that_holds_for_this_target_only(folder: Path
     assert (folder / "a.txt").read_text() == "two\n"
     row = await waiting()
     assert "b.txt" in str(row["what"])
+
+
+async def test_what_is_special_about_a_call_is_said(folder: Path) -> None:
+    job = Job(*[tool_call("read", file_path="a.txt")] * 3, "done")
+    assert await job.go() == "parked"
+    shown = await holdfast("approvals", "show", str((await waiting())["id"]))
+    assert "the same call for at least the third time in a row" in " ".join(shown.stdout.split())

@@ -77,3 +77,33 @@ async def test_call_that_runs_at_once_gets_what_the_model_wrote(
         client.approver = AutoConfirm()
         await client.execute_agent(janitor(seen, model), "", "go")
     assert seen == [password]
+
+
+async def test_a_call_by_hand_gets_what_was_given_and_never_a_marker(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    @tool(permission="allow")
+    async def note(text: str) -> str:
+        """Note."""
+        seen.append(text)
+        return "noted"
+
+    @tool(permission="ask")
+    async def login(password: str) -> str:
+        """Log in."""
+        seen.append(password)
+        return "in"
+
+    async with AsyncClient(tmp_path, redactor=Redactor({"MY_PASSWORD": SECRET})) as client:
+        await client.register_tool(note)
+        await client.register_tool(login)
+        called = await client.call_tool("note", {"text": SECRET})
+        assert (called.part.state, seen) == ("completed", [SECRET])
+        given = {"password": SECRET}
+        await client.call_tool("login", given, run_id="later", on_ask="park")
+        [open_one] = await client.list_approvals()
+        await client.approve(open_one.id, by="ada")
+        called = await client.call_tool("login", given, run_id="later")
+        assert called.part.state == "error"
+        assert "password" in called.part.error
+        assert seen == [SECRET]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient
-from holdfast.errors import AgentTimeout, BudgetExceeded, DelegationRefused, NotFound
+from holdfast.errors import AgentTimeout, BudgetExceeded, DelegationRefused, NotFound, UsageError
 from holdfast.hooks.points import AgentBeforeExecution
 from holdfast.orchestration.delegation import AgentTask, DelegationLimits
 from holdfast.policy import Budget
@@ -47,6 +47,36 @@ def error_code(result: object) -> str:
 async def calls_of(client: AsyncClient, session_id: str) -> dict[str, str]:
     page = await client.list_messages(session_id)
     return {call.tool: call.state for message in page.items for call in message.tool_calls}
+
+
+@pytest.mark.parametrize("is_observed", [False, True])
+@pytest.mark.parametrize("left", [{"tool_ids": ["look", "lok"]}, {"skill_names": ["tea"]}])
+async def test_tools_and_skills_that_there_are_not_are_refused_before_anything_is_kept(
+    tmp_path: Path, left: dict[str, list[str]], is_observed: bool
+) -> None:
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(worker())
+        await client.register_tool(look)
+        session = await client.create_session("Above", directory=tmp_path)
+        if is_observed:
+            await client.subscribe("*", lambda _event: None)
+        orchestrator = await client.orchestrator()
+        result = await orchestrator.delegate_task(Agent("boss"), "worker", "go", session.id, **left)
+        assert (result.status, error_code(result)) == ("failed", NotFound.code)
+        assert [one.id for one in (await client.list_sessions()).items] == [session.id]
+        with pytest.raises(UsageError):
+            await orchestrator.delegate_task(Agent("boss"), "worker", "go", session.id, "look")
+
+
+async def test_tools_of_the_agent_and_patterns_can_be_left_to_a_child(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path / "state") as client:
+        await client.register_agent(worker(tools=[peek]))
+        session = await client.create_session("Above", directory=tmp_path)
+        orchestrator = await client.orchestrator()
+        result = await orchestrator.delegate_task(
+            Agent("boss"), "worker", "go", session.id, ["Peek", "todo*"]
+        )
+        assert result.status == "completed"
 
 
 async def test_child_works_in_a_session_below_the_callers(tmp_path: Path) -> None:

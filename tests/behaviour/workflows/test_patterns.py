@@ -18,6 +18,7 @@ from holdfast.orchestration.workflows import (
     step,
     when,
 )
+from holdfast.redaction import Redactor
 from holdfast.testing import FunctionModel, ScriptedModel, tool_call
 
 
@@ -52,6 +53,32 @@ async def test_steps_run_in_order_and_take_earlier_outputs(tmp_path: Path) -> No
     result = await run(tmp_path, flow, n=4)
     assert (result.status, result.output) == ("completed", {"sum": "15", "text": "It is 5."})
     assert statuses(result) == {"one": "completed", "two": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("word", "given"), [("${inputs.word}", "s3cret-word-7"), ("s3cret-word-7", "")]
+)
+async def test_a_workflow_with_a_secret_is_refused_rather_than_run_with_a_marker(
+    tmp_path: Path, word: str, given: str
+) -> None:
+    seen: list[str] = []
+
+    @tool(effect="read")
+    async def note(text: str) -> str:
+        """Note."""
+        seen.append(text)
+        return ""
+
+    flow = Workflow("notes", inputs={"word": {"type": "string"}}).step(
+        "one", tool=note, args={"text": word}
+    )
+    redactor = Redactor({"MY_WORD": "s3cret-word-7"})
+    async with AsyncClient(tmp_path / "state", redactor=redactor) as client:
+        with pytest.raises(WorkflowInvalid, match="holds a secret") as caught:
+            await client.run_workflow(flow, {"word": given})
+        assert "s3cret" not in str(caught.value)
+        assert (await client.list_sessions()).items == ()
+    assert seen == []
 
 
 async def test_parallel_steps_run_at_the_same_time_and_bounded(tmp_path: Path) -> None:

@@ -172,7 +172,13 @@ def test_bundles_are_installed_verified_called_and_removed(home: Path) -> None:
     assert call("remove", "shout").exit_code == 2
 
 
-def test_a_bundle_cannot_take_the_name_of_a_built_in_tool(home: Path) -> None:
+@pytest.mark.parametrize("name", ["read", "task", "Plan_Enter"])
+def test_a_bundle_cannot_take_the_name_of_a_built_in_tool(home: Path, name: str) -> None:
     manifest = json.loads((home / "bundle" / "tool.json").read_text())
-    (home / "bundle" / "tool.json").write_text(json.dumps({**manifest, "name": "read"}))
+    (home / "bundle" / "tool.json").write_text(json.dumps({**manifest, "name": name}))
     assert call("install", "bundle").exit_code == 2
+
+
+@pytest.mark.parametrize(("name", "said"), [("bash", "ask"), ("read", "allow"), ("task", "ask")])
+def test_show_says_what_holds_where_no_rule_speaks(home: Path, name: str, said: str) -> None:
+    assert json.loads(call("show", name, "--json").stdout)["permission"] == said

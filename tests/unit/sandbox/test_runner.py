@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -472,3 +474,26 @@ async def test_git_cannot_be_given_hooks_by_moving_its_directory_away(root, leve
     async with running(root, level) as runner:
         assert (await run(runner, "mv .git other")).exit_code != 0
         assert (await run(runner, "touch .git/index")).exit_code == 0
+
+
+async def test_cancelling_while_the_launcher_starts_leaves_no_process(root, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Slow(subprocess.Popen):
+        def __init__(self, *args, **kwargs) -> None:
+            begun.set()
+            assert go_on.wait(10)
+            super().__init__(*args, **kwargs)
+            started.append(self)
+
+    async with running(root) as runner:
+        monkeypatch.setattr(subprocess, "Popen", Slow)
+        task = asyncio.create_task(run(runner, "true"))
+        assert await asyncio.to_thread(begun.wait, 10)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        [process] = started
+        assert process.returncode is not None

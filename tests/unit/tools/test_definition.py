@@ -1,8 +1,10 @@
 import asyncio
 import enum
+import functools
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, NoReturn
 
 import jsonschema
 import msgspec
@@ -138,8 +140,13 @@ def test_a_context_with_none_as_its_default_is_passed_in():
     def plain(a: int, context: ToolContext | None = None) -> int:
         return a
 
-    assert set(plain.parameters["properties"]) == {"a"}
-    assert plain.signature.context_parameter == "context"
+    @tool
+    def annotated(a: int, context: Annotated[ToolContext, "passed in"]) -> int:
+        return a
+
+    for one in (plain, annotated):
+        assert set(one.parameters["properties"]) == {"a"}
+        assert one.signature.context_parameter == "context"
 
 
 def test_types_defined_inside_a_function_are_found():
@@ -184,13 +191,71 @@ def unknown_type(a: "Nope") -> None: ...  # noqa: F821
 def no_json(a: threading.Lock) -> None: ...  # type: ignore[valid-type]
 
 
+def no_schema(a: Callable[[], int]) -> None: ...
+
+
+def class_variable(a: ClassVar[int]) -> None: ...  # type: ignore[valid-type]
+
+
+def alias(a: Annotated[int, Field(alias="b")] = 1) -> None: ...
+
+
+def two_contexts(a: ToolContext, b: ToolContext) -> None: ...
+
+
+def no_json_result() -> threading.Lock: ...  # type: ignore[valid-type, empty-body]
+
+
+def yields() -> Iterator[int]:
+    yield 1
+
+
+async def yields_later():
+    yield 1
+
+
+class Counter:
+    def __init__(self, start: int) -> None:
+        self.start = start
+
+    def no_object_yet(self, a: int) -> int:
+        return self.start + a
+
+
 @pytest.mark.parametrize(
-    "function", [no_type, star, stars, by_position, field_default, unknown_type, no_json]
+    "function",
+    [
+        *[no_type, star, stars, by_position, field_default, unknown_type, no_json, no_schema],
+        *[class_variable, alias, two_contexts, no_json_result, yields, yields_later],
+        *[Counter, Counter.no_object_yet],
+    ],
 )
 def test_function_that_a_model_cannot_call_is_refused(function):
     with pytest.raises(UsageError) as caught:
         tool(function)
     assert function.__name__ in str(caught.value)
+
+
+def test_the_parameter_whose_type_has_no_json_form_is_named():
+    with pytest.raises(UsageError, match="for 'lock'"):
+
+        @tool
+        def two(a: int, lock: threading.Lock) -> None: ...  # type: ignore[valid-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (3, "no function"),
+        ("name", "options go by name"),
+        (route, "a tool already"),
+        (functools.partial(no_type, a=1), "functools.partial"),
+        (classmethod(lambda cls: None), "TheClass.method"),
+    ],
+)
+def test_what_is_no_function_is_refused_with_what_to_write(given, told):
+    with pytest.raises(UsageError, match=told):
+        tool(given)
 
 
 async def _reconcile(intent, context):
@@ -200,6 +265,8 @@ async def _reconcile(intent, context):
 @pytest.mark.parametrize(
     "options",
     [
+        {"labels": ["secret"]},
+        {"labels": "private"},
         {"name": "with space"},
         {"name": "x" * 65},
         {"version": "one"},
@@ -246,6 +313,32 @@ async def test_plain_function_runs_in_a_thread_and_keeps_the_loop_free(call):
     assert (await asyncio.wait_for(waiting, 10)).output == "False ses_1"
 
 
+async def test_parameters_named_as_those_of_the_machinery_reach_the_function(call):
+    @tool
+    def named(self: int, function: str, args: int, kwargs: int) -> str:
+        return f"{self} {function} {args} {kwargs}"
+
+    called = await call(named, self=1, function="f", args=2, kwargs=3)
+    assert called.output == "1 f 2 3"
+
+
+async def test_an_async_function_behind_a_plain_decorator_is_awaited(call):
+    def logged(function):
+        @functools.wraps(function)
+        def inner(*args, **kwargs):
+            return function(*args, **kwargs)
+
+        return inner
+
+    @tool
+    @logged
+    async def double(a: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * a
+
+    assert (await call(double, a=2)).output == "4"
+
+
 async def test_async_function_runs_on_the_loop(call):
     @tool
     async def here() -> str:
@@ -290,6 +383,28 @@ async def test_any_value_with_a_json_form_becomes_text(call, value, output):
         return value
 
     assert (await call(give)).output == output
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        (Box, {"type": "object", "properties": {"side": {"type": "integer"}}}),
+        (list[Box], {"type": "array"}),
+        (ToolResult, {"type": "string"}),
+        (ToolResult | Parked, {"type": "string"}),
+        (ToolResult | str, {"type": "string"}),
+        (ToolResult | None, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        (NoReturn, {}),
+    ],
+)
+def test_the_output_schema_says_what_the_result_is(hint, schema):
+    def give(): ...
+
+    give.__annotations__["return"] = hint
+    said = tool(give).output_schema
+    if "$ref" in said:
+        said = said["$defs"]["Box"]
+    assert {key: said.get(key) for key in schema} == schema
 
 
 async def test_value_without_a_json_form_is_an_error(call):
@@ -397,13 +512,16 @@ def test_a_default_without_json_form_stays_the_functions_own_business():
     nothing = object()
 
     @tool
-    def look(text: str = "", where: Annotated[str, Field()] = nothing) -> str:
+    def look(
+        text: str = "", where: Annotated[str, Field()] = nothing, mark: bytes = b"\xff"
+    ) -> str:
         """Look."""
         return text
 
     properties = look.parameters["properties"]
     assert properties["text"]["default"] == ""
     assert "default" not in properties["where"]
+    assert "default" not in properties["mark"]
 
 
 async def test_what_tools_have_without_better_services_lives_in_memory(context):

@@ -59,3 +59,21 @@ def test_nothing_gives_nothing(text):
 def test_prose_that_only_looks_like_a_section_stays_prose():
     parsed = parse_docstring("Say it: args are fun.\n\nArgs:\n\nMore.")
     assert parsed.purpose == "Say it: args are fun.\n\nMore."
+
+
+def test_parameters_that_share_a_line_share_their_description():
+    parsed = parse_docstring(
+        "Add.\n\nParameters\n----------\na : int\n    First.\nb, c : int\n    Others."
+    )
+    assert parsed.arguments == {"a": "First.", "b": "Others.", "c": "Others."}
+
+
+def test_keyword_arguments_and_nested_brackets_are_understood():
+    parsed = parse_docstring("Add.\n\nKeyword Args:\n    a (int, default (3)): First.")
+    assert parsed.purpose == "Add."
+    assert parsed.arguments == {"a": "First."}
+
+
+def test_an_unknown_heading_stays_in_the_purpose():
+    text = "Add.\n\nUnits\n-----\nAll in metres."
+    assert parse_docstring(text).purpose == text

@@ -55,7 +55,7 @@ async def test_plain_functions_that_exit_or_recurse_are_tool_errors(context):
         return explode(how)
 
     for how in ("exit", "recurse"):
-        with pytest.raises(ToolError):
+        with pytest.raises(ToolError, match="Tool explode failed"):
             await run(explode, context, how=how)
 
 

@@ -1,9 +1,10 @@
 import importlib.metadata
+from typing import Annotated, Literal
 
 import jsonschema
 import pytest
 from openapi_spec_validator import validate
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.tools import Tool, ToolRegistry, tool
@@ -12,6 +13,14 @@ from holdfast.tools import Tool, ToolRegistry, tool
 class Node(BaseModel):
     name: str
     children: list["Node"] = []
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
 
 
 def make(name="echo", version="1.0.0"):
@@ -86,6 +95,16 @@ def test_replacing_on_purpose_hides_the_layer_below_only_here():
     assert session.scope_of("nope") == ""
 
 
+def test_what_was_replaced_is_out_of_reach_by_its_version_too():
+    builtin = ToolRegistry([make()], scope="built-in")
+    session = builtin.child()
+    session.register(make(version="2.0.0"), replace=True)
+    assert session.find("echo@1.0.0") is None
+    mine = session.register(make(version="0.1"), replace=True)
+    assert session.get("echo") is mine
+    assert session.versions("echo") == ("0.1",)
+
+
 def test_layer_is_the_same_until_something_below_changes():
     own = make("own")
     registry = ToolRegistry([make("a")])
@@ -156,10 +175,10 @@ def test_entry_points_are_loaded_only_when_asked(tmp_path, monkeypatch):
     assert list(registry.tools) == ["alone", "from_list"]
 
 
-@pytest.mark.parametrize("value", ["NOT_A_TOOL", "NOT_TOOLS"])
+@pytest.mark.parametrize("value", ["NOT_A_TOOL", "NOT_TOOLS", "MISSING"])
 def test_entry_point_that_is_no_tool_is_refused(tmp_path, monkeypatch, value):
     install(tmp_path, monkeypatch, value)
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=f"{__name__}:{value}"):
         ToolRegistry().load_entry_points()
 
 
@@ -177,6 +196,21 @@ def test_openapi_export_is_a_valid_document():
     validate(document)
     assert document["openapi"] == "3.1.0"
     assert set(document["paths"]) == {"/tools/echo", "/tools/tree"}
+
+
+def test_exported_discriminators_point_into_the_document():
+    @tool
+    def feed(pet: Annotated[Cat | Dog, Field(discriminator="kind")]) -> str:
+        """Feed a pet."""
+        return pet.kind
+
+    registry = ToolRegistry([feed])
+    schema = registry.json_schema()["$defs"]["feed"]["properties"]["pet"]
+    assert schema["discriminator"]["mapping"]["cat"] == "#/$defs/feed/$defs/Cat"
+    components = registry.openapi()["components"]["schemas"]
+    pet = components["feed.arguments"]["properties"]["pet"]
+    assert pet["discriminator"]["mapping"]["dog"] == "#/components/schemas/feed.arguments.Dog"
+    assert "feed.arguments.Dog" in components
 
 
 def test_a_name_that_differs_by_a_hyphen_only_is_the_same_name():

@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-from holdfast.errors import ToolError
 from holdfast.tools.threads import ToolThreads
 
 WAIT_S = 10
@@ -57,7 +56,7 @@ async def test_hanging_call_does_not_keep_its_place():
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
-    with pytest.raises(ToolError):
+    with pytest.raises(RuntimeError):
         await threads.run(lambda: None)
     end.set()
 
@@ -85,7 +84,7 @@ async def test_tool_that_tries_to_end_the_program_only_fails(error):
     def leave():
         raise error
 
-    with pytest.raises(ToolError):
+    with pytest.raises(RuntimeError):
         await ToolThreads().run(leave)
 
 

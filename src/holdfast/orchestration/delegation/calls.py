@@ -19,6 +19,7 @@ from holdfast.journal import Origin
 from holdfast.orchestration.delegation.child import Children, Order, derived_id
 from holdfast.sessions import Session
 from holdfast.tools import ToolContext
+from holdfast.tools.labels import kept_labels
 
 
 class CallDelegation:
@@ -52,6 +53,10 @@ class CallDelegation:
         if result.was_stopped:
             reason, by = str(result.metadata["reason"]), result.stopped_by
             await self._children.turns.cancel(context.run_id, reason=reason, stopped_by=by)
+        if result.session_id:
+            # Whoever reads the report reads what the agent had read.
+            journal = self._children.sessions.journal
+            context.labels.add(await kept_labels(journal, result.session_id))
         return result
 
     async def hand_over(

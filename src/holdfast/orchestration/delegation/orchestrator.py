@@ -13,6 +13,7 @@ from holdfast.agents import Agent, AgentResult
 from holdfast.agents.lineage import Lineage, below
 from holdfast.agents.spending import session_budget
 from holdfast.canonical import JsonObject, digest
+from holdfast.errors import UsageError
 from holdfast.ids import new_id
 from holdfast.orchestration.delegation.child import AgentHost, Children, Order, pattern_below
 from holdfast.orchestration.delegation.limits import DelegationLimits
@@ -94,12 +95,16 @@ class AgentOrchestrator:
         """Let an agent do a task for another one, in a child of its session.
 
         The child has no right that `from_agent` lacks in that session. `tool_ids` and
-        `skill_names` leave nothing else to it. A failure, an unknown agent and a timeout are
-        results too; a child that waits for a person comes back as `parked`.
+        `skill_names` leave nothing else to it. A failure, an unknown agent, tool or skill and
+        a timeout are results too; a child that waits for a person comes back as `parked`.
 
         Raises:
             NotFound: there is no session `session_id`.
+            UsageError: `tool_ids` or `skill_names` is a text instead of a list.
         """
+        for given in (tool_ids, skill_names):
+            if isinstance(given, str):
+                raise UsageError(detail=f"Tools and skills are given as lists, not as {given!r}.")
         asked = AgentTask(
             agent_name=to_agent_name,
             description=task,

@@ -16,6 +16,7 @@ from holdfast.orchestration.workflows import schema
 from holdfast.orchestration.workflows.definition import Definition
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.redaction import Redactor, withheld
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,23 @@ class Order:
         except (TypeError, ValueError, RecursionError) as error:
             wrong = f"a value in it, or an input, has no JSON form: {error}"
             raise WorkflowInvalid(detail=f"  - {wrong}", mistakes=[wrong]) from error
+
+    def check_kept(self, redactor: Redactor) -> None:
+        """Return if the journal keeps it as it is, since what is kept is what runs.
+
+        Raises:
+            WorkflowInvalid: it holds secrets, whose place markers would take.
+        """
+        given = self.to_options()
+        marked = set(withheld(given))
+        lost = [place for place in withheld(redactor.value(given)) if place not in marked]
+        if lost:
+            wrong = [
+                f"{place} holds a secret, and secrets are not kept; let the tool that needs it "
+                "read it from its variable or its file"
+                for place in lost
+            ]
+            raise WorkflowInvalid(detail="\n".join(f"  - {one}" for one in wrong), mistakes=wrong)
 
     @classmethod
     def of(cls, options: JsonObject) -> Order:

@@ -47,7 +47,13 @@ Language = Literal[
 ]  # fmt: skip
 
 
-@tool(effect="read", tags=("files", "search", "code"), target=paths_target("paths"), timeout_s=90)
+@tool(
+    effect="read",
+    tags=("files", "search", "code"),
+    labels=("private",),
+    target=paths_target("paths"),
+    timeout_s=90,
+)
 async def ast_grep_search(
     pattern: Annotated[
         str, Field(min_length=1, description="Code with $NAME for a node and $$$ for many")

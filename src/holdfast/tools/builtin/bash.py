@@ -18,7 +18,13 @@ _STOPPED = {
 }
 
 
-@tool(effect="unsafe", tags=("commands",), target=command_target("command"), timeout_s=660)
+@tool(
+    effect="unsafe",
+    tags=("commands",),
+    labels=("private",),
+    target=command_target("command"),
+    timeout_s=660,
+)
 async def bash(
     command: Annotated[str, Field(min_length=1, max_length=100_000, description="Command to run")],
     context: ToolContext,

@@ -15,7 +15,13 @@ from holdfast.tools.result import ToolResult
 from holdfast.tools.target import path_target
 
 
-@tool(effect="read", tags=("files", "search"), target=path_target("path"), timeout_s=60)
+@tool(
+    effect="read",
+    tags=("files", "search"),
+    labels=("private",),
+    target=path_target("path"),
+    timeout_s=60,
+)
 async def glob(
     pattern: Annotated[str, Field(description="Glob such as **/*.py or src/*.{ts,tsx}")],
     context: ToolContext,

@@ -55,7 +55,13 @@ class _Found:
     is_truncated: bool = False
 
 
-@tool(effect="read", tags=("files", "search"), target=path_target("path"), timeout_s=90)
+@tool(
+    effect="read",
+    tags=("files", "search"),
+    labels=("private",),
+    target=path_target("path"),
+    timeout_s=90,
+)
 async def grep(
     pattern: Annotated[str, Field(min_length=1, description="Regular expression, Python syntax")],
     context: ToolContext,

@@ -37,7 +37,14 @@ class _Node:
     is_open: bool = False
 
 
-@tool(name="list", effect="read", tags=("files",), target=path_target("path"), timeout_s=60)
+@tool(
+    name="list",
+    effect="read",
+    tags=("files",),
+    labels=("private",),
+    target=path_target("path"),
+    timeout_s=60,
+)
 async def list_directory(
     context: ToolContext,
     path: Annotated[str, Field(description="Directory to list")] = ".",

@@ -47,7 +47,13 @@ Operation = Literal[
 def lsp_tool(servers: LanguageServers) -> Tool:
     """Make the `lsp` tool on a set of language servers."""
 
-    @tool(effect="read", tags=("code", "search"), target=path_target("file_path"), timeout_s=180)
+    @tool(
+        effect="read",
+        tags=("code", "search"),
+        labels=("private",),
+        target=path_target("file_path"),
+        timeout_s=180,
+    )
     async def lsp(
         operation: Operation,
         file_path: Annotated[str, Field(min_length=1, description="File that it is about")],

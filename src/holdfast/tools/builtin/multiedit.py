@@ -47,6 +47,7 @@ async def _preview(arguments: Mapping[str, Any], context: ToolContext) -> str:
     prepare=_prepare,
     preview=_preview,
     tags=("files",),
+    labels=("private",),
     target=path_target("file_path"),
     timeout_s=60,
 )

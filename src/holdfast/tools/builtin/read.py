@@ -37,7 +37,13 @@ _IMAGES = (
 )
 
 
-@tool(effect="read", tags=("files",), target=path_target("file_path"), timeout_s=60)
+@tool(
+    effect="read",
+    tags=("files",),
+    labels=("private",),
+    target=path_target("file_path"),
+    timeout_s=60,
+)
 async def read(
     file_path: Annotated[str, Field(min_length=1, description="File to read")],
     context: ToolContext,

@@ -98,7 +98,14 @@ def searxng_tools(base_url: str) -> tuple[Tool, Tool]:
 def websearch_tool(provider: SearchProvider) -> Tool:
     """Make the `websearch` tool on a provider."""
 
-    @tool(effect="read", tags=("web", "search"), target=text_target("query"), timeout_s=60)
+    @tool(
+        effect="read",
+        tags=("web", "search"),
+        labels=("untrusted",),
+        egress=True,
+        target=text_target("query"),
+        timeout_s=60,
+    )
     async def websearch(
         query: Annotated[str, Field(min_length=1, max_length=1_000)],
         context: ToolContext,
@@ -113,7 +120,14 @@ def websearch_tool(provider: SearchProvider) -> Tool:
 def codesearch_tool(provider: SearchProvider) -> Tool:
     """Make the `codesearch` tool on a provider."""
 
-    @tool(effect="read", tags=("web", "search", "code"), target=text_target("query"), timeout_s=60)
+    @tool(
+        effect="read",
+        tags=("web", "search", "code"),
+        labels=("untrusted",),
+        egress=True,
+        target=text_target("query"),
+        timeout_s=60,
+    )
     async def codesearch(
         query: Annotated[str, Field(min_length=1, max_length=1_000)],
         context: ToolContext,

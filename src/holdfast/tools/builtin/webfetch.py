@@ -25,7 +25,14 @@ _CHARSET = re.compile(r"charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 _ACCEPT = "text/markdown, text/html;q=0.9, text/plain;q=0.8, */*;q=0.5"
 
 
-@tool(effect="read", tags=("web",), target=host_target("url"), timeout_s=90)
+@tool(
+    effect="read",
+    tags=("web",),
+    labels=("untrusted",),
+    egress=True,
+    target=host_target("url"),
+    timeout_s=90,
+)
 async def webfetch(
     url: Annotated[str, Field(pattern="^https?://", max_length=4_000)],
     context: ToolContext,

@@ -25,6 +25,7 @@ async def _preview(arguments: Mapping[str, Any], context: ToolContext) -> str:
     effect="idempotent",
     preview=_preview,
     tags=("files",),
+    labels=("private",),
     target=path_target("file_path"),
     timeout_s=60,
 )

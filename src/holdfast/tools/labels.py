@@ -1,0 +1,58 @@
+"""Labels: where what a model reads comes from, and who must not learn it.
+
+A result is `untrusted` if strangers may have written it, and `private` if they must not learn
+it. Whoever has read both may have been talked into carrying the one out with the other, so
+from then on calls that send something out ask for the permission `egress`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal, TypeAlias, get_args
+
+from holdfast.journal import Journal
+from holdfast.tools.events import ToolStateSet
+from holdfast.tools.state import TOOL_STATE
+
+Label: TypeAlias = Literal["untrusted", "private"]
+LABELS: Final[tuple[Label, ...]] = get_args(Label)
+
+
+class ContextLabels:
+    """The labels of everything that the model of a session has read; they only grow."""
+
+    def __init__(self, labels: Iterable[Label] = (), *, is_online: bool = False) -> None:
+        """Begin with what is known of the session and of its starter.
+
+        `is_online` says whether commands may reach the network.
+        """
+        self.is_online = is_online
+        self.seen: frozenset[Label] = frozenset(labels)
+        self._kept = self.seen
+        self.is_mixed = len(self.seen) == len(LABELS)
+        """Whether both what strangers wrote and what they must not learn were read."""
+
+    def add(self, labels: tuple[Label, ...]) -> None:
+        """Note that something with these labels is read from now on."""
+        if self.seen.issuperset(labels):
+            return
+        self.seen = self.seen.union(labels)
+        self.is_mixed = len(self.seen) == len(LABELS)
+
+    def unkept(self) -> tuple[ToolStateSet, ...]:
+        """Return the facts about labels that are new since the last time."""
+        if self.seen == self._kept:
+            return ()
+        new, self._kept = sorted(self.seen - self._kept), self.seen
+        return tuple([ToolStateSet(key=_key(label), data={"value": True}) for label in new])
+
+
+async def kept_labels(journal: Journal, session_id: str) -> tuple[Label, ...]:
+    """Return the labels of what was read in a session so far."""
+    rows = [await journal.row(TOOL_STATE, session_id, _key(label)) for label in LABELS]
+    return tuple([label for label, row in zip(LABELS, rows, strict=True) if row is not None])
+
+
+def _key(label: str) -> str:
+    # One key for each, so that whoever knows only one of them does not take the other away.
+    return f"holdfast.label.{label}"
