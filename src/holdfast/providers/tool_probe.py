@@ -31,6 +31,11 @@ PROBE_TOOL = ToolSpec(
         "additionalProperties": False,
     },
 )
+_OTHER_TOOL = ToolSpec(
+    name="report_nothing",
+    description="Report that there is no number.",
+    parameters={"type": "object", "properties": {}, "additionalProperties": False},
+)
 _ASKED = 7
 
 
@@ -75,7 +80,8 @@ async def _probe_once(wrapped: ToolModeModel, mode: ToolMode) -> tuple[ToolPart,
     )
     request = ModelRequest(
         messages=(asked,),
-        tools=(PROBE_TOOL,),
+        # A choice between two is a schema of another form, and not every server takes it.
+        tools=(PROBE_TOOL, _OTHER_TOOL) if mode == "json_schema" else (PROBE_TOOL,),
         # Some servers refuse `required` although their models can call tools.
         tool_choice="auto" if mode == "native" else "required",
         max_output_tokens=120,
