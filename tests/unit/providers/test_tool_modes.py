@@ -262,6 +262,14 @@ async def test_a_probe_of_a_model_that_cannot_says_so() -> None:
     assert (found.mode, found.is_working, len(found.failures)) == ("prompted", False, 3)
 
 
+async def test_a_model_may_take_either_of_two_equal_tools() -> None:
+    def react(asked: ModelRequest) -> Any:
+        return '{"tool": "report_value", "arguments": {"value": 7}}' if asked.output_schema else ""
+
+    found = await probe_tool_mode(FunctionModel(react))
+    assert (found.mode, found.is_working) == ("json_schema", True)
+
+
 async def test_a_schema_that_leaves_no_choice_does_not_pass_for_one_that_does() -> None:
     def react(asked: ModelRequest) -> Any:
         if asked.output_schema is not None and asked.output_schema.get("type") != "object":
