@@ -198,7 +198,8 @@ def _with_answer(message: Message, schema: JsonObject | None, *, has_tools: bool
     try:
         value = _json_in(message.text)
     except ValueError:
-        return _Reading(message, "the answer is no JSON" if schema is not None else "")
+        is_meant = schema is not None or without_thoughts(message.text).lstrip().startswith("{")
+        return _Reading(message, "it is no valid JSON" if is_meant else "")
     if has_tools and isinstance(value, dict) and set(value) == {"answer"}:
         value = value["answer"]
     elif schema is None:

@@ -120,6 +120,16 @@ async def test_other_json_in_an_answer_is_left_where_it_is(text: str) -> None:
     assert message.text == text
 
 
+@pytest.mark.parametrize("mode", ["json_schema", "prompted"])
+async def test_a_call_in_broken_json_is_asked_for_again(mode: ToolMode) -> None:
+    broken = '{"tool": "add", "arguments": {"a": 1,'
+    inner = ScriptedModel(broken, CALL)
+    assert calls_of(await answer(ToolModeModel(inner, mode), request()))
+    assert "no valid JSON" in inner.requests[1].messages[-1].text
+    hopeless = ToolModeModel(ScriptedModel(broken, broken, broken), mode)
+    assert (await answer(hopeless, request())).text == broken
+
+
 async def test_usage_that_was_not_reported_stays_unknown() -> None:
     silent = Message(id="a", session_id="s", role="assistant", parts=(TextPart(text=CALL),))
     told = Reply(text="Hm.", usage=TokenUsage(input=5))
