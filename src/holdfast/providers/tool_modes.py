@@ -105,7 +105,9 @@ class ToolModeModel(ModelWrapper):
                 # The listener saw a text that is not the answer.
                 yield Restarted(LLMToolCallMissing.code, self.info.provider, self.info.model)
             if not complaint or (attempt == self._max_corrections and not is_strict):
-                message = msgspec.structs.replace(reading.message, usage=spent)
+                message = reading.message
+                if message.usage is not spent:
+                    message = msgspec.structs.replace(message, usage=spent)
                 for late in _late_deltas(message, gate, is_changed) if deltas else ():
                     yield late
                 yield Finished(message, finished.request_id)
