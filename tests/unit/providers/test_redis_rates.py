@@ -107,6 +107,22 @@ async def test_a_server_that_cannot_be_asked_refuses_and_keeps_what_was_answered
     await limits.close()
 
 
+async def test_a_cancelled_call_does_not_go_on_although_the_driver_swallows_it(
+    redis: SmallRedis,
+) -> None:
+    limits = limiter(redis, RateLimitRule(name="r", max_calls=100))
+    await limits.acquire(ANN)
+    for steps in range(20):
+        charging = asyncio.create_task(limits.acquire(ANN))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if charging.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await charging
+    await limits.acquire(ANN)
+    await limits.close()
+
+
 def test_each_loop_has_connections_of_its_own(clock: FakeClock) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -150,6 +150,14 @@ class RedisRateStore:
 
     async def _transact(self, charges: Sequence[RateCharge], decide: _Decide[_T]) -> _T:
         """Read the windows and carry out what `decide` wants, with nobody between the two."""
+        before = _times_cancelled()
+        decided = await self._try(charges, decide)
+        if _times_cancelled() > before:
+            # The driver swallowed it; whoever was cancelled must not go on.
+            raise asyncio.CancelledError
+        return decided
+
+    async def _try(self, charges: Sequence[RateCharge], decide: _Decide[_T]) -> _T:
         loop = asyncio.get_running_loop()
         client, lock = self._clients.get(loop) or self._clients.setdefault(
             loop, (self._connected(), asyncio.Lock())
@@ -180,6 +188,11 @@ class RedisRateStore:
             # Once more at most, for a connection that has gone stale.
             retry=Retry(NoBackoff(), 1),
         )
+
+
+def _times_cancelled() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
 
 
 async def _read(client: Redis, charges: Sequence[RateCharge]) -> list[_Window]:
