@@ -138,7 +138,8 @@ def _kind(key: Key) -> str:
     choices = list(_choices(annotation))
     if choices:
         return ", ".join(f"`{choice}`" for choice in choices)
-    for wanted, name in ((bool, "switch"), (int, "number"), (float, "duration"), (str, "text")):
+    real = "duration" if key.name.endswith("_s") else "number"
+    for wanted, name in ((bool, "switch"), (int, "number"), (float, real), (str, "text")):
         if _mentions(annotation, wanted):
             return "URL" if key.name.endswith("_url") else name
     raise ValueError(f"no word for the type of {key.name}")

@@ -70,6 +70,7 @@ One branch per reader::
           ResultNotStored        an effect has happened, and what came of it is not stored
           StorageReadOnly        the place cannot be written
           StorageLocked          another program keeps the database locked
+        RateStoreFailed        the shared histories of rate rules cannot be asked
         EmbeddingFailed        an embedder gave no vectors, or unusable ones
         StepFailed             a step of a workflow failed for good
       Conflict               somebody else moved
@@ -745,6 +746,15 @@ class StorageLocked(StorageError):
     is_retryable = True
     message = "Another program keeps {path} locked."
     next_step = "End the program that holds it (a database browser?), then try again."
+
+
+class RateStoreFailed(Failed):
+    """The shared histories of rate rules cannot be asked; the call was not sent."""
+
+    code = "rate.store_failed"
+    is_retryable = True
+    message = "The store of the rate rules cannot be asked: {detail}"
+    next_step = "Check that the Redis server runs and can be reached, then try again."
 
 
 class EmbeddingFailed(Failed):

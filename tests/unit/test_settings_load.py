@@ -157,6 +157,13 @@ def test_other_words_for_a_switch_are_refused(desk: Desk, word: str) -> None:
     assert line.startswith("environment ALLOW_NET: network.allow_net:")
 
 
+def test_dollars_are_a_number_or_none(desk: Desk) -> None:
+    assert desk.load(HOLDFAST_BUDGET__MAX_COST_USD="0.5").settings.budget.max_cost_usd == 0.5
+    assert desk.load(HOLDFAST_BUDGET__MAX_COST_USD="none").settings.budget.max_cost_usd is None
+    for wrong in ("inf", "nan", "-1", "5m"):
+        assert len(desk.mistakes(HOLDFAST_BUDGET__MAX_COST_USD=wrong)) == 1
+
+
 def test_all_mistakes_of_all_sources_are_reported_at_once(desk: Desk) -> None:
     desk.write("holdfast.toml", '[sessions]\nlease_ttl_s = -1\n\n[modle]\nname = "x"\n')
     desk.write("holdfast.dev.toml", '[log]\nlevel = "loud"\n')

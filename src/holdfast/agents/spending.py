@@ -288,10 +288,13 @@ class Spending:
             return price
         if all(budget.on_unknown_price == "ignore" for budget in limited):
             return None
+        names = ", ".join(f"{info.provider}:{info.model}" for info in infos)
         raise BudgetExceeded(
             kind="cost",
             scope=f"run {self._turn.run.id}",
-            used="an unknown part",
+            # The way out is not more money: so it stands where the cause is told.
+            used=f'an unknown part (no price is known for {names}; on_unknown_price="ignore" '
+            "leaves it to the other limits)",
             limit=f"${min(budget.max_cost_usd or 0.0 for budget in limited)}",
         )
 

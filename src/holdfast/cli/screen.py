@@ -32,6 +32,33 @@ class TextPrinter(Protocol):
         """Finish the line, so that others may print."""
         ...
 
+    def drop(self) -> None:
+        """The answer begins anew: take back what can be taken back, and close."""
+        ...
+
+
+class HeldText:
+    """Prints an answer when it is whole: where nobody watches, half of one is only in the way."""
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self._held: list[str] = []
+
+    def feed(self, text: str) -> None:
+        """Keep a piece."""
+        self._held.append(text)
+
+    def close(self) -> None:
+        """Print what came since the last time."""
+        text = "".join(self._held)
+        self._held.clear()
+        if text:
+            click.echo(text, nl=not text.endswith("\n"))
+
+    def drop(self) -> None:
+        """Forget what was not printed yet."""
+        self._held.clear()
+
 
 class PlainText:
     """Prints pieces as they are."""
@@ -50,6 +77,10 @@ class PlainText:
         if self._is_line_open:
             click.echo()
             self._is_line_open = False
+
+    def drop(self) -> None:
+        """End the line; what was seen was seen."""
+        self.close()
 
 
 class MarkdownText:
@@ -75,6 +106,10 @@ class MarkdownText:
         """Draw the rest for good."""
         rest, self._open = self._open, ""
         self._print(rest)
+
+    def drop(self) -> None:
+        """Draw the rest; what was seen was seen."""
+        self.close()
 
     def _grow(self) -> None:
         if self._live is None:
@@ -127,7 +162,11 @@ class Screen:
         """Show on this terminal, or print for this program."""
         self._invocation = invocation
         is_drawn = has_markdown and invocation.is_text and has_color(invocation, sys.stdout)
-        self._text: TextPrinter = MarkdownText() if is_drawn else PlainText()
+        self._text: TextPrinter
+        if is_drawn:
+            self._text = MarkdownText()
+        else:
+            self._text = PlainText() if sys.stdout.isatty() else HeldText()
         self._has_shown_text = False
 
     def hear(self, heard: Delta | ToolPart | ChildPiece) -> None:
@@ -153,7 +192,8 @@ class Screen:
             line += f": {heard.error}" if heard.error else ""
             say(" ".join(line.split())[:_SHOWN], err=True, color=colour)
         elif isinstance(heard, Restarted):
-            self.close()
+            self._text.drop()
+            self._has_shown_text = False
             say(f"(the answer begins anew: {heard.reason})", err=True, color="yellow")
         elif isinstance(heard, Finished):
             self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -41,6 +42,7 @@ class ModelMethods(ClientBase):
 
     _providers: ProviderRegistry | None = None
     _ready_models: dict[str, ReadyModel] | None = None
+    _model_once: asyncio.Lock | None = None
     _accountant: Accountant | None = None
     _breakers: CircuitBreakers | None = None
     rate_limiter: RateLimiter | None = None
@@ -60,22 +62,33 @@ class ModelMethods(ClientBase):
         if not isinstance(wanted, str):
             return ReadyModel(model=wanted, charge=_unknown if wanted.info.is_llm else _free)
         name = wanted or self.settings.model.name or ""
-        known = self._ready_models = self._ready_models or {}
+        if self._ready_models is None:
+            self._ready_models = {}
+        known = self._ready_models
         if name not in known:
-            first = await resolve_model(self._provider_registry(), name)
-            chain = [first]
-            if first.model.info.is_llm:
-                chain += [
-                    await resolve_model(self._provider_registry(), other)
-                    for other in self.fallback_models
-                ]
-            models = [self._resilient(resolution) for resolution in chain]
-            known[name] = ReadyModel(
-                model=FallbackModel(models, on_event=note_event) if chain[1:] else models[0],
-                charge=self._charge_by_provider(chain) if chain[1:] else self._charge_for(first),
-                notice=first.notice,
-            )
+            if self._model_once is None:
+                self._model_once = asyncio.Lock()
+            # Runs that begin together would each look for a server, and each ask its model
+            # how it calls tools.
+            async with self._model_once:
+                if name not in known:
+                    known[name] = await self._opened(name)
         return known[name]
+
+    async def _opened(self, name: str) -> ReadyModel:
+        first = await resolve_model(self._provider_registry(), name)
+        chain = [first]
+        if first.model.info.is_llm:
+            chain += [
+                await resolve_model(self._provider_registry(), other)
+                for other in self.fallback_models
+            ]
+        models = [self._resilient(resolution) for resolution in chain]
+        return ReadyModel(
+            model=FallbackModel(models, on_event=note_event) if chain[1:] else models[0],
+            charge=self._charge_by_provider(chain) if chain[1:] else self._charge_for(first),
+            notice=first.notice,
+        )
 
     async def close(self) -> None:
         """Give back connections to models, then close the rest."""

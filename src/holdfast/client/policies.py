@@ -13,6 +13,7 @@ class PolicyMethods(ClientBase):
 
     _policies: PolicyStore | None = None
     _confined: tuple[PolicyBundle, Confinement] | None = None
+    _http: SafeHttpClient | None = None
 
     async def policies(self) -> PolicyStore:
         """Return the policies in force, read with the first call.
@@ -49,10 +50,12 @@ class PolicyMethods(ClientBase):
         """What confines every run; made again when the policies were."""
         store = self._policies or await self.policies()
         if self._confined is None or self._confined[0] is not store.bundle:
+            # One for all: it knows how often each host was asked, also before a reload.
+            self._http = self._http or SafeHttpClient(lambda: store.bundle.network_rules)
             confinement = Confinement(
                 policies=lambda: store.bundle,
                 watch=store.watch,
-                http=SafeHttpClient(lambda: store.bundle.network_rules),
+                http=self._http,
                 hidden=self._hidden,
                 read_only=self._read_only,
                 gaps=self._gaps,

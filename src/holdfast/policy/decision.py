@@ -148,7 +148,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         if decisive.rule is None:
             return f"no rule speaks of it, so {decisive.action} holds"
         rule = decisive.rule
-        return f"the {decisive.source} rule `{rule.permission} {rule.pattern} {rule.action}` holds"
+        said = f"the {decisive.source} rule `{rule.permission} {rule.pattern} {rule.action}` holds"
+        if decisive.source == "ceiling" and (rule.permission, rule.pattern) == ("network", "*"):
+            # The first rule that anybody meets: nobody has written it, so it says its way out.
+            return f"{said}; ALLOW_NET and allowed_hosts in network.yaml open hosts"
+        return said
 
 
 def decide(

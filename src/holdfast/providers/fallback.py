@@ -11,6 +11,7 @@ from holdfast.errors import (
     LLMAuthError,
     LLMContextTooLong,
     LLMError,
+    LLMQuotaExhausted,
     RateLimitError,
     UsageError,
 )
@@ -23,7 +24,8 @@ def may_fall_back(error: HoldfastError, failed: ModelInfo, other: ModelInfo) -> 
     """Say whether `other` may answer where `failed` could not.
 
     Yes after everything that is about the endpoint: it cannot be reached, is too slow,
-    overloaded, rate limited, sends nonsense, has an open circuit, or refuses its key.
+    overloaded, rate limited, sends nonsense, has an open circuit, refuses its key, or has
+    no credit left for us.
     A request too long goes to a model with a larger window only. No after a refused
     request or a withheld answer: these are about the request, and asking around for
     somebody who lets it pass is not for us to decide. Our own rate rules count only
@@ -33,7 +35,9 @@ def may_fall_back(error: HoldfastError, failed: ModelInfo, other: ModelInfo) -> 
         return other.context_window > failed.context_window
     if isinstance(error, RateLimitError):
         return error.context.get("scope") == "model"
-    return isinstance(error, LLMAuthError) or (isinstance(error, LLMError) and error.is_retryable)
+    if isinstance(error, LLMAuthError | LLMQuotaExhausted):
+        return True
+    return isinstance(error, LLMError) and error.is_retryable
 
 
 class FallbackModel:

@@ -167,11 +167,17 @@ def _serve(path: Path, window: int, key: str) -> Any:  # noqa: ANN401 - a class 
         if hasattr(params, unneeded):
             setattr(params, unneeded, False)
     # Its threads spin while they wait: on a busy machine more of them are slower.
-    params.cpuparams.n_threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    params.cpuparams.n_threads = max(1, _cores() // 2)
     try:
         return library.Server(params)
     except Exception as error:
         raise LLMError(provider="gguf", detail=f"{path.name} cannot be loaded: {error}") from error
+
+
+def _cores() -> int:
+    # Only Linux says which of them this process may use.
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable is not None else os.cpu_count() or 1
 
 
 def _drop(holders: list[Any]) -> None:

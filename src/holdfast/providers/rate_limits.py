@@ -145,6 +145,10 @@ class RateLimiter:
         for charge in reservation.charges:
             await self._store.correct(charge, at=reservation.at, difference=-charge.amount)
 
+    async def close(self) -> None:
+        """Give back the connections of the store; what it holds stays there."""
+        await self._store.close()
+
     def _check_size(self, input_tokens: int) -> None:
         for rule in self.rules:
             if rule.max_tokens is not None and input_tokens > rule.max_tokens:

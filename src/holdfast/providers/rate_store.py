@@ -1,31 +1,26 @@
 """Where the histories of rate rules are kept: `limits`, on our clock, in this process.
 
-`RateStore` is the seam. `LimitsStore` works with any async storage of `limits`; with
-`WindowStorage` (the default) it is exact, elsewhere only as exact as that storage.
+`RateStore` is the seam; behind it `open_store` also puts a Redis that processes share.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Protocol
-from weakref import WeakKeyDictionary
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import msgspec
 from limits import RateLimitItemPerSecond
 from limits.aio.storage import MovingWindowSupport, Storage
 from limits.aio.strategies import MovingWindowRateLimiter
-from limits.errors import ConfigurationError
-from limits.storage import storage_from_string
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, MissingExtra
 from holdfast.providers.rate_rules import RateCharge
 
 _SWEEP_EVERY = 1_000
+_REDIS: Final = ("redis", "rediss", "unix")
 
 
 class Shortage(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +39,10 @@ class RateStore(Protocol):
 
     async def correct(self, charge: RateCharge, *, at: float, difference: int) -> None:
         """Change a charge made at `at` by `difference`, as far as the storage can."""
+        ...
+
+    async def close(self) -> None:
+        """Give back connections."""
         ...
 
 
@@ -190,86 +189,70 @@ class WindowStorage(Storage, MovingWindowSupport):
 
 
 class LimitsStore:
-    """Histories in a storage of `limits`, charged all or nothing within this process.
+    """Histories in this process, charged all or nothing.
 
-    With `WindowStorage` nothing in here ever waits, so that a plain lock makes a
-    charge atomic for all threads and loops. Another storage is guarded per loop: two
-    processes that charge at the same moment may each take part of what only one can
-    have. Such a storage cannot give back either, so corrections only add.
+    Nothing in here ever waits, so that a plain lock makes a charge atomic for all threads
+    and loops.
     """
 
-    def __init__(self, storage: Storage | None = None, *, clock: Clock = SYSTEM) -> None:
-        """Keep histories in `storage`, in memory unless told otherwise."""
-        self._storage = storage if storage is not None else WindowStorage(clock=clock)
-        self._windows = self._storage if isinstance(self._storage, WindowStorage) else None
+    def __init__(self, *, clock: Clock = SYSTEM) -> None:
+        """Start with no history."""
+        self._storage = WindowStorage(clock=clock)
         self._limiter = MovingWindowRateLimiter(self._storage)
         self._clock = clock
         self._lock = threading.Lock()
-        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
-        self._locks = WeakKeyDictionary()
 
     async def charge(self, charges: Sequence[RateCharge]) -> Shortage | float:
         """Test every charge, and only if all fit charge every one."""
-        async with self._guard():
+        with self._lock:
             for charge in charges:
                 if not await self._limiter.test(_item(charge), charge.key, cost=charge.amount):
-                    return Shortage(charge=charge, wait_s=await self._wait_s(charge))
+                    return Shortage(charge=charge, wait_s=self._wait_s(charge))
             for charge in charges:
                 await self._limiter.hit(_item(charge), charge.key, cost=charge.amount)
-            # Read under the guard: the newest entry up to this moment is ours.
+            # Read under the lock: the newest entry up to this moment is ours.
             return self._clock.monotonic()
 
     async def correct(self, charge: RateCharge, *, at: float, difference: int) -> None:
-        """Settle a charge; see the class for storages that can only add."""
-        if difference == 0:
-            return
+        """Replace what was expected by what was used."""
         item = _item(charge)
-        async with self._guard():
-            if self._windows is not None:
-                key = item.key_for(charge.key)
-                self._windows.correct(key, item.get_expiry(), at, difference)
-            elif difference > 0:
-                _, held = await self._limiter.get_window_stats(item, charge.key)
-                if held > 0:
-                    await self._limiter.hit(item, charge.key, cost=min(difference, held))
+        with self._lock:
+            self._storage.correct(item.key_for(charge.key), item.get_expiry(), at, difference)
 
-    async def _wait_s(self, charge: RateCharge) -> float:
+    async def close(self) -> None:
+        """Do nothing: memory needs no closing."""
+
+    def _wait_s(self, charge: RateCharge) -> float:
         item = _item(charge)
-        if self._windows is not None:
-            key = item.key_for(charge.key)
-            return self._windows.wait_s(key, item.amount, item.get_expiry(), charge.amount)
-        reset, _ = await self._limiter.get_window_stats(item, charge.key)
-        return max(0.0, reset - self._clock.now())
-
-    @asynccontextmanager
-    async def _guard(self) -> AsyncIterator[None]:
-        if self._windows is not None:
-            with self._lock:
-                yield
-            return
-        loop = asyncio.get_running_loop()
-        async with self._locks.setdefault(loop, asyncio.Lock()):
-            yield
+        key = item.key_for(charge.key)
+        return self._storage.wait_s(key, item.amount, item.get_expiry(), charge.amount)
 
 
-def open_store(uri: str = "", *, clock: Clock = SYSTEM) -> LimitsStore:
-    """Return the store for a storage address of `limits`; none means this process's memory.
+def open_store(uri: str = "", *, clock: Clock = SYSTEM) -> RateStore:
+    """Return the histories at an address: `redis://`, `rediss://` or `unix://`.
+
+    Without an address they are in this process, on `clock`.
 
     Raises:
-        ConfigError: the address is not understood, or its driver is not installed.
+        ConfigError: the address is not understood.
+        MissingExtra: the extra `redis` is not installed.
     """
     if not uri:
         return LimitsStore(clock=clock)
-    scheme = uri.partition("://")[0]
-    try:
-        storage = storage_from_string(uri)
-    except (ConfigurationError, ValueError) as error:
+    address = uri.removeprefix("async+")
+    scheme = address.partition("://")[0]
+    if scheme not in _REDIS:
         # The address may hold a password: only its scheme is shown.
-        detail = f"rate limits cannot be kept in a {scheme!r} storage: {type(error).__name__}"
-        raise ConfigError(detail=detail) from None
-    if not isinstance(storage, Storage):
-        raise ConfigError(detail=f"rate limits need an async storage, not {scheme!r}")
-    return LimitsStore(storage, clock=clock)
+        known = ", ".join(_REDIS)
+        detail = f"rate limits cannot be kept in a {scheme!r} storage, only in one of {known}"
+        raise ConfigError(detail=detail)
+    try:
+        from holdfast.providers.stores.redis_rates import RedisRateStore  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            what="A shared store of rate rules", package="redis", extra="redis"
+        ) from error
+    return RedisRateStore(address)
 
 
 def _item(charge: RateCharge) -> RateLimitItemPerSecond:

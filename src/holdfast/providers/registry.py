@@ -258,11 +258,15 @@ class ProviderRegistry:
             )
         opened = self._open(config, name)
         mode = config.tool_mode_for(name)
-        if mode is not None:
-            return opened if mode == "native" else ToolModeModel(opened, mode)
-        if config.is_http and config.is_local:
-            return ProbedToolModel(opened, self.memory, self.endpoint(config).shown_url)
-        return opened
+        if mode is None and config.is_http:
+            place = self.endpoint(config).shown_url
+            if config.is_local:
+                return ProbedToolModel(opened, self.memory, place)
+            # What `providers test --tools` found out; else a server that is not the vendor's
+            # own may have any model, and some write their calls as text.
+            is_vendors_own = presets().get(config.name) == config
+            mode = self.memory.tool_mode(place, name) or (None if is_vendors_own else "native")
+        return opened if mode is None else ToolModeModel(opened, mode)
 
     async def close(self) -> None:
         """Close the connections of all models of this registry."""

@@ -38,6 +38,13 @@ _FENCED = re.compile(
     r"```[\w \t-]{0,40}\n(?P<body>.*?)(?:```|\Z)",
     re.DOTALL,
 )
+_THOUGHT = re.compile(
+    r"\A\s*<(?P<tag>think|thinking)>.*?</(?P=tag)>",
+    re.DOTALL | re.IGNORECASE,
+)
+_CALL_BEGINS = re.compile(
+    r"\s*(\{\s*([\"']|\Z)|\[\s*(\{|\Z)|```[\w \t-]*(\n\s*([{\[<]|\Z)|\Z)|<tool|<function)",
+)
 _NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action", "recipient_name")
 _ARGUMENT_KEYS = (
     "arguments", "parameters", "args", "input", "tool_input", "params", "kwargs", "action_input",
@@ -70,6 +77,7 @@ def rescue_calls(
     if not tools or len(text) > MAX_TEXT:
         return []
     offered = {tool.name: tool for tool in tools}
+    text = without_thoughts(text)
     for candidates in _stages(text, offered, whole=whole):
         found: list[RescuedCall] = []
         for value in candidates:
@@ -83,11 +91,24 @@ def rescue_calls(
 
 def looks_like_call(start: str) -> bool:
     """Say whether a text that begins so may turn out to be a tool call."""
-    head = start.lstrip()
-    if not head:
+    if _CALL_BEGINS.match(start):
         return True
-    marks = ("{", "[", "```", "<tool", "<function")
-    return any(head.startswith(mark) or mark.startswith(head) for mark in marks)
+    head = start.lstrip()
+    marks = ("```", "<tool", "<function")
+    return any(mark.startswith(head) for mark in marks)
+
+
+def without_thoughts(text: str) -> str:
+    """Return a text without what the model thought aloud before it, in `<think>` tags."""
+    return _THOUGHT.sub("", text, count=1)
+
+
+def embedded_values(text: str) -> list[object]:
+    """Return the JSON values among the words of a text: fenced ones, else bare objects."""
+    if len(text) > MAX_TEXT:
+        return []
+    fenced = _read_all(match["body"] for match in _FENCED.finditer(text))
+    return fenced or _read_all(_balanced(text))
 
 
 def parse_value(text: str) -> Any:  # noqa: ANN401 - whatever a model wrote

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -163,9 +164,7 @@ async def _chosen(
     if not model and provider.is_http:
         listed = chat_models(list(await registry.list_models(provider)))
         if not listed:
-            raise UsageError(
-                detail=f"{provider.name} lists no model; name one, as in {provider.name}:<model>."
-            )
+            raise UsageError(detail=_no_list(provider.name, registry.endpoint(provider).shown_url))
         model, note = listed[0], f" It is the first of {len(listed)} that the server lists."
     opened = registry.open_model(provider, model)
     full = f"{provider.name}:{model}"
@@ -205,6 +204,13 @@ def _offline(registry: ProviderRegistry, provider: ProviderConfig) -> Resolution
         notice="Using the built-in offline model, which follows fixed rules and is NOT a language "
         f"model: no key is set and no model server answers on this machine.\n{HOW_TO_CONFIGURE}",
     )
+
+
+def _no_list(name: str, address: str) -> str:
+    said = f"{name} lists no model at {address}; name one, as in {name}:<model>"
+    if urlsplit(address).path.strip("/"):
+        return f"{said}."
+    return f"{said}, or correct the address: most servers want /v1 at its end."
 
 
 def _asked_offline(registry: ProviderRegistry, provider: ProviderConfig) -> Resolution:

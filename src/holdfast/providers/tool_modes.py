@@ -24,7 +24,14 @@ from holdfast.providers.model import (
     ToolCallDelta,
     ToolMode,
 )
-from holdfast.providers.rescue import RescuedCall, looks_like_call, parse_value, rescue_calls
+from holdfast.providers.rescue import (
+    RescuedCall,
+    embedded_values,
+    looks_like_call,
+    parse_value,
+    rescue_calls,
+    without_thoughts,
+)
 from holdfast.providers.tool_prompt import allowed_tools, must_call, rewrite
 from holdfast.providers.wrapper import ModelWrapper, opened
 
@@ -36,7 +43,6 @@ class _Reading(NamedTuple):
 
     message: Message
     complaint: str = ""
-    is_rescued: bool = False
 
 
 class ToolModeModel(ModelWrapper):
@@ -77,7 +83,7 @@ class ToolModeModel(ModelWrapper):
                     yield delta
             return
         is_strict = must_call(request)
-        spent = TokenUsage()
+        spent: TokenUsage | None = None
         complaint = ""
         for attempt in range(1 + self._max_corrections):
             # What may be taken back is not shown: neither demanded calls nor corrections.
@@ -90,14 +96,19 @@ class ToolModeModel(ModelWrapper):
             if finished is None:
                 raise LLMProtocolError(provider=self.info.provider, detail="no end of the answer")
             reading = self._read(request, finished.message)
-            spent = spent + (finished.message.usage or TokenUsage())
+            used = finished.message.usage
+            # Nothing reported is not nothing used: it is estimated above.
+            spent = used if spent is None else spent + (used or TokenUsage())
             complaint = reading.complaint
-            if gate.has_shown and (complaint or reading.is_rescued):
+            is_changed = reading.message is not finished.message
+            if gate.has_shown and (complaint or is_changed):
                 # The listener saw a text that is not the answer.
                 yield Restarted(LLMToolCallMissing.code, self.info.provider, self.info.model)
             if not complaint or (attempt == self._max_corrections and not is_strict):
-                message = msgspec.structs.replace(reading.message, usage=spent)
-                for late in _late_deltas(message, gate, reading) if deltas else ():
+                message = reading.message
+                if message.usage is not spent:
+                    message = msgspec.structs.replace(message, usage=spent)
+                for late in _late_deltas(message, gate, is_changed) if deltas else ():
                     yield late
                 yield Finished(message, finished.request_id)
                 return
@@ -138,7 +149,7 @@ class ToolModeModel(ModelWrapper):
         is_whole = self._mode == "native" and not must_call(request)
         calls = rescue_calls(text, tools, only=only, whole=is_whole)
         if calls:
-            return _Reading(_with_calls(message, calls), _problems_of(calls), is_rescued=True)
+            return _Reading(_with_calls(message, calls), _problems_of(calls))
         if must_call(request):
             return _Reading(message, "no tool was called, but one must be called now")
         if self._mode == "native":
@@ -187,9 +198,10 @@ def _with_calls(message: Message, calls: list[RescuedCall]) -> Message:
 def _with_answer(message: Message, schema: JsonObject | None, *, has_tools: bool) -> _Reading:
     """Unwrap `{"answer": …}`; check it where a schema was asked for."""
     try:
-        value: object = parse_value(_unfenced(message.text))
+        value = _json_in(message.text)
     except ValueError:
-        return _Reading(message, "the answer is no JSON" if schema is not None else "")
+        is_meant = schema is not None or without_thoughts(message.text).lstrip().startswith("{")
+        return _Reading(message, "it is no valid JSON" if is_meant else "")
     if has_tools and isinstance(value, dict) and set(value) == {"answer"}:
         value = value["answer"]
     elif schema is None:
@@ -201,6 +213,18 @@ def _with_answer(message: Message, schema: JsonObject | None, *, has_tools: bool
     text = value if isinstance(value, str) and schema is None else _json(value)
     kept: list[Part] = [part for part in message.parts if not isinstance(part, TextPart)]
     return _Reading(msgspec.structs.replace(message, parts=(*kept, TextPart(text=text))))
+
+
+def _json_in(text: str) -> object:
+    """Return the JSON that a text is, or the only one among its words."""
+    said = without_thoughts(text)
+    try:
+        return parse_value(_unfenced(said))
+    except ValueError:
+        found = embedded_values(said)
+        if len(found) != 1:
+            raise
+        return found[0]
 
 
 def _unfenced(text: str) -> str:
@@ -245,12 +269,12 @@ def _corrected(request: ModelRequest, answer: Message, complaint: str) -> ModelR
     return msgspec.structs.replace(request, messages=(*request.messages, wrote, correction))
 
 
-def _late_deltas(message: Message, gate: _Gate, reading: _Reading) -> list[Delta]:
-    """What the listener has not seen yet: held text, or calls that were found in it."""
+def _late_deltas(message: Message, gate: _Gate, is_changed: bool) -> list[Delta]:
+    """What the listener has not seen yet: held text, or what was found in the text."""
     found: list[Delta] = []
-    if message.text and (not gate.has_shown or reading.is_rescued):
+    if message.text and (not gate.has_shown or is_changed):
         found.append(TextDelta(message.text))
-    if reading.is_rescued or not gate.is_shown:
+    if is_changed or not gate.is_shown:
         for index, call in enumerate(message.tool_calls):
             found.append(ToolCallDelta(index, call.call_id, call.tool, _json(call.input)))
     return found

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast.errors import LLMBadRequest, LLMProtocolError, LLMToolCallMissing
 from holdfast.ids import new_id
 from holdfast.messages import Message, TextPart, ToolPart, ToolSpec
@@ -31,6 +33,10 @@ PROBE_TOOL = ToolSpec(
         "additionalProperties": False,
     },
 )
+_SAME_TOOL = msgspec.structs.replace(PROBE_TOOL, name="report_value")
+"""Whichever of the two a model takes is right: only that there is a choice matters."""
+
+_RIGHT = (PROBE_TOOL.name, _SAME_TOOL.name)
 _ASKED = 7
 
 
@@ -60,7 +66,7 @@ async def probe_tool_mode(model: Model) -> ToolModeProbe:
         except (LLMBadRequest, LLMProtocolError, LLMToolCallMissing) as error:
             failures.append(f"{mode}: {error.code}")
             continue
-        if any(call.tool == PROBE_TOOL.name and call.input == {"value": _ASKED} for call in calls):
+        if any(call.tool in _RIGHT and call.input == {"value": _ASKED} for call in calls):
             return ToolModeProbe(mode, True, tuple(failures))
         failures.append(f"{mode}: no correct call")
     return ToolModeProbe("prompted", False, tuple(failures))
@@ -75,7 +81,8 @@ async def _probe_once(wrapped: ToolModeModel, mode: ToolMode) -> tuple[ToolPart,
     )
     request = ModelRequest(
         messages=(asked,),
-        tools=(PROBE_TOOL,),
+        # A choice between two is a schema of another form, and not every server takes it.
+        tools=(PROBE_TOOL, _SAME_TOOL) if mode == "json_schema" else (PROBE_TOOL,),
         # Some servers refuse `required` although their models can call tools.
         tool_choice="auto" if mode == "native" else "required",
         max_output_tokens=120,

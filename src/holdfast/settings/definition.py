@@ -20,6 +20,7 @@ from holdfast.settings.values import (
     Duration,
     Line,
     OptionalCount,
+    OptionalDollars,
     OptionalDuration,
     Secret,
     Switch,
@@ -139,7 +140,7 @@ class ApprovalSettings(_Section):
 class BudgetSettings(_Section):
     """What all sessions of the state directory may spend together; `none` is without limit."""
 
-    max_cost_usd: Annotated[float, Field(ge=0)] | None = Field(
+    max_cost_usd: OptionalDollars = Field(
         default=None, description="Dollars that all model calls together may cost."
     )
     max_tokens: OptionalCount = Field(

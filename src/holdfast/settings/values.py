@@ -103,6 +103,12 @@ OptionalCount = Annotated[
 ]
 """A whole number from 1, or `none` for without limit."""
 
+OptionalDollars = Annotated[
+    Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None,
+    BeforeValidator(_parse_none),
+]
+"""An amount in dollars, or `none` for without limit."""
+
 Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_line)]
 """One short line of text."""
 

@@ -37,6 +37,11 @@ class BodyReader:
         return len(self._body) > self._limit or self._received > self._limit
 
     @property
+    def is_cut(self) -> bool:
+        """Whether a packed body ended before its end."""
+        return self._unpacker is not None and self._received > 0 and not self._unpacker.eof
+
+    @property
     def body(self) -> bytes:
         """What came, at most up to the limit."""
         return bytes(self._body[: self._limit])

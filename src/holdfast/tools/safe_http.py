@@ -200,7 +200,7 @@ class SafeHttpClient:
                 status=response.status,
                 headers={name.lower(): value for name, value in response.headers.items()},
                 body=reader.body,
-                is_truncated=reader.is_full,
+                is_truncated=reader.is_full or reader.is_cut,
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +110,16 @@ async def test_fallback_model_answers_and_the_reason_is_kept(
     assert result.response == "from the other one"
     [fell_back] = [event for event in events if event.kind == "model.fallback"]
     assert fell_back.expect(ModelFellBack).error_code == "llm.overloaded"
+
+
+async def test_runs_that_begin_together_look_for_their_model_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeServer() as server:
+        _point_to(server, "openai-chat", monkeypatch)
+        async with AsyncClient(tmp_path) as client:
+            found = await asyncio.gather(*(client.ready_model() for _ in range(5)))
+    assert len({id(ready.model) for ready in found}) == 1
 
 
 async def test_rate_rules_of_the_client_hold_for_its_models(

@@ -211,6 +211,8 @@ async def test_unknown_price_is_refused_unless_told_otherwise(
         model = ScriptedModel("fine", info=PRICED)
         result = await _run_priced(client, model, budget, is_known=False)
         assert result.status == status
+        if status == "failed":
+            assert "on_unknown_price" in result.metadata["error"]["message"]
         # A model object of somebody's own has no price that we know.
         agent = Agent("a", model=ScriptedModel("fine", info=PRICED), budget=budget)
         assert (await agent.run("go", client=client)).status == status

@@ -22,6 +22,7 @@ from holdfast.policy.budgets import Budget, stricter
 from holdfast.policy.file_events import PolicyDiffered, PolicyRejected
 from holdfast.settings import load_settings
 from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing.fake_server import FakeServer
 from holdfast.tools import Tool
 
 EVERYTHING = [{"permission": "*", "pattern": "*", "action": "allow"}]
@@ -305,6 +306,26 @@ async def test_what_a_tool_refuses_is_a_violation_and_hooks_hear_of_it(place: Pl
         heard = await violations(client, tool_call("read", file_path="out/passwd"))
         assert [event.data["source"] for event in heard] == ["tool"]
         assert [hook.tool or hook.permission for hook in told]
+
+
+async def test_how_often_a_host_was_asked_is_not_forgotten_with_a_reload(place: Place) -> None:
+    rules = "allow_net: true\nallowed_hosts: [127.0.0.1]\nprivate_networks: [127.0.0.0/8]\n"
+    text = rules + "rate_limits: {default_per_minute: 1}\n"
+    (place.policies / "network.yaml").write_text(text)
+    async with FakeServer() as server, place.client(**{"network.allow_net": True}) as client:
+        url = f"{server.origin}/v1/models"
+        assert (await client.call_tool("webfetch", {"url": url})).part.state == "completed"
+        (place.policies / "network.yaml").write_text(text + "blocked_hosts: [bad.test]\n")
+        assert (await client.reload_policies()).is_accepted
+        asked = (await client.call_tool("webfetch", {"url": url})).part
+        assert (asked.state, "allows no further requests" in asked.error) == ("error", True)
+
+
+async def test_a_closed_network_says_what_opens_it(place: Place) -> None:
+    async with place.client() as client:
+        closed = (await client.call_tool("webfetch", {"url": "https://example.org"})).part
+        assert closed.state == "error"
+        assert "ALLOW_NET" in closed.error
 
 
 # --- the raw network ------------------------------------------------------------------

@@ -9,6 +9,7 @@ from holdfast.errors import (
     LLMContentFiltered,
     LLMContextTooLong,
     LLMOverloaded,
+    LLMQuotaExhausted,
     RateLimitError,
     UsageError,
 )
@@ -62,6 +63,7 @@ async def test_the_next_model_answers_and_the_reason_is_reported():
     "error",
     [
         LLMAuthError(provider="a", detail="wrong key", key_env="A_KEY"),
+        LLMQuotaExhausted(provider="a", detail="insufficient_quota"),
         LLMCircuitOpen(provider="a", failures=5, retry_after_s=30),
         RateLimitError(rule="r", unit="calls", retry_after_s=5, scope="model"),
     ],

@@ -4,13 +4,17 @@ import struct
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from tiny_gguf import write_tiny_gguf
 
 from holdfast.errors import LLMError, MissingExtra, UsageError
-from holdfast.messages import Message, TextPart
+from holdfast.messages import Message, TextPart, ToolSpec
 from holdfast.providers.gguf import GgufModel, check_gguf
 from holdfast.providers.gguf_header import trained_window
-from holdfast.providers.model import ModelRequest
+from holdfast.providers.json_schema import fits
+from holdfast.providers.model import Finished, ModelRequest
+from holdfast.providers.tool_modes import ToolModeModel
 from holdfast.providers.wire import HttpTransport
 
 GOAL = Message(id="m", session_id="s", role="user", parts=(TextPart(text="Hi"),))
@@ -110,3 +114,38 @@ def test_a_model_gets_its_own_window_within_bounds(tmp_path: Path) -> None:
     assert GgufModel(path, HttpTransport(), context_window=32_000).info.context_window == 32_000
     path.write_bytes(header(NAME, WINDOW[:-4] + struct.pack("<I", 2_048)))
     assert GgufModel(path, HttpTransport()).info.context_window == 2_048
+
+
+async def test_even_random_numbers_call_a_tool_because_the_schema_lets_nothing_else_through(
+    tmp_path: Path,
+) -> None:
+    tool = ToolSpec(
+        name="add",
+        description="Add two numbers.",
+        parameters={
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+            "additionalProperties": False,
+        },
+    )
+    other = msgspec.structs.replace(tool, name="subtract")
+    transport = HttpTransport()
+    model = GgufModel(write_tiny_gguf(tmp_path / "tiny.gguf"), transport, context_window=2048)
+    request = ModelRequest(
+        messages=(GOAL,),
+        tools=(tool, other),
+        tool_choice="required",
+        max_output_tokens=400,
+        temperature=0,
+    )
+    deltas = [delta async for delta in ToolModeModel(model, "json_schema").stream(request)]
+    assert isinstance(deltas[-1], Finished)
+    [call] = deltas[-1].message.tool_calls
+    assert call.tool in ("add", "subtract")
+    assert fits(call.input, tool.parameters)
+    url = f"{model._server.listening_address}/v1/chat/completions"
+    async with transport.session().post(url, json={"messages": []}) as without_key:
+        assert without_key.status == 401
+    await model.close()
+    await transport.close()

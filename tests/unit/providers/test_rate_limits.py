@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from limits.aio.storage import MemoryStorage
 
 from holdfast.errors import (
     ConfigError,
@@ -273,17 +272,6 @@ def test_two_rules_of_one_name_are_refused():
     rule = RateLimitRule(name="r", max_calls=1)
     with pytest.raises(ConfigError):
         RateLimiter([rule, rule])
-
-
-async def test_another_storage_of_limits_can_be_put_in_its_place():
-    store = LimitsStore(MemoryStorage())
-    limits = RateLimiter(
-        [RateLimitRule(name="r", max_calls=2, max_tokens=100)], store=store, on_exhausted="refuse"
-    )
-    held = await limits.acquire(ANN, input_tokens=10)
-    await limits.settle(held, 80)
-    assert await admitted(limits, ANN, 1, input_tokens=50) == 0
-    assert await admitted(limits, ANN, 3, input_tokens=10) == 1
 
 
 def test_a_storage_address_that_cannot_be_used_is_a_clear_error_without_its_password():

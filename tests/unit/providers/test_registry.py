@@ -16,7 +16,7 @@ from holdfast.errors import (
     StorageDamaged,
     UsageError,
 )
-from holdfast.messages import Message, TextPart
+from holdfast.messages import Message, TextPart, ToolSpec
 from holdfast.providers.config import ProviderConfig, make_config
 from holdfast.providers.model import Finished, Model, ModelRequest
 from holdfast.providers.offline import OfflineModel
@@ -27,6 +27,11 @@ from holdfast.testing.fake_server import FakeServer, Reply
 
 KEY = "plant-ed-key-0123456789"
 SECRETS = {"MINE_API_KEY": KEY, "OPENAI_API_KEY": ""}
+ADD = ToolSpec(
+    name="add",
+    description="Add one",
+    parameters={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+)
 
 
 def registry(state: Path | None, **changes: object) -> ProviderRegistry:
@@ -38,9 +43,9 @@ def mine(server: FakeServer | None = None, **changes: object) -> ProviderConfig:
     return make_config(**{"name": "mine", "base_url": url, "key_env": "MINE_API_KEY", **changes})
 
 
-async def ask(model: Model) -> Message:
+async def ask(model: Model, tools: tuple[ToolSpec, ...] = ()) -> Message:
     goal = Message(id="m", session_id="s", role="user", parts=(TextPart(text="Hi"),))
-    async for delta in model.stream(ModelRequest(messages=(goal,)), deltas=False):
+    async for delta in model.stream(ModelRequest(messages=(goal,), tools=tools), deltas=False):
         assert isinstance(delta, Finished)
         return delta.message
     raise AssertionError("no answer")
@@ -260,11 +265,35 @@ def test_a_model_is_wrapped_as_its_provider_needs() -> None:
     here = registry(None)
     assert isinstance(here.open_model(mine(tool_modes={"*": "prompted"}), "m"), ToolModeModel)
     assert isinstance(here.open_model(mine(is_local=True), "m"), ProbedToolModel)
-    native = here.open_model(mine(is_local=True, tool_modes={"m": "native"}), "m")
-    assert not isinstance(native, ToolModeModel | ProbedToolModel)
     assert here.open_model(mine(context_window=4096), "m").info.context_window == 4096
     offline = make_config(name="off", api="offline", default_model="offline")
     assert isinstance(here.open_model(offline, ""), OfflineModel)
+
+
+@pytest.mark.parametrize("tool_modes", [{}, {"*": "native"}])
+async def test_a_call_written_as_text_is_rescued_on_any_compatible_server(
+    tool_modes: dict[str, str],
+) -> None:
+    written = Reply(text='```json\n{"name": "add", "arguments": {"a": 1}}\n```')
+    async with FakeServer([written] * 2, key=KEY) as server:
+        here = registry(None, overrides={"openrouter": server.base_url})
+        moved = await here.get_provider("openrouter")
+        for config in (mine(server, tool_modes=tool_modes), moved):
+            asked = config.model_copy(update={"key_env": "MINE_API_KEY"})
+            message = await ask(here.open_model(asked, "m"), tools=(ADD,))
+            assert [(call.tool, call.input) for call in message.tool_calls] == [("add", {"a": 1})]
+        await here.close()
+
+
+async def test_a_tool_mode_that_was_found_out_by_hand_is_used(tmp_path: Path) -> None:
+    written = Reply(text='{"tool": "add", "arguments": {"a": 1}}')
+    async with FakeServer([written], key=KEY) as server:
+        registry(tmp_path).memory.set_tool_mode(server.base_url, "m", "prompted")
+        here = registry(tmp_path)
+        message = await ask(here.open_model(mine(server, api="chat"), "m"), (ADD,))
+        await here.close()
+        assert message.tool_calls
+        assert "tools" not in server.requests[0].json
 
 
 def test_a_provider_without_a_default_needs_a_model() -> None:

@@ -117,9 +117,21 @@ def test_bare_arguments_count_for_the_one_tool_that_was_demanded() -> None:
         ("{", True),
         ("``", True),
         ("<tool", True),
+        ('{ "name', True),
+        ("[ {", True),
+        ("```json\n", True),
+        ("```\n[{", True),
         ("Hello", False),
+        ("[1] A note", False),
+        ("{x | x > 0}", False),
+        ("```python\nprint", False),
         ("<p>", False),
     ],
 )
 def test_text_is_held_back_only_while_it_may_be_a_call(start: str, maybe: bool) -> None:
     assert looks_like_call(start) is maybe
+
+
+def test_what_was_thought_aloud_before_a_call_is_passed_over() -> None:
+    text = '<think>Shall I {add}? Yes.</think>\n{"name": "add", "arguments": {"a": 1, "b": 2}}'
+    assert rescue_calls(text, TOOLS, whole=True)[0].arguments == WANTED

@@ -154,6 +154,16 @@ async def test_a_server_without_default_model_is_asked_for_one() -> None:
     await here.close()
 
 
+async def test_a_forgotten_end_of_an_address_is_guessed_at() -> None:
+    async with FakeServer() as server:
+        here = ProviderRegistry(None, lambda name: "", overrides={"openai": server.origin})
+        with pytest.raises(UsageError) as raised:
+            await resolve_model(here)
+        await here.close()
+    assert server.origin in str(raised.value)
+    assert "/v1" in str(raised.value)
+
+
 async def test_an_asked_model_is_never_replaced_by_the_offline_one() -> None:
     with pytest.raises(UsageError) as raised:
         await resolve_model(registry(), "gpt-5.2", candidates=NOWHERE)

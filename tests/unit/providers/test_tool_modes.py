@@ -97,6 +97,47 @@ async def test_an_answer_is_unwrapped(mode: ToolMode) -> None:
     assert deltas[-1].message.text == "It is 3."
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Sure!\n```json\n{"answer": "It is 3."}\n```',
+        'The answer is {"answer": "It is 3."}.',
+        '<think>1 and 2 {add up}</think>{"answer": "It is 3."}',
+    ],
+)
+async def test_an_answer_among_other_words_is_unwrapped_and_takes_them_back(text: str) -> None:
+    deltas = await collect(ToolModeModel(ScriptedModel(text), "prompted"), request())
+    kinds = [type(delta) for delta in deltas]
+    shown = deltas[kinds.index(Restarted) + 1 :]
+    assert [d.text for d in shown if isinstance(d, TextDelta)] == ["It is 3."]
+    assert isinstance(shown[-1], Finished)
+    assert shown[-1].message.text == "It is 3."
+
+
+@pytest.mark.parametrize("text", ['Take `{"n": 1}`.', 'Take {"answer": 1} or {"answer": 2}.'])
+async def test_other_json_in_an_answer_is_left_where_it_is(text: str) -> None:
+    message = await answer(ToolModeModel(ScriptedModel(text), "prompted"), request())
+    assert message.text == text
+
+
+@pytest.mark.parametrize("mode", ["json_schema", "prompted"])
+async def test_a_call_in_broken_json_is_asked_for_again(mode: ToolMode) -> None:
+    broken = '{"tool": "add", "arguments": {"a": 1,'
+    inner = ScriptedModel(broken, CALL)
+    assert calls_of(await answer(ToolModeModel(inner, mode), request()))
+    assert "no valid JSON" in inner.requests[1].messages[-1].text
+    hopeless = ToolModeModel(ScriptedModel(broken, broken, broken), mode)
+    assert (await answer(hopeless, request())).text == broken
+
+
+async def test_usage_that_was_not_reported_stays_unknown() -> None:
+    silent = Message(id="a", session_id="s", role="assistant", parts=(TextPart(text=CALL),))
+    told = Reply(text="Hm.", usage=TokenUsage(input=5))
+    model = ToolModeModel(ScriptedModel(silent, told, silent), "prompted")
+    assert (await answer(model, request())).usage is None
+    assert (await answer(model, request(tool_choice="add"))).usage == TokenUsage(input=5)
+
+
 async def test_prompted_mode_shows_an_example_and_takes_plain_words_as_answer() -> None:
     inner = ScriptedModel("It is simply 3.")
     deltas = await collect(ToolModeModel(inner, "prompted"), request())
@@ -229,6 +270,24 @@ async def test_a_probe_finds_the_mode_that_works(mode: ToolMode) -> None:
 async def test_a_probe_of_a_model_that_cannot_says_so() -> None:
     found = await probe_tool_mode(pretend(None))
     assert (found.mode, found.is_working, len(found.failures)) == ("prompted", False, 3)
+
+
+async def test_a_model_may_take_either_of_two_equal_tools() -> None:
+    def react(asked: ModelRequest) -> Any:
+        return '{"tool": "report_value", "arguments": {"value": 7}}' if asked.output_schema else ""
+
+    found = await probe_tool_mode(FunctionModel(react))
+    assert (found.mode, found.is_working) == ("json_schema", True)
+
+
+async def test_a_schema_that_leaves_no_choice_does_not_pass_for_one_that_does() -> None:
+    def react(asked: ModelRequest) -> Any:
+        if asked.output_schema is not None and asked.output_schema.get("type") != "object":
+            return LLMBadRequest(provider="x", detail="the schema must be that of an object")
+        return '{"tool": "report_number", "arguments": {"value": 7}}'
+
+    found = await probe_tool_mode(FunctionModel(react))
+    assert (found.mode, found.is_working) == ("prompted", True)
 
 
 async def test_a_probe_that_cannot_reach_the_model_finds_nothing_out() -> None:

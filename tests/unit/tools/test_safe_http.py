@@ -56,9 +56,10 @@ async def server():
             "bare": zlib.compress(b"hello")[2:-4],
             "twice": gzip.compress(b"hel") + gzip.compress(b"lo"),
             "broken": b"no gzip",
+            "cut": gzip.compress(b"hello")[:-8],
             "br": b"hello",
         }
-        names = {"bare": "deflate", "twice": "gzip", "broken": "gzip"}
+        names = {"bare": "deflate", "twice": "gzip", "broken": "gzip", "cut": "gzip"}
         headers = {"Content-Encoding": names.get(encoding, encoding)}
         return web.Response(body=pieces[encoding], headers=headers)
 
@@ -242,6 +243,12 @@ async def test_packed_body_is_unpacked(server, encoding):
     url = f"http://a.test:{server.port}/packed?as={encoding}"
     response = await client().fetch(HttpRequest(url=url))
     assert (response.body, response.is_truncated) == (b"hello", False)
+
+
+async def test_packed_body_that_breaks_off_is_not_taken_for_a_whole_one(server):
+    url = f"http://a.test:{server.port}/packed?as=cut"
+    response = await client().fetch(HttpRequest(url=url))
+    assert (response.body, response.is_truncated) == (b"hello", True)
 
 
 @pytest.mark.parametrize("path", ["packed?as=br", "packed?as=broken", "headers"])

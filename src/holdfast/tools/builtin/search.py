@@ -68,21 +68,24 @@ class SearxngSearch:
         url = f"{self._base_url}/search?{asked}"
         response = await http.fetch(HttpRequest(url=url))
         if response.status != 200:
-            raise NetworkFailed(url=self._base_url, detail=f"status {response.status}")
+            hint = "; is its JSON format on?" if response.status == 403 else ""
+            raise NetworkFailed(url=self._base_url, detail=f"status {response.status}{hint}")
         try:
             answer = msgspec.json.decode(response.body, type=_SearxngAnswer)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise NetworkFailed(url=self._base_url, detail="the answer is no JSON") from error
+        # Engines leave out what they do not know, and some results are no pages.
+        pages = [one for one in answer.results if one.url]
         return tuple(
-            SearchHit(title=one.title, url=one.url, snippet=one.content)
-            for one in answer.results[:limit]
+            SearchHit(title=one.title or "", url=one.url or "", snippet=one.content or "")
+            for one in pages[:limit]
         )
 
 
 class _SearxngResult(msgspec.Struct):
-    url: str
-    title: str = ""
-    content: str = ""
+    url: str | None = None
+    title: str | None = None
+    content: str | None = None
 
 
 class _SearxngAnswer(msgspec.Struct):

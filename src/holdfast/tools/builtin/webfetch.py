@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Annotated, Literal
 
@@ -22,6 +23,10 @@ _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _TEXT = re.compile(r"text/.+|application/(.+\+)?(json|xml|yaml|javascript|toml|x-sh|sql)|")
 _CHARSET = re.compile(r"charset=[\"']?([\w.:-]+)", re.IGNORECASE)
+# Codecs of Python that are no charsets of the web. Some take minutes for a page made for it.
+_NO_CHARSETS = frozenset(
+    {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
+)
 _ACCEPT = "text/markdown, text/html;q=0.9, text/plain;q=0.8, */*;q=0.5"
 
 
@@ -59,6 +64,8 @@ async def webfetch(
             metadata=_about(response),
             attachments=(image,),
         )
+    if response.media_type in _IMAGES:
+        raise TellModel(f"{response.url} is an image of more than 5 MB.", retry=False)
     if not _TEXT.fullmatch(response.media_type):
         raise TellModel(
             f"{response.url} is {response.media_type}, which is neither text nor an image.",
@@ -86,6 +93,8 @@ def _decoded(response: HttpResponse) -> str:
     found = declared or _CHARSET.search(response.body[:2_048].decode("ascii", "ignore"))
     for encoding in (found[1] if found else "utf-8", "utf-8"):
         try:
+            if codecs.lookup(encoding).name in _NO_CHARSETS:
+                continue
             return response.body.decode(encoding)
         except (LookupError, UnicodeDecodeError):
             continue

@@ -54,17 +54,27 @@ async def test_without_a_provider_it_says_what_to_configure(call, make):
 
 
 async def test_searxng_is_asked_for_json():
-    answer = {"results": [{"url": "https://a", "title": "A", "content": "c"}, {"url": "https://b"}]}
+    rest = [{"url": None, "title": "no page"}, {"url": "https://b", "title": None, "content": None}]
+    answer = {"results": [{"url": "https://a", "title": "A", "content": "c"}, *rest]}
     server = Server(json.dumps(answer).encode())
     hits = await SearxngSearch("https://s.test/").search("a b&c", limit=5, http=server)
-    assert hits[0] == SearchHit(title="A", url="https://a", snippet="c")
+    assert hits == (
+        SearchHit(title="A", url="https://a", snippet="c"),
+        SearchHit(title="", url="https://b"),
+    )
     assert server.urls == ["https://s.test/search?q=a+b%26c&format=json&categories=general"]
 
 
-@pytest.mark.parametrize(("body", "status"), [(b"no json", 200), (b"{}", 500)])
+@pytest.mark.parametrize(("body", "status"), [(b"no json", 200), (b'"\xff"', 200), (b"{}", 500)])
 async def test_searxng_that_answers_nonsense_is_a_failure(body, status):
     with pytest.raises(NetworkFailed):
         await SearxngSearch("https://s.test").search("a", limit=1, http=Server(body, status))
+
+
+async def test_searxng_without_its_json_format_is_asked_about():
+    with pytest.raises(NetworkFailed) as caught:
+        await SearxngSearch("https://s.test").search("a", limit=1, http=Server(b"", 403))
+    assert "JSON format" in str(caught.value)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"query": ""}, {"query": "a", "limit": 0}])

@@ -56,6 +56,9 @@ async def test_html_can_be_kept(fetch):
         (b'<meta charset="latin-1">gr\xfcn', "text/html", "grün"),
         (b'{"a": 1}', "application/json", '{"a": 1}'),
         (b"x", "text/plain; charset=nonsense", "x"),
+        (b"a" * 99, "text/plain; charset=punycode", "a" * 99),
+        (b"\\x41+AGE-", "text/plain; charset=unicode-escape", "\\x41+AGE-"),
+        (b"\\x41+AGE-", "text/plain; charset=UTF7", "\\x41+AGE-"),
         (b"", "text/plain", "(the page is empty)"),
     ],
 )
@@ -66,6 +69,12 @@ async def test_text_is_decoded(fetch, body, content_type, text):
 async def test_image_is_attached(fetch):
     result = await fetch(Pages(b"png", "image/png"))
     assert result.attachments[0].data == b"png"
+
+
+async def test_image_that_is_too_large_is_said_to_be_so(fetch):
+    with pytest.raises(TellModel) as raised:
+        await fetch(Pages(b"png", "image/png", is_truncated=True))
+    assert "more than 5 MB" in str(raised.value)
 
 
 @pytest.mark.parametrize("content_type", ["application/pdf", "application/octet-stream", "video/x"])

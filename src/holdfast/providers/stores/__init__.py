@@ -1,0 +1,1 @@
+"""Where the histories of rate rules are kept when several processes share them: Redis."""
