@@ -22,4 +22,7 @@ def program(name: str, package: str) -> str:
 
 def _apt(*words: str) -> bool:
     quiet = subprocess.DEVNULL
-    return subprocess.run([*_APT, *words], stdout=quiet, stderr=quiet, check=False).returncode == 0
+    # In this runlevel a package starts no service of its own.
+    environment = {**os.environ, "RUNLEVEL": "1", "DEBIAN_FRONTEND": "noninteractive"}
+    command = [*_APT, *words]
+    return not subprocess.run(command, stdout=quiet, stderr=quiet, env=environment).returncode
