@@ -30,6 +30,7 @@ Mode: TypeAlias = Literal["primary", "subagent", "all"]
 Sandbox: TypeAlias = Literal["read-only", "workspace-write", "network"]
 """What an agent's commands may do: look at the workspace, or change it too."""
 Rule: TypeAlias = PermissionRule | Mapping[str, str]
+_Names: TypeAlias = tuple[str, ...]
 Before: TypeAlias = Callable[[str], Any]
 """Takes the message of a run and returns the one to use; plain or `async`."""
 After: TypeAlias = "Callable[[AgentResult], Any]"
@@ -62,8 +63,9 @@ class Agent:
 
     `permission` takes rules as objects or as `{"permission", "pattern", "action"}`; the last
     one that matches wins. `tools` are handed over in code: each is thereby allowed, unless it
-    asks by itself or a rule says otherwise. `allowed_tools` and `denied_tools` are short for
-    rules. `budget` limits what each of its runs may spend. `output` is the type of the answer:
+    asks by itself or a rule says otherwise. `allowed_tools` allows these and closes all others;
+    `permission` can narrow what it allows but opens nothing more. `denied_tools` closes these.
+    `budget` limits what each of its runs may spend. `output` is the type of the answer:
     a pydantic model, a dataclass, any type that pydantic can describe, or a JSON schema.
     `approve` answers when one of its calls asks.
     """
@@ -123,15 +125,15 @@ class Agent:
 
     @property
     def rules(self) -> tuple[PermissionRule, ...]:
-        """All rules in order: the written ones, then the short forms."""
-        return self.rule_set.rules
+        """All rules: the written ones, then those of `allowed_tools` and `denied_tools`."""
+        return self.rule_set.every_rule
 
     @property
     def rule_set(self) -> RuleSet:
         """The same as one set: the same object for all runs, while nothing changes."""
         given = tuple(self.permission), tuple(self.allowed_tools), tuple(self.denied_tools)
         if self._ruled is None or self._ruled[0] != given:
-            self._ruled = (given, RuleSet(rules=_all_rules(*given)))
+            self._ruled = (given, _rule_set(*given))
         return self._ruled[1]
 
     def names(self, tool: str) -> bool:
@@ -249,13 +251,17 @@ def is_named(tool: str, rules: Sequence[PermissionRule]) -> bool:
     return any(rule.permission.replace("_", "").casefold() == plain for rule in rules)
 
 
-def _all_rules(
-    permission: Sequence[PermissionRule], allowed_tools: Sequence[str], denied_tools: Sequence[str]
-) -> tuple[PermissionRule, ...]:
-    allowed = [PermissionRule(permission=n, action="allow") for n in allowed_tools]
+def _rule_set(
+    permission: tuple[PermissionRule, ...], allowed_tools: _Names, denied_tools: _Names
+) -> RuleSet:
     denied = [PermissionRule(permission=n, action="deny") for n in denied_tools]
-    closed = [PermissionRule(permission="*", action="deny")] if allowed else []
-    return (*permission, *closed, *allowed, *denied)
+    if not allowed_tools:
+        return RuleSet(rules=(*permission, *denied))
+    allowed = [PermissionRule(permission=n, action="allow") for n in allowed_tools]
+    only = RuleSet(rules=(PermissionRule(permission="*", action="deny"), *allowed, *denied))
+    # Beside the written rules, not behind them: there an `allow` of the short form would be
+    # the last match, and a written ask or deny would count for nothing.
+    return RuleSet(rules=permission, also=(only,)) if permission else only
 
 
 def _is_number_or_none(value: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -124,6 +124,33 @@ async def test_denied_tool_is_hidden_and_refused_at_the_call(client: AsyncClient
     assert "add" not in {spec.name for spec in model.requests[0].tools}
     [refused] = calls_of(model.requests[1].messages[-1:])
     assert refused.state == "error"
+
+
+@pytest.mark.parametrize(
+    ("written", "states"),
+    [
+        ((), ("completed", "completed")),
+        (({"permission": "visit", "pattern": "rome", "action": "deny"},), ("error", "completed")),
+        (({"permission": "vis*", "action": "ask"},), ("error", "error")),
+        (({"permission": "*", "action": "allow"},), ("completed", "completed")),
+    ],
+)
+async def test_written_rules_narrow_the_tools_that_an_agent_has_and_open_no_other(
+    client: AsyncClient, written: Sequence[Mapping[str, str]], states: tuple[str, str]
+) -> None:
+    @tool(target="city")
+    async def visit(city: str) -> str:
+        """Go somewhere."""
+        return f"in {city}"
+
+    model = ScriptedModel(
+        [tool_call("visit", city="rome"), tool_call("visit", city="oslo"), tool_call("add")], "ok"
+    )
+    agent = Agent("a", model=model, tools=[visit, add], allowed_tools=["visit"], permission=written)
+    await agent.run("go", client=client)
+    assert [spec.name for spec in model.requests[0].tools] == ["visit"]
+    calls = calls_of(model.requests[1].messages[-1:])
+    assert [call.state for call in calls] == [*states, "error"]
 
 
 class _Says:
