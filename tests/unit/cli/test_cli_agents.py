@@ -172,6 +172,9 @@ def test_templates_are_listed_shown_and_run(project: Path) -> None:
     ended = call("templates", "run", "chat", "-p", "message=What is 2 + 3?", "--json")
     assert ended.exit_code == 0, ended.output
     assert json.loads(ended.stdout)["status"] == "completed"
+    files = ("-p", "files=a.csv", "-p", "files=b.csv", "-p", "question=42")
+    ended = call("templates", "run", "data-analysis", *files, "--json")
+    assert ended.exit_code == 0, ended.stderr
     wrong = call("templates", "run", "chat")
     assert (wrong.exit_code, "pydantic" in wrong.stderr) == (2, False)
     assert call("templates", "run", "chat", "-p", "message").exit_code == 2
