@@ -109,11 +109,11 @@ class Agent:
         self.temperature = temperature
         self.top_p = top_p
         self.steps = steps
-        self.options = dict(options or {})
+        self.options = _options(options, name)
         self.allowed_tools = _names(allowed_tools, name)
         self.denied_tools = _names(denied_tools, name)
         self.sandbox = sandbox
-        self.tools = tuple(tools)
+        self.tools = _tools(tools, name)
         self.budget = budget or NO_BUDGET
         self.output = output
         self.approve = approve
@@ -215,7 +215,8 @@ class Agent:
 
     def _faults(self) -> list[str]:
         faults = []
-        if not _NAME.fullmatch(self.name) or not self.name.isprintable():
+        name: object = self.name
+        if not (isinstance(name, str) and _NAME.fullmatch(name) and name.isprintable()):
             # A path of agents is told by its slashes: a name with one could pose as a path.
             faults.append("needs a name of at most 64 characters, none of them a slash")
         if self.mode not in get_args(Mode):
@@ -225,17 +226,17 @@ class Agent:
         for option in ("temperature", "top_p"):
             if not _is_number_or_none(value := getattr(self, option)):
                 faults.append(f"has {option}={value!r}; it is a number")
-        for option in ("description", "prompt"):
-            if not isinstance(value := getattr(self, option), str):
-                faults.append(f"has {option}={value!r}; it is a text")
+        for option, kind in (("description", str), ("prompt", str), ("budget", Budget)):
+            if not isinstance(value := getattr(self, option), kind):
+                faults.append(f"has {option}={value!r}; it is a {kind.__name__}")
         if not isinstance(self.model, str) and not hasattr(self.model, "stream"):
             faults.append(f"has model={self.model!r}; it is a name or a Model")
         if self.approve is not None and not hasattr(self.approve, "approve"):
             faults.append(f"has approve={self.approve!r}, which has no method `approve`")
         if self.output is not None:
             OutputType(self.output)
-        if self.steps < 1:
-            faults.append("needs at least one step")
+        if type(self.steps) is not int or self.steps < 1:
+            faults.append(f"has steps={self.steps!r}; it is a whole number, at least 1")
         given: tuple[object, ...] = self.tools
         faults += [
             f"was given {tool!r}, which is no tool; decorate it with @tool"
@@ -269,9 +270,26 @@ def _is_number_or_none(value: object) -> bool:
 
 
 def _names(given: Sequence[str], agent: str) -> tuple[str, ...]:
-    if isinstance(given, str):
+    names: object = given
+    is_list = isinstance(names, Sequence) and not isinstance(names, str)
+    if not is_list or not all(isinstance(name, str) for name in given):
         raise UsageError(detail=f"Agent {agent!r} has {given!r} where a list of tools belongs.")
     return tuple(given)
+
+
+def _tools(given: Sequence[Tool], agent: str) -> tuple[Tool, ...]:
+    try:
+        return tuple(given)
+    except TypeError as error:
+        detail = f"Agent {agent!r} has tools={given!r}; it is a list of tools."
+        raise UsageError(detail=detail) from error
+
+
+def _options(given: JsonObject | None, agent: str) -> JsonObject:
+    options: object = given or {}
+    if not isinstance(options, Mapping):
+        raise UsageError(detail=f"Agent {agent!r} has options={given!r}; it is an object.")
+    return dict(options)
 
 
 async def _awaited(value: Any) -> Any:  # noqa: ANN401 - whatever a wrapper returns

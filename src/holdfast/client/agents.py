@@ -476,6 +476,8 @@ def _check_types(launch: Launch) -> None:
         raise UsageError(detail=f"{launch.agent!r:.80} is neither an Agent nor a name.")
     if not isinstance(launch.session_id, str):
         raise UsageError(detail=f"A session is named by its id, not {launch.session_id!r:.80}.")
+    if not isinstance(launch.model, str) and not hasattr(launch.model, "stream"):
+        raise UsageError(detail=f"{launch.model!r:.80} is neither a Model nor the name of one.")
     if launch.on_ask not in ON_ASK:
         raise UsageError(detail=f"on_ask is one of {', '.join(ON_ASK)}.")
     if launch.on_busy is not None and launch.on_busy not in ON_BUSY:

@@ -317,6 +317,13 @@ async def test_an_ended_run_whose_answer_has_another_type_says_so(client: AsyncC
         {"model": 5},
         {"approve": 5},
         {"allowed_tools": "bash"},
+        {"denied_tools": [5]},
+        {"name": 5},
+        {"steps": "many"},
+        {"steps": 2.5},
+        {"budget": 5},
+        {"options": [1]},
+        {"tools": add},
     ],
 )
 def test_an_agent_that_cannot_be_meant_is_refused(fields: dict[str, Any]) -> None:
@@ -330,6 +337,13 @@ async def test_a_run_of_something_else_than_an_agent_on_a_text_is_refused(
 ) -> None:
     with pytest.raises(UsageError):
         await client.execute_agent(agent, "", message)
+    assert (await client.list_sessions()).items == ()
+
+
+async def test_a_run_with_something_else_than_a_model_is_refused(client: AsyncClient) -> None:
+    wanted: Any = 5
+    with pytest.raises(UsageError):
+        await client.execute_agent("build", "", "hi", model=wanted)
     assert (await client.list_sessions()).items == ()
 
 
