@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -131,8 +131,13 @@ class EventBus:
         With `after`, first all facts after that `seq` (0: from the beginning), then live
         ones, without a gap or a repetition; without it, from now on. Equal subscriptions
         are independent: each gets every event.
+
+        Raises:
+            UsageError: a pattern means nothing, or the handler cannot be called.
         """
         given = _checked_patterns(patterns)
+        if not callable(handler):
+            raise UsageError(detail=f"A handler is a function, not {handler!r:.80}.")
         now = await self._journal.last_seq()
         if self._pump is None or self._pump.done():
             self._cursor = max(self._cursor, now)
@@ -225,10 +230,11 @@ class EventBus:
         It is stored nowhere. Returns when it is in the queues, not when it is handled.
 
         Raises:
-            UsageError: the name belongs to facts of the journal, or `data` is no JSON.
+            UsageError: the name belongs to facts of the journal, or `data` is no JSON object.
             EventRejected: a queue with the policy `reject` is full; the others have it.
         """
         _check_name(name)
+        _check_data(name, data)
         content = data or {}
         if self._hooks.has(EventBeforeEmit):
             asked = EventBeforeEmit(
@@ -399,6 +405,11 @@ def _checked_patterns(patterns: object) -> tuple[str, ...]:
             "such as 'tool.*'."
         )
     return tuple(checked)
+
+
+def _check_data(name: str, data: object) -> None:
+    if data is not None and not isinstance(data, Mapping):
+        raise UsageError(detail=f"The data of {name} must be a JSON object, not {data!r:.80}.")
 
 
 def _check_name(name: str) -> None:
