@@ -20,6 +20,7 @@ from holdfast.cli.chat_input import (
 from holdfast.cli.chat_turn import AskPerson, ChatTurn
 from holdfast.cli.failures import report
 from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.interrupts import INTERRUPTS
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.run import end_with
@@ -93,6 +94,7 @@ class _Chat:
         """Take message after message until there are no more."""
         ready = self._state.client.ready_model(self._state.model)
         say(ready.notice, err=True, color="yellow")
+        say_what_is_left_out(self._state.client.list_hooks())
         if self._is_attended:
             say("/help lists the commands, Ctrl-D leaves.", err=True)
         has_interrupted = False

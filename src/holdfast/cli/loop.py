@@ -14,6 +14,7 @@ from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Invocation
+from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.loop_view import LoopView, PausingApprover, view_for
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
@@ -156,6 +157,7 @@ class _LoopJob:
                 raise UsageError(detail="Say what to do: holdfast GOAL.")
             ready = await client.ready_model(self._wishes.model)
             say(ready.notice, err=True, color="yellow")
+            say_what_is_left_out(await client.list_hooks())
             policies = await client.policies()
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()

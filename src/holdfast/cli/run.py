@@ -18,6 +18,7 @@ from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.loop import (
     LoopWishes,
     find_run,
@@ -125,6 +126,7 @@ class _Job:
             agent = await self._look_up(client, goal)
             ready = await client.ready_model(self._model)
             say(ready.notice, err=True, color="yellow")
+            say_what_is_left_out(await client.list_hooks())
             client.approver = self._approver()
             client.attendant = self._attendant()
             policies = await client.policies()
