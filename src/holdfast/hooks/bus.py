@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -29,6 +29,7 @@ from holdfast.hooks.subscription import (
 )
 from holdfast.hooks.verdicts import Cancel
 from holdfast.journal import Journal
+from holdfast.journal.journal import checked_patterns
 
 _PAGE = 500
 _WAIT_S = 30.0
@@ -135,7 +136,7 @@ class EventBus:
         Raises:
             UsageError: a pattern means nothing, or the handler cannot be called.
         """
-        given = _checked_patterns(patterns)
+        given = checked_patterns(patterns)
         if not callable(handler):
             raise UsageError(detail=f"A handler is a function, not {handler!r:.80}.")
         now = await self._journal.last_seq()
@@ -391,20 +392,6 @@ class EventBus:
     def _made_progress(self) -> None:
         if self._progress is not None:
             self._progress.set()
-
-
-def _checked_patterns(patterns: object) -> tuple[str, ...]:
-    """Return patterns that can mean something; others would wait in silence for ever."""
-    given: tuple[object, ...] = (patterns,)
-    if isinstance(patterns, Iterable) and not isinstance(patterns, str):
-        given = tuple(patterns)
-    checked = [one for one in given if isinstance(one, str) and one and "*" not in one[:-1]]
-    if not given or len(checked) < len(given):
-        raise UsageError(
-            detail="A subscription needs patterns: a name, '*', or the beginning of names, "
-            "such as 'tool.*'."
-        )
-    return tuple(checked)
 
 
 def _check_data(name: str, data: object) -> None:
