@@ -35,6 +35,7 @@ _VERDICTS = ("happened", "not-happened", "abort")
 
 @click.command("chat", cls=Command)
 @click.option("--agent", default="", metavar="NAME", help="Agent; else the session's, or build.")
+@click.option("--plugins", is_flag=True, help="Also agents of installed packages.")
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")
 @click.option("-c", "--continue", "is_continued", is_flag=True, help="Go on in the latest session.")
@@ -44,6 +45,7 @@ _VERDICTS = ("happened", "not-happened", "abort")
 def command(
     invocation: Invocation,
     agent: str,
+    plugins: bool,
     model: str,
     session: str,
     is_continued: bool,
@@ -59,6 +61,8 @@ def command(
     that fails ends it.
     """
     with Client(settings=invocation.settings) as client:
+        if plugins:
+            client.load_installed_agents()
         state = ChatState(client, invocation, agent=agent, model=model)
         state.session_id = _session(client, session, is_continued)
         chat = _Chat(state, is_plain=plain, is_confirmed=auto_confirm)

@@ -49,6 +49,7 @@ class LoopWishes:
     max_tokens: int | None = None
     max_time: float = 3_600.0
     continues: str = ""
+    plugins: bool = False
 
     @property
     def limits(self) -> LoopLimits:
@@ -155,6 +156,8 @@ class _LoopJob:
             known = await (await client.turns()).find(run_id) if run_id else None
             if known is None and not goal.strip() and not self._wishes.continues:
                 raise UsageError(detail="Say what to do: holdfast GOAL.")
+            if self._wishes.plugins:
+                await client.load_installed_agents()
             ready = await client.ready_model(self._wishes.model)
             say(ready.notice, err=True, color="yellow")
             say_what_is_left_out(await client.list_hooks())

@@ -88,6 +88,17 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         """Forget an agent; returns whether there was one."""
         return await (await self._agent_registry()).remove_agent(name)
 
+    async def load_installed_agents(self) -> tuple[Agent, ...]:
+        """Import the agents that installed packages offer, and return them.
+
+        They are entry points of the group `holdfast.agents`. Nothing is imported unless this
+        is called.
+
+        Raises:
+            UsageError: an entry point is no agent, or cannot be imported.
+        """
+        return (await self._agent_registry()).load_entry_points()
+
     async def agent_registry(self) -> AgentRegistry:
         """Return the registry, for what the client does not cover."""
         return await self._agent_registry()
