@@ -314,7 +314,7 @@ class AlreadyExists(UsageError):
     """The name or id is taken."""
 
     code = "usage.already_exists"
-    message = "There is already a {kind} {value!r}."
+    message = "The {kind} {value!r} exists already."
     next_step = "Choose another name, or remove the existing one first."
 
 

@@ -334,6 +334,7 @@ class Client:
     get_agent = _forward(AsyncClient.get_agent)
     list_agents = _forward(AsyncClient.list_agents)
     remove_agent = _forward(AsyncClient.remove_agent)
+    load_installed_agents = _forward(AsyncClient.load_installed_agents)
     register_tool = _forward(AsyncClient.register_tool)
     execute_agent = _forward(AsyncClient.execute_agent)
     launch = _forward(AsyncClient.launch)

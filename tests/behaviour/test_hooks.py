@@ -27,7 +27,7 @@ from holdfast.hooks import (
     ScriptOutcome,
 )
 from holdfast.hooks import points as at
-from holdfast.messages import CompactionPart, Message, TextPart, ToolPart
+from holdfast.messages import Message, TextPart, ToolPart
 from holdfast.providers.model import Restarted
 from holdfast.sessions import PermissionRule, Session, SessionLifecycle
 from holdfast.testing import ScriptedModel, tool_call
@@ -528,7 +528,9 @@ async def test_lifecycle_hears_of_changes_by_another_process(tmp_path: Path) -> 
         session = await other.create_session("plan")
         await other.add_message(session.id, "user", "hello")
         await other.update_session(session.id, title="better plan")
-        await other.add_message(session.id, "assistant", [CompactionPart(summary="so far")])
+        for number in range(3):
+            await other.add_message(session.id, "assistant", "much said " * 60 + str(number))
+        await other.compact_session(session.id, model="offline")
         await other.archive_session(session.id)
         await asyncio.wait_for(mine.settle_events(), 10)
         cursor = following.position
@@ -538,7 +540,9 @@ async def test_lifecycle_hears_of_changes_by_another_process(tmp_path: Path) -> 
         await other.restore_session(session.id)
     # A session is handed over as it is when the method is called; here that is at the end.
     assert diary.lines[0].startswith("created ")
-    assert diary.lines[1:] == ["added hello", "updated", "added ", "compacted", "archived"]
+    told = [line[:10] for line in diary.lines[1:]]
+    said = ["added much"] * 3
+    assert told == ["added hell", "updated", *said, "added ", "compacted", "archived"]
     again = Diary()
     async with AsyncClient(tmp_path) as later:
         await later.follow_sessions(again, after=cursor)

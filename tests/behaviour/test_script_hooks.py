@@ -167,6 +167,39 @@ async def test_a_failing_guard_refuses(project: Path) -> None:
     assert part.state == "error"
 
 
+async def test_a_guard_that_changed_since_it_was_trusted_refuses_until_it_is_trusted_again(
+    project: Path,
+) -> None:
+    folder = add_hook(project, "cat > /dev/null", guard=True)
+    async with open_client() as client:
+        assert (await call(client, "a"))[0].output == "deleted a", "nobody has trusted it yet"
+        await client.trust_hooks()
+        assert (await call(client, "a"))[0].output == "deleted a"
+    (folder / "note.txt").write_text("changed")
+    async with open_client() as client:
+        [part] = await call(client, "a")
+        assert part.state == "error"
+        assert "script:check" in part.error
+        await client.trust_hooks()
+        assert (await call(client, "a"))[0].output == "deleted a"
+
+
+def test_a_run_at_the_command_line_says_which_hooks_are_left_out(project: Path) -> None:
+    run = CliRunner()
+    folder = add_hook(project, "cat > /dev/null", guard=True)
+
+    def said() -> str:
+        return run.invoke(root, ["run", "What is 2 plus 3?", "--model", "offline"]).stderr
+
+    assert "not trusted: check" in said()
+    run.invoke(root, ["hooks", "trust"])
+    assert "hooks" not in said()
+    (folder / "note.txt").write_text("changed")
+    assert "changed since they were trusted: check" in said()
+    (folder / "check.yaml").write_text("point: no.such\ncommand: [a]\n")
+    assert "no.such" in said()
+
+
 async def test_a_program_that_hangs_is_ended(project: Path) -> None:
     add_hook(project, "exec tail -f /dev/null", timeout_s=0.2)
     async with open_client() as client:

@@ -111,7 +111,7 @@ def outcome(wire: str, chunks: list[bytes], out: list[Delta] | None) -> tuple[An
         else part
         for part in answer.parts
     ]
-    return seen, parts, answer[1:]
+    return seen, parts, msgspec.structs.astuple(answer)[1:]
 
 
 def same(wire: str, chunks: list[bytes]) -> None:

@@ -31,6 +31,7 @@ Mode: TypeAlias = Literal["primary", "subagent", "all"]
 Sandbox: TypeAlias = Literal["read-only", "workspace-write", "network"]
 """What an agent's commands may do: look at the workspace, or change it too."""
 Rule: TypeAlias = PermissionRule | Mapping[str, str]
+_Names: TypeAlias = tuple[str, ...]
 Before: TypeAlias = Callable[[str], Any]
 """Takes the message of a run and returns the one to use; plain or `async`."""
 After: TypeAlias = "Callable[[AgentResult], Any]"
@@ -63,8 +64,9 @@ class Agent:
 
     `permission` takes rules as objects or as `{"permission", "pattern", "action"}`; the last
     one that matches wins. `tools` are handed over in code: each is thereby allowed, unless it
-    asks by itself or a rule says otherwise. `allowed_tools` and `denied_tools` are short for
-    rules. `budget` limits what each of its runs may spend. `output` is the type of the answer:
+    asks by itself or a rule says otherwise. `allowed_tools` allows these and closes all others;
+    `permission` can narrow what it allows but opens nothing more. `denied_tools` closes these.
+    `budget` limits what each of its runs may spend. `output` is the type of the answer:
     a pydantic model, a dataclass, any type that pydantic can describe, or a JSON schema.
     `approve` answers when one of its calls asks.
     """
@@ -108,11 +110,11 @@ class Agent:
         self.temperature = temperature
         self.top_p = top_p
         self.steps = steps
-        self.options = dict(options or {})
+        self.options = _options(options, name)
         self.allowed_tools = _names(allowed_tools, name)
         self.denied_tools = _names(denied_tools, name)
         self.sandbox = sandbox
-        self.tools = tuple(tools)
+        self.tools = _tools(tools, name)
         self.budget = budget or NO_BUDGET
         self.output = output
         self.approve = approve
@@ -124,15 +126,15 @@ class Agent:
 
     @property
     def rules(self) -> tuple[PermissionRule, ...]:
-        """All rules in order: the written ones, then the short forms."""
-        return self.rule_set.rules
+        """All rules: the written ones, then those of `allowed_tools` and `denied_tools`."""
+        return self.rule_set.every_rule
 
     @property
     def rule_set(self) -> RuleSet:
         """The same as one set: the same object for all runs, while nothing changes."""
         given = tuple(self.permission), tuple(self.allowed_tools), tuple(self.denied_tools)
         if self._ruled is None or self._ruled[0] != given:
-            self._ruled = (given, RuleSet(rules=_all_rules(*given)))
+            self._ruled = (given, _rule_set(*given))
         return self._ruled[1]
 
     def names(self, tool: str) -> bool:
@@ -214,7 +216,8 @@ class Agent:
 
     def _faults(self) -> list[str]:
         faults = []
-        if not _NAME.fullmatch(self.name) or not self.name.isprintable():
+        name: object = self.name
+        if not (isinstance(name, str) and _NAME.fullmatch(name) and name.isprintable()):
             # A path of agents is told by its slashes: a name with one could pose as a path.
             faults.append("needs a name of at most 64 characters, none of them a slash")
         if self.mode not in get_args(Mode):
@@ -224,17 +227,17 @@ class Agent:
         for option in ("temperature", "top_p"):
             if not _is_number_or_none(value := getattr(self, option)):
                 faults.append(f"has {option}={value!r}; it is a number")
-        for option in ("description", "prompt"):
-            if not isinstance(value := getattr(self, option), str):
-                faults.append(f"has {option}={value!r}; it is a text")
+        for option, kind in (("description", str), ("prompt", str), ("budget", Budget)):
+            if not isinstance(value := getattr(self, option), kind):
+                faults.append(f"has {option}={value!r}; it is a {kind.__name__}")
         if not isinstance(self.model, str) and not hasattr(self.model, "stream"):
             faults.append(f"has model={self.model!r}; it is a name or a Model")
         if self.approve is not None and not hasattr(self.approve, "approve"):
             faults.append(f"has approve={self.approve!r}, which has no method `approve`")
         if self.output is not None:
             OutputType(self.output)
-        if self.steps < 1:
-            faults.append("needs at least one step")
+        if type(self.steps) is not int or self.steps < 1:
+            faults.append(f"has steps={self.steps!r}; it is a whole number, at least 1")
         given: tuple[object, ...] = self.tools
         faults += [
             f"was given {tool!r}, which is no tool; decorate it with @tool"
@@ -250,16 +253,23 @@ def is_named(tool: str, rules: Sequence[PermissionRule]) -> bool:
     return any(rule.permission.replace("_", "").casefold() == plain for rule in rules)
 
 
-def _all_rules(
-    permission: Sequence[PermissionRule], allowed_tools: Sequence[str], denied_tools: Sequence[str]
-) -> tuple[PermissionRule, ...]:
-    allowed = [PermissionRule(permission=n, action="allow") for n in allowed_tools]
+def _rule_set(
+    permission: tuple[PermissionRule, ...], allowed_tools: _Names, denied_tools: _Names
+) -> RuleSet:
     denied = [PermissionRule(permission=n, action="deny") for n in denied_tools]
-    closed = [
-        PermissionRule(permission="*", action="deny"),
-        *(PermissionRule(permission=name, action="ask") for name in QUESTIONS),
+    if not allowed_tools:
+        return RuleSet(rules=(*permission, *denied))
+    # A question is no tool: it is asked, unless the written rules speak of it.
+    asked = [
+        PermissionRule(permission=n, action="allow" if is_named(n, permission) else "ask")
+        for n in QUESTIONS
     ]
-    return (*permission, *(closed if allowed else ()), *allowed, *denied)
+    allowed = [PermissionRule(permission=n, action="allow") for n in allowed_tools]
+    closed = PermissionRule(permission="*", action="deny")
+    only = RuleSet(rules=(closed, *asked, *allowed, *denied))
+    # Beside the written rules, not behind them: there an `allow` of the short form would be
+    # the last match, and a written ask or deny would count for nothing.
+    return RuleSet(rules=permission, also=(only,)) if permission else only
 
 
 def _is_number_or_none(value: object) -> bool:
@@ -267,9 +277,26 @@ def _is_number_or_none(value: object) -> bool:
 
 
 def _names(given: Sequence[str], agent: str) -> tuple[str, ...]:
-    if isinstance(given, str):
+    names: object = given
+    is_list = isinstance(names, Sequence) and not isinstance(names, str)
+    if not is_list or not all(isinstance(name, str) for name in given):
         raise UsageError(detail=f"Agent {agent!r} has {given!r} where a list of tools belongs.")
     return tuple(given)
+
+
+def _tools(given: Sequence[Tool], agent: str) -> tuple[Tool, ...]:
+    try:
+        return tuple(given)
+    except TypeError as error:
+        detail = f"Agent {agent!r} has tools={given!r}; it is a list of tools."
+        raise UsageError(detail=detail) from error
+
+
+def _options(given: JsonObject | None, agent: str) -> JsonObject:
+    options: object = given or {}
+    if not isinstance(options, Mapping):
+        raise UsageError(detail=f"Agent {agent!r} has options={given!r}; it is an object.")
+    return dict(options)
 
 
 async def _awaited(value: Any) -> Any:  # noqa: ANN401 - whatever a wrapper returns

@@ -197,21 +197,23 @@ class AgentFiles:
 
 def without_grants(agent: Agent) -> Agent:
     """Return an agent whose rules allow nothing that changes anything without asking."""
-    rules: list[PermissionRule] = []
-    for rule in agent.rules:
-        if rule.action != "allow":
+    rules = [
+        PermissionRule(permission=name, action="ask")
+        for name in agent.allowed_tools
+        if not _only_reads(name)
+    ]
+    for rule in agent.permission:
+        if rule.action != "allow" or _only_reads(rule.permission):
             rules.append(rule)
-            continue
-        plain = rule.permission.replace("_", "").replace("-", "").casefold()
-        if plain in _READING:
-            rules.append(rule)
-        elif "*" not in plain:
+        elif "*" not in rule.permission:
             rules.append(msgspec.structs.replace(rule, action="ask"))
         # What a wildcard allowed falls back to what each tool does by itself.
-    record = msgspec.structs.replace(
-        agent.to_record(), permission=tuple(rules), allowed_tools=(), denied_tools=()
-    )
+    record = msgspec.structs.replace(agent.to_record(), permission=tuple(rules))
     return Agent.from_record(record)
+
+
+def _only_reads(permission: str) -> bool:
+    return permission.replace("_", "").replace("-", "").casefold() in _READING
 
 
 def _markdown(workspace: Workspace, folder: str) -> Iterator[str]:

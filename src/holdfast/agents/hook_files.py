@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -58,6 +58,8 @@ class HookFile:
     path: Path
     source: HookSource
     is_trusted: bool
+    was_trusted: bool = False
+    """Whether a person had trusted the folder, which has changed since."""
     point: str = ""
     command: tuple[str, ...] = ()
     priority: int = 0
@@ -94,7 +96,10 @@ class HookFiles:
             found += _read_folder(self.user_folder, self.user_folder, "user", is_trusted=True)
         folder, root = self._project()
         if folder is not None:
-            own = _read_folder(folder, root, "project", is_trusted=self.is_trusted())
+            is_trusted = self.is_trusted()
+            own = _read_folder(folder, root, "project", is_trusted=is_trusted)
+            if not is_trusted and self._trust.is_known(root, _TRUST_NAME):
+                own = [replace(one, was_trusted=True) for one in own]
             self._of_project.update([one.command for one in own])
             found += own
         return found
@@ -223,18 +228,23 @@ class ConfinedScripts:
 
 
 def register_files(hooks: Hooks, files: Sequence[HookFile]) -> tuple[Hook, ...]:
-    """Let trusted hooks of files take part; others, and broken ones, are left out."""
+    """Let trusted hooks of files take part; others, and broken ones, are left out.
+
+    A guard of a folder that has changed since it was trusted takes part too. It is not
+    executed as it is now, so it refuses: nobody gets rid of a guard by touching a file.
+    """
     return tuple(
         hooks.on_script(
             one.point,
             one.command,
+            name=f"script:{one.name}",
             priority=one.priority,
             agent=one.agent,
             is_guard=one.is_guard,
             limits=HookLimits(timeout_s=one.timeout_s),
         )
         for one in files
-        if one.is_trusted and not one.problem
+        if (one.is_trusted or (one.was_trusted and one.is_guard)) and not one.problem
     )
 
 
@@ -292,13 +302,7 @@ def _read(
 
 
 def _broken(bare: HookFile, problem: str) -> HookFile:
-    return HookFile(
-        name=bare.name,
-        path=bare.path,
-        source=bare.source,
-        is_trusted=bare.is_trusted,
-        problem=problem,
-    )
+    return replace(bare, problem=problem)
 
 
 def _names(workspace: Workspace, folder: Path, root: Path) -> list[str]:

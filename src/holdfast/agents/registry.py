@@ -179,12 +179,16 @@ class AgentRegistry:
         An entry point names an Agent, or an iterable of agents.
 
         Raises:
-            UsageError: an entry point holds something else.
+            UsageError: an entry point holds something else, or cannot be imported.
         """
         loaded: list[Agent] = []
         points = importlib.metadata.entry_points(group=group)
         for point in sorted(points, key=lambda one: (one.name, one.value)):
-            value: object = point.load()
+            try:
+                value: object = point.load()
+            except Exception as error:
+                detail = f"The entry point {point.value!r} cannot be imported: {error}"
+                raise UsageError(detail=detail) from error
             offered = [value] if isinstance(value, Agent) else value
             if not isinstance(offered, Iterable):
                 raise UsageError(detail=f"The entry point {point.value!r} is no agent.")

@@ -201,6 +201,7 @@ class AgentRuntime:
                 # Kept with the run, so that it holds whoever resumes it.
                 options=scope.to_options(),
                 opening=self.opening,
+                correlation_id=scope.starter.root if scope.starter is not None else "",
             )
         except RunInTheWay as first:
             # Its caller is told that it did not run; then it must not do so later.
@@ -280,7 +281,9 @@ class AgentRuntime:
 
     def _around(self, services: Services, agent_path: str, turn: Turn) -> Services:
         """Put the surroundings around what a turn works with."""
-        around = self.surroundings.of_run(turn.session_id, turn.run.id, agent_path)
+        around = self.surroundings.of_run(
+            turn.session_id, turn.run.id, agent_path, correlation_id=turn.correlation_id
+        )
         return msgspec.structs.replace(
             services,
             surroundings=around,

@@ -32,9 +32,16 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     attendant: Attendant = msgspec.field(default_factory=NobodyAttends)
     """Who answers the questions of tools while a run goes on."""
 
-    def of_run(self, session_id: str, run_id: str, agent_path: str) -> Surroundings:
+    def of_run(
+        self, session_id: str, run_id: str, agent_path: str, *, correlation_id: str = ""
+    ) -> Surroundings:
         """Return the surroundings of one run."""
-        where = Where(session_id=session_id, run_id=run_id, agent_path=agent_path)
+        where = Where(
+            session_id=session_id,
+            run_id=run_id,
+            agent_path=agent_path,
+            correlation_id=correlation_id,
+        )
         return replace(self, where=where)
 
     def execution_of_run(self) -> ExecutionContext:

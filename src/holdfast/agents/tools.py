@@ -78,6 +78,6 @@ def _visible(
             (found.name, found)
             for found in permitted
             if "unoffered" not in found.tags
-            and ("optional" not in found.tags or is_named(found.name, rights.agent.rules))
+            and ("optional" not in found.tags or is_named(found.name, rights.agent.every_rule))
         ]
     )

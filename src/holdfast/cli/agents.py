@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
 from holdfast.errors import ConfigError, FileError, NotFound
+from holdfast.sessions import PermissionRule
 
 _T = TypeVar("_T")
 
@@ -58,11 +59,11 @@ def show(invocation: Invocation, name: str) -> None:
 
     entry = _run(invocation, work)
     agent = entry.agent
-    rules = [f"{rule.permission} {rule.pattern} {rule.action}" for rule in agent.rules]
     record = msgspec.to_builtins(agent.to_record())
-    record |= {**_row(entry), "prompt": agent.prompt, "rules": rules}
+    record |= {**_row(entry), "prompt": agent.prompt, "rules": _lines(agent.rules)}
     if invocation.is_text:
-        record["rules"] = "\n".join(rules)
+        # What the lists of tools say stands in rows of their own.
+        record["rules"] = ", ".join(_lines(agent.permission))
         record.pop("permission", None)
     emit(record)
 
@@ -145,6 +146,10 @@ def _run(invocation: Invocation, work: Callable[[AgentRegistry], Awaitable[_T]])
             return await work(await client.agent_registry())
 
     return run_async(whole())
+
+
+def _lines(rules: Sequence[PermissionRule]) -> list[str]:
+    return [f"{rule.permission} {rule.pattern} {rule.action}" for rule in rules]
 
 
 def _row(entry: AgentEntry) -> dict[str, object]:

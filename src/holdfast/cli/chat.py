@@ -20,6 +20,7 @@ from holdfast.cli.chat_input import (
 from holdfast.cli.chat_turn import AskPerson, ChatTurn
 from holdfast.cli.failures import report
 from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.interrupts import INTERRUPTS
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.run import end_with
@@ -34,6 +35,7 @@ _VERDICTS = ("happened", "not-happened", "abort")
 
 @click.command("chat", cls=Command)
 @click.option("--agent", default="", metavar="NAME", help="Agent; else the session's, or build.")
+@click.option("--plugins", is_flag=True, help="Also agents of installed packages.")
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")
 @click.option("-c", "--continue", "is_continued", is_flag=True, help="Go on in the latest session.")
@@ -43,6 +45,7 @@ _VERDICTS = ("happened", "not-happened", "abort")
 def command(
     invocation: Invocation,
     agent: str,
+    plugins: bool,
     model: str,
     session: str,
     is_continued: bool,
@@ -58,6 +61,8 @@ def command(
     that fails ends it.
     """
     with Client(settings=invocation.settings) as client:
+        if plugins:
+            client.load_installed_agents()
         state = ChatState(client, invocation, agent=agent, model=model)
         state.session_id = _session(client, session, is_continued)
         chat = _Chat(state, is_plain=plain, is_confirmed=auto_confirm)
@@ -93,6 +98,7 @@ class _Chat:
         """Take message after message until there are no more."""
         ready = self._state.client.ready_model(self._state.model)
         say(ready.notice, err=True, color="yellow")
+        say_what_is_left_out(self._state.client.list_hooks())
         if self._is_attended:
             say("/help lists the commands, Ctrl-D leaves.", err=True)
         has_interrupted = False

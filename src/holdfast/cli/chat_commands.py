@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.cli.frame import Invocation
 from holdfast.cli.output import emit, printable, say
+from holdfast.client.agents import DEFAULT_AGENT
 from holdfast.context.limits import room_of
 from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.sync import Client
@@ -66,12 +67,19 @@ def _agent(state: ChatState, rest: str) -> None:
             if agent.mode != "subagent"
         ]
         emit(rows, columns=["agent", "description"])
+        say(printable(f"{_who_answers(state)} answers."))
         return
     found = state.client.get_agent(rest)
     if found is None:
         raise NotFound(kind="agent", value=rest)
     state.agent = found.name
     say(f"{found.name} answers from now on.")
+
+
+def _who_answers(state: ChatState) -> str:
+    """Return the agent that was chosen, else the session's own, else the default one."""
+    own = state.client.get_session(state.session_id).agent if state.session_id else ""
+    return state.agent or own or DEFAULT_AGENT
 
 
 def _model(state: ChatState, rest: str) -> None:

@@ -6,7 +6,7 @@ import click
 
 from holdfast.agents.hook_files import HookFile
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.output import emit, say
+from holdfast.cli.output import emit, printable, say
 from holdfast.cli.sessions import open_client
 from holdfast.hooks import all_points
 
@@ -56,8 +56,29 @@ def trust(invocation: Invocation, revoke: bool) -> None:
         _show(client.trust_hooks(revoke=revoke))
 
 
+def say_what_is_left_out(found: list[HookFile]) -> None:
+    """Say which hooks of files do not run: broken, or not trusted as they are."""
+    _say_problems(found)
+    left = [one for one in found if not one.is_trusted and not one.problem]
+    if not left:
+        return
+    names = ", ".join(printable(one.name) for one in left)
+    why = "have changed since they were trusted" if left[0].was_trusted else "are not trusted"
+    guards = "; its guards refuse" if any(one.was_trusted and one.is_guard for one in left) else ""
+    say(
+        f"The hooks of this project do not run, they {why}: {names}{guards}. "
+        "Read them, then: holdfast hooks trust",
+        err=True,
+        color="yellow",
+    )
+
+
 def _show(found: list[HookFile]) -> None:
     emit([_row(one) for one in found if not one.problem], columns=list(_COLUMNS))
+    _say_problems(found)
+
+
+def _say_problems(found: list[HookFile]) -> None:
     for one in found:
         if one.problem:
             say(one.problem, err=True, color="yellow")

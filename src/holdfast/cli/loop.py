@@ -14,6 +14,7 @@ from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Invocation
+from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.loop_view import LoopView, PausingApprover, view_for
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
@@ -48,6 +49,7 @@ class LoopWishes:
     max_tokens: int | None = None
     max_time: float = 3_600.0
     continues: str = ""
+    plugins: bool = False
 
     @property
     def limits(self) -> LoopLimits:
@@ -154,8 +156,11 @@ class _LoopJob:
             known = await (await client.turns()).find(run_id) if run_id else None
             if known is None and not goal.strip() and not self._wishes.continues:
                 raise UsageError(detail="Say what to do: holdfast GOAL.")
+            if self._wishes.plugins:
+                await client.load_installed_agents()
             ready = await client.ready_model(self._wishes.model)
             say(ready.notice, err=True, color="yellow")
+            say_what_is_left_out(await client.list_hooks())
             policies = await client.policies()
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()

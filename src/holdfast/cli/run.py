@@ -18,6 +18,7 @@ from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.loop import (
     LoopWishes,
     find_run,
@@ -40,6 +41,7 @@ from holdfast.tools.services import Attendant
 @click.command("run", cls=Command)
 @click.argument("goal", nargs=-1)
 @click.option("--agent", default="", metavar="NAME", help="Agent; else the session's, or build.")
+@click.option("--plugins", is_flag=True, help="Also agents of installed packages.")
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")
 @click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
@@ -112,6 +114,7 @@ class _Job:
     def __init__(self, invocation: Invocation, session: str, wishes: LoopWishes) -> None:
         self._invocation = invocation
         self._agent = wishes.agent
+        self._has_plugins = wishes.plugins
         self._model = wishes.model
         self._session = session
         self._run_id = wishes.run_id
@@ -122,9 +125,12 @@ class _Job:
     async def run(self, goal: str) -> AgentResult:
         """Run the agent on the goal."""
         async with AsyncClient(settings=self._invocation.settings) as client:
+            if self._has_plugins:
+                await client.load_installed_agents()
             agent = await self._look_up(client, goal)
             ready = await client.ready_model(self._model)
             say(ready.notice, err=True, color="yellow")
+            say_what_is_left_out(await client.list_hooks())
             client.approver = self._approver()
             client.attendant = self._attendant()
             policies = await client.policies()

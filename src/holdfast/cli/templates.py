@@ -12,9 +12,9 @@ from holdfast.canonical import JsonObject
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
+from holdfast.cli.pairs import read_pairs
 from holdfast.cli.run import end_with
 from holdfast.client import AsyncClient
-from holdfast.errors import UsageError
 from holdfast.tools.gate import AutoConfirm
 
 _SHOWN_MODEL = "openai:gpt-4o-mini"
@@ -62,7 +62,7 @@ def show(invocation: Invocation, name: str, model: str) -> None:
             "estimate": f"{calls} calls, {tokens:,} tokens, {price} with {estimate.model}",
         }
     )
-    say("\nParameters, each as -p NAME=VALUE:\n")
+    say("\nParameters, each as -p NAME=VALUE; repeat it for the items of an array:\n")
     emit(_parameters(template.schema), columns=["name", "type", "default", "meaning"])
 
 
@@ -99,10 +99,10 @@ def run(
 ) -> None:
     """Run the template NAME with parameters.
 
-    A value that is a JSON list, number or object is read as such; all else is text.
+    A list is JSON or its items one by one, as in -p files=a.csv -p files=b.csv.
     """
     template = find_template(name)
-    message = template.message(dict(_parameter(text) for text in params))
+    message = template.message(read_pairs(params, template.schema))
 
     async def work() -> AgentResult:
         async with AsyncClient(settings=invocation.settings) as client:
@@ -124,15 +124,3 @@ def _row(template: Template) -> dict[str, object]:
         "category": template.category,
         "description": template.description,
     }
-
-
-def _parameter(text: str) -> tuple[str, object]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise UsageError(detail=f"Write a parameter as KEY=VALUE, not {text[:60]!r}.")
-    if value[:1] in "[{0123456789-":
-        try:
-            return key.strip(), json.loads(value)
-        except ValueError:
-            return key.strip(), value
-    return key.strip(), value

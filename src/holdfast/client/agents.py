@@ -89,6 +89,17 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         """Forget an agent; returns whether there was one."""
         return await (await self._agent_registry()).remove_agent(name)
 
+    async def load_installed_agents(self) -> tuple[Agent, ...]:
+        """Import the agents that installed packages offer, and return them.
+
+        They are entry points of the group `holdfast.agents`. Nothing is imported unless this
+        is called.
+
+        Raises:
+            UsageError: an entry point is no agent, or cannot be imported.
+        """
+        return (await self._agent_registry()).load_entry_points()
+
     async def agent_registry(self) -> AgentRegistry:
         """Return the registry, for what the client does not cover."""
         return await self._agent_registry()
@@ -494,6 +505,8 @@ def _check_types(launch: Launch) -> None:
         raise UsageError(detail=f"{launch.agent!r:.80} is neither an Agent nor a name.")
     if not isinstance(launch.session_id, str):
         raise UsageError(detail=f"A session is named by its id, not {launch.session_id!r:.80}.")
+    if not isinstance(launch.model, str) and not hasattr(launch.model, "stream"):
+        raise UsageError(detail=f"{launch.model!r:.80} is neither a Model nor the name of one.")
     if launch.on_ask not in ON_ASK:
         raise UsageError(detail=f"on_ask is one of {', '.join(ON_ASK)}.")
     if launch.on_busy is not None and launch.on_busy not in ON_BUSY:

@@ -34,7 +34,7 @@ class UpkeepMethods(ClientBase):
         self,
         *,
         after: int | None = None,
-        patterns: Sequence[str] = ("*",),
+        patterns: str | Sequence[str] = ("*",),
         session_id: str = "",
         until: Callable[[Event], bool] | None = None,
     ) -> AsyncGenerator[Event, None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -26,7 +26,7 @@ from holdfast.context.events import ContextPruned, SessionCompacted
 from holdfast.context.history import after_compaction, compaction_of, prunable
 from holdfast.context.instructions import inside
 from holdfast.context.limits import Room, may_be_full, room_of
-from holdfast.context.summary import Summary, extract, summarise
+from holdfast.context.summary import Summary, extract, middle_cut, summarise
 from holdfast.errors import HookRefused, LLMContextTooLong
 from holdfast.ids import new_id
 from holdfast.journal import Event, Payload
@@ -45,7 +45,14 @@ MOST_ATTEMPTS = 3
 _PROTECTED_TURNS = 2
 _LEAST_SAVED = 0.1
 """A pruning that saves less than this share is not worth a broken cache."""
+_SHARES = (2, 4, 8, 16)
+"""Where nothing else helps, a summary is cut to a half of itself, a quarter, and so on."""
 _REQUEST_CHARS = 4_000
+_HEAD = (
+    "<conversation_summary>\n"
+    "The earlier part of this conversation is no longer shown. This is its summary:\n\n"
+)
+_FOOT = "\n</conversation_summary>"
 _REQUEST_MARK = "The request that you are working on, word for word:"
 
 
@@ -54,6 +61,16 @@ class _Plan(NamedTuple):
 
     reason: Reason
     wish: CompactionWish
+    fit: Room | None = None
+    """The room into which it is cut, because nothing else is left to try."""
+
+
+class _Attempt(NamedTuple):
+    """A summary that makes the request smaller."""
+
+    message: Message
+    smaller: Conversation
+    after: int
 
 
 class Recorder(Protocol):
@@ -169,7 +186,7 @@ class Compactor:
         while wish.refused is None and tokens > room.full and attempt < MOST_ATTEMPTS:
             is_last = attempt == MOST_ATTEMPTS - 1
             recent = 0 if is_last else room.recent >> attempt
-            plan = _Plan(reason, wish)
+            plan = _Plan(reason, wish, room if is_last else None)
             smaller = await self._summarised(conversation, build, recorder, recent, plan)
             if smaller is not None:
                 conversation, tokens = smaller
@@ -237,26 +254,39 @@ class Compactor:
     ) -> tuple[Conversation, int] | None:
         """Put a summary in the place of the older part; `None` if there is none, or no gain."""
         kept = after_compaction(conversation.messages)
-        older = self._older(conversation, recent)
-        if not older:
+        older = kept[: self._summary_place(kept, recent)]
+        is_summary = not self._older(conversation, recent)
+        if is_summary and (plan.fit is None or not older):
             return None
-        place, reason, wish = len(older), plan.reason, plan.wish
+        wish = plan.wish
         before = self._count(await build(conversation.session, conversation.messages))
-        room = room_of(self._model.info)
         if wish.summary:
             summary = Summary(text=wish.summary, provider="hook")
+        elif is_summary:
+            summary = _summary_in(older, kept[len(older) :])
         else:
-            summary = await summarise(self._model, older, usable=room.usable, focus=wish.focus)
-        for made in (summary, extract(older)):
-            message = self._message(conversation, made, older, kept[place:], reason)
+            usable = room_of(self._model.info).usable
+            summary = await summarise(self._model, older, usable=usable, focus=wish.focus)
+        first = best = None
+        for made in _versions(summary, older, plan):
+            message = self._message(conversation, made, older, kept[len(older) :], plan.reason)
             smaller = msgspec.structs.replace(
                 conversation, messages=(*conversation.messages, message)
             )
             after = self._count(await build(smaller.session, smaller.messages))
             if after < before:
-                await self._store(recorder, message, older, reason, before, after)
-                return smaller, after
-        return None
+                best = _Attempt(message, smaller, after)
+                first = first or best
+                if plan.fit is None or after <= plan.fit.full:
+                    break
+        if best is None or first is None:
+            return None
+        if not _is_worth_it(best.after, before, plan):
+            if is_summary:
+                return None
+            best = first
+        await self._store(recorder, best.message, older, plan.reason, before, best.after)
+        return best.smaller, best.after
 
     def _older(self, conversation: Conversation, recent: int) -> Sequence[Message]:
         """Return what a summary would stand for; nothing if that is a summary already."""
@@ -287,11 +317,13 @@ class Compactor:
         newer: Sequence[Message],
         reason: Reason,
     ) -> Message:
+        earlier = compaction_of(older[-1])
         part = CompactionPart(
             id=new_id("prt"),
             summary=_framed(summary.text, older, newer),
             is_automatic=reason != "requested",
-            up_to_message_id=older[-1].id,
+            # A summary of a summary stands where that stood, not where it is stored.
+            up_to_message_id=earlier.up_to_message_id if earlier is not None else older[-1].id,
             is_extractive=summary.is_extractive,
         )
         message = Message(
@@ -338,6 +370,37 @@ class Compactor:
         return self._model.count_tokens(ModelRequest(messages=(message,)))
 
 
+def _versions(summary: Summary, older: Sequence[Message], plan: _Plan) -> Iterator[Summary]:
+    """Yield summaries to try, the best one first; shorter ones where it has to fit."""
+    yield summary
+    yield extract(older)
+    if plan.fit is not None:
+        for share in _SHARES:
+            yield msgspec.structs.replace(
+                summary, text=middle_cut(summary.text, len(summary.text) // share)
+            )
+
+
+def _is_worth_it(after: int, before: int, plan: _Plan) -> bool:
+    """Say whether a summary that was cut gains enough for what it leaves out.
+
+    It does not where something else is too long, such as the newest request.
+    """
+    if plan.fit is None or after <= plan.fit.usable:
+        return True
+    return plan.reason == "refused" and after <= before * (1 - _LEAST_SAVED)
+
+
+def _summary_in(older: Sequence[Message], newer: Sequence[Message]) -> Summary:
+    """Return the summary that stands in messages which hold nothing else."""
+    part = compaction_of(older[-1])
+    assert part is not None
+    text = part.summary.removeprefix(_HEAD).removesuffix(_FOOT)
+    if not any(_is_request(message) for message in newer):
+        text = text.partition(f"\n\n{_REQUEST_MARK}")[0]  # `_framed` adds it again
+    return Summary(text=text, is_extractive=part.is_extractive)
+
+
 def wants_compaction(messages: Sequence[Message]) -> bool:
     """Say whether the model asked for a compaction that has not happened yet."""
     for message in reversed(messages):
@@ -354,12 +417,7 @@ def wants_compaction(messages: Sequence[Message]) -> bool:
 
 def _framed(text: str, older: Sequence[Message], newer: Sequence[Message]) -> str:
     """Return a summary with what the model must know to go on."""
-    lines = [
-        "<conversation_summary>",
-        "The earlier part of this conversation is no longer shown. This is its summary:",
-        "",
-        inside("conversation_summary", text.strip()),
-    ]
+    lines = [_HEAD + inside("conversation_summary", text.strip())]
     skills = sorted(
         {
             str(part.metadata["skill"])
@@ -372,8 +430,7 @@ def _framed(text: str, older: Sequence[Message], newer: Sequence[Message]) -> st
         lines += ["", f"Skills that were loaded: {', '.join(skills)}. Load them again if needed."]
     if not any(_is_request(message) for message in newer):
         lines += _request_lines(older)
-    lines.append("</conversation_summary>")
-    return "\n".join(lines)
+    return "\n".join(lines) + _FOOT
 
 
 def _request_lines(older: Sequence[Message]) -> list[str]:

@@ -19,6 +19,8 @@ from holdfast.messages import (
 from holdfast.providers.model import Model, ModelInfo, ModelRequest
 
 _TEXTS = (TextPart, ReasoningPart)
+_LEAST_WINDOW = 256
+_LEAST_USABLE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +44,11 @@ def room_of(info: ModelInfo, *, usable: int | None = None) -> Room:
 
 @functools.lru_cache(maxsize=64)
 def _room(context_window: int, max_output_tokens: int, usable: int | None) -> Room:
-    window = max(context_window, 512)
+    window = max(context_window, _LEAST_WINDOW)
     answer = min(max(max_output_tokens, 0), window // 4)
     free = window - answer
     if usable is not None:
-        free = max(256, min(free, usable))
+        free = max(_LEAST_USABLE, min(free, usable))
     # Counting is an estimate for most models, hence the distance to the limit.
     return Room(
         window=window,

@@ -100,7 +100,7 @@ async def _ask(model: Model, text: str) -> Message:
     request = ModelRequest(
         messages=(question,),
         system=_SYSTEM,
-        max_output_tokens=min(info.max_output_tokens, max(256, info.context_window // 8)),
+        max_output_tokens=min(info.max_output_tokens, _most_output(info.context_window)),
     )
     async with opened(model, request, deltas=False) as stream:
         async for delta in stream:
@@ -110,18 +110,23 @@ async def _ask(model: Model, text: str) -> Message:
     raise LLMProtocolError(provider=model.info.provider, detail=detail)
 
 
+def _most_output(window: int) -> int:
+    """Return how long a summary may be: an eighth of the window, of a small one a quarter."""
+    return max(window // 8, min(256, window // 4))
+
+
 def _chunks(texts: Sequence[str], size: int) -> list[str]:
     """Join texts into pieces of at most `size` characters, and not too many of them."""
     most = size * _MOST_CHUNKS
     total = sum(len(text) + 2 for text in texts)
     if total > most:
         share = max(80, most // max(1, len(texts)) - 2)
-        texts = [_middle_cut(text, share) for text in texts]
+        texts = [middle_cut(text, share) for text in texts]
     chunks: list[str] = []
     current: list[str] = []
     room = size
     for text in texts:
-        text = _middle_cut(text, size)
+        text = middle_cut(text, size)
         if current and len(text) + 2 > room:
             chunks.append("\n\n".join(current))
             current, room = [], size
@@ -141,14 +146,14 @@ def render(message: Message) -> str:
     lines: list[str] = []
     for part in message.parts:
         if isinstance(part, TextPart) and part.text.strip():
-            lines.append(f"[{message.role}] {_middle_cut(part.text.strip(), _TEXT_CHARS)}")
+            lines.append(f"[{message.role}] {middle_cut(part.text.strip(), _TEXT_CHARS)}")
         elif isinstance(part, FilePart):
             lines.append(f"[{message.role}] (file {part.name or part.media_type})")
         elif isinstance(part, ToolPart):
             given = part.raw_input or msgspec.json.encode(part.input).decode()
             result = part.error or part.output
-            lines.append(f"[call] {part.tool} {_middle_cut(given, _OUTPUT_CHARS)}")
-            lines.append(f"[result: {part.state}] {_middle_cut(result, _OUTPUT_CHARS)}")
+            lines.append(f"[call] {part.tool} {middle_cut(given, _OUTPUT_CHARS)}")
+            lines.append(f"[result: {part.state}] {middle_cut(result, _OUTPUT_CHARS)}")
     return "\n".join(lines)
 
 
@@ -172,7 +177,7 @@ def extract(messages: Sequence[Message]) -> Summary:
                 calls[key] = call.state
     lines = ["(Picked out of the conversation by fixed rules; no language model wrote this.)"]
     if earlier:
-        lines += ["", "## Before", _middle_cut(earlier, 4_000)]
+        lines += ["", "## Before", middle_cut(earlier, 4_000)]
     lines += _listed("What was asked", requests, 20)
     lines += _listed("What was called", [f"{k} ({state})" for k, state in calls.items()], 30)
     lines += _listed("What was answered", answers, 10)
@@ -196,7 +201,8 @@ def _one_line(text: str) -> str:
     return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
 
 
-def _middle_cut(text: str, most: int) -> str:
+def middle_cut(text: str, most: int) -> str:
+    """Return a text of at most so many characters, and a few: the middle of a longer one goes."""
     if len(text) <= most:
         return text
     half = max(1, (most - 30) // 2)

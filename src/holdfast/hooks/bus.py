@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -29,6 +29,7 @@ from holdfast.hooks.subscription import (
 )
 from holdfast.hooks.verdicts import Cancel
 from holdfast.journal import Journal
+from holdfast.journal.journal import checked_patterns
 
 _PAGE = 500
 _WAIT_S = 30.0
@@ -131,8 +132,13 @@ class EventBus:
         With `after`, first all facts after that `seq` (0: from the beginning), then live
         ones, without a gap or a repetition; without it, from now on. Equal subscriptions
         are independent: each gets every event.
+
+        Raises:
+            UsageError: a pattern means nothing, or the handler cannot be called.
         """
-        given = _checked_patterns(patterns)
+        given = checked_patterns(patterns)
+        if not callable(handler):
+            raise UsageError(detail=f"A handler is a function, not {handler!r:.80}.")
         now = await self._journal.last_seq()
         if self._pump is None or self._pump.done():
             self._cursor = max(self._cursor, now)
@@ -225,10 +231,11 @@ class EventBus:
         It is stored nowhere. Returns when it is in the queues, not when it is handled.
 
         Raises:
-            UsageError: the name belongs to facts of the journal, or `data` is no JSON.
+            UsageError: the name belongs to facts of the journal, or `data` is no JSON object.
             EventRejected: a queue with the policy `reject` is full; the others have it.
         """
         _check_name(name)
+        _check_data(name, data)
         content = data or {}
         if self._hooks.has(EventBeforeEmit):
             asked = EventBeforeEmit(
@@ -387,18 +394,9 @@ class EventBus:
             self._progress.set()
 
 
-def _checked_patterns(patterns: object) -> tuple[str, ...]:
-    """Return patterns that can mean something; others would wait in silence for ever."""
-    given: tuple[object, ...] = (patterns,)
-    if isinstance(patterns, Iterable) and not isinstance(patterns, str):
-        given = tuple(patterns)
-    checked = [one for one in given if isinstance(one, str) and one and "*" not in one[:-1]]
-    if not given or len(checked) < len(given):
-        raise UsageError(
-            detail="A subscription needs patterns: a name, '*', or the beginning of names, "
-            "such as 'tool.*'."
-        )
-    return tuple(checked)
+def _check_data(name: str, data: object) -> None:
+    if data is not None and not isinstance(data, Mapping):
+        raise UsageError(detail=f"The data of {name} must be a JSON object, not {data!r:.80}.")
 
 
 def _check_name(name: str) -> None:

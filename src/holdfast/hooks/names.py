@@ -7,11 +7,9 @@ stored as              when                                      appears also as
 ====================== ========================================= =======================
 message.created        a run's answer of a model                 model.completed
 message.created        that answer asks for calls                tool.requested
-message.created        it holds a compaction part                session.compacted
 message.part.updated   always                                    message.updated
 message.part.updated   a call has its result                     tool.completed
 message.part.updated   a call failed or was refused              tool.error
-message.part.updated   it adds a compaction part                 session.compacted
 ====================== ========================================= =======================
 
 Ephemeral events are never stored; whoever was not subscribed has missed them:
@@ -28,16 +26,11 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.journal import Event, known_kinds
-from holdfast.messages import CompactionPart, Message, Part, ToolPart
+from holdfast.messages import Message, Part, ToolPart
 
 VIEWS: dict[str, tuple[str, ...]] = {
-    "message.created": ("model.completed", "tool.requested", "session.compacted"),
-    "message.part.updated": (
-        "message.updated",
-        "tool.completed",
-        "tool.error",
-        "session.compacted",
-    ),
+    "message.created": ("model.completed", "tool.requested"),
+    "message.part.updated": ("message.updated", "tool.completed", "tool.error"),
 }
 """Which other names the facts of a kind may appear under."""
 
@@ -157,8 +150,6 @@ def _of_message(event: Event) -> list[str]:
         names.append("model.completed")
         if message.tool_calls:
             names.append("tool.requested")
-    if any(isinstance(part, CompactionPart) for part in message.parts):
-        names.append("session.compacted")
     return names
 
 
@@ -167,6 +158,4 @@ def _of_part(event: Event) -> list[str]:
     names = ["message.updated"]
     if isinstance(part, ToolPart) and part.state in ("completed", "error"):
         names.append("tool.completed" if part.state == "completed" else "tool.error")
-    if isinstance(part, CompactionPart):
-        names.append("session.compacted")
     return names

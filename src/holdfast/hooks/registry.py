@@ -96,6 +96,19 @@ class _Slot:
     observers: list[Hook] = field(default_factory=list)
 
 
+def _is(known: Hook, hook: object) -> bool:
+    # By equality: each look at a bound method is another object.
+    return known is hook or bool(known.function == hook)
+
+
+def _points(point: object) -> tuple[type[HookPayload], ...]:
+    if isinstance(point, str):
+        return points_matching(point)
+    if isinstance(point, type) and issubclass(point, HookPayload) and point is not HookPayload:
+        return (point,)
+    raise UsageError(detail=f"A point is a name or a class of payloads, not {point!r:.80}.")
+
+
 class Hooks:
     """The hooks of one client. A point without hooks costs one look into a dictionary.
 
@@ -167,7 +180,8 @@ class Hooks:
 
         Raises:
             NotFound: there is no such point.
-            UsageError: a guard at a point that takes no `Cancel`.
+            UsageError: a guard at a point that takes no `Cancel`, or what is given is no point
+                or no function.
         """
         if function is None:
             return functools.partial(
@@ -227,6 +241,7 @@ class Hooks:
         argv: Sequence[str],
         *,
         priority: int = 0,
+        name: str = "",
         agent: str = "",
         is_guard: bool = False,
         limits: HookLimits = _LIMITS,
@@ -243,7 +258,7 @@ class Hooks:
             point,
             script,
             priority=priority,
-            name=script.name,
+            name=name or script.name,
             agent=agent,
             is_guard=is_guard,
             limits=limits,
@@ -269,15 +284,16 @@ class Hooks:
                 loaded.append(point.name)
         return tuple(loaded)
 
-    def off(self, hook: Hook) -> None:
-        """Take a hook out; safe to repeat, also from inside the hook."""
-        for cls in hook.points:
-            slot = self._slots.get(cls.point)
-            if slot is not None:
-                slot.interceptors = [known for known in slot.interceptors if known is not hook]
-                slot.observers = [known for known in slot.observers if known is not hook]
-                if not slot.interceptors and not slot.observers:
-                    del self._slots[cls.point]
+    def off(self, hook: Hook | Callable[..., Any]) -> None:
+        """Take a hook, or a function wherever it was added, out; safe to repeat.
+
+        Works from inside the hook too.
+        """
+        for name, slot in list(self._slots.items()):
+            slot.interceptors = [one for one in slot.interceptors if not _is(one, hook)]
+            slot.observers = [one for one in slot.observers if not _is(one, hook)]
+            if not slot.interceptors and not slot.observers:
+                del self._slots[name]
 
     def has(self, *points: type[HookPayload]) -> bool:
         """Say whether anybody waits at one of these points."""
@@ -331,7 +347,9 @@ class Hooks:
         is_guard: bool = False,
         **options: Any,  # noqa: ANN401 - fields of Hook
     ) -> Hook:
-        points = points_matching(point) if isinstance(point, str) else (point,)
+        if not callable(function):
+            raise UsageError(detail=f"A hook is a function, not {function!r:.80}.")
+        points = _points(point)
         if is_guard and any("cancel" not in cls.accepts for cls in points):
             raise UsageError(detail=f"{points[0].point} takes no Cancel, so a guard cannot guard.")
         hook = Hook(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -214,7 +214,7 @@ class Journal:
         self,
         *,
         after: int | None = None,
-        patterns: Sequence[str] = ("*",),
+        patterns: str | Sequence[str] = ("*",),
         session_id: str = "",
         until: Callable[[Event], bool] | None = None,
     ) -> AsyncGenerator[Event, None]:
@@ -223,13 +223,17 @@ class Journal:
         Starts after the given `seq` (0: from the beginning; `None`: from now on) and never
         skips or repeats one. Patterns are exact kinds, `prefix*` or `*`. Ends after the
         event for which `until` holds.
+
+        Raises:
+            UsageError: a pattern means nothing.
         """
+        wanted = checked_patterns(patterns)
         cursor = await self.last_seq() if after is None else after
         while True:
             page = await self.store.feed(after=cursor, limit=_PAGE)
             for event in page:
                 cursor = event.seq
-                if session_id not in ("", event.session_id) or not _matches(event, patterns):
+                if session_id not in ("", event.session_id) or not _matches(event, wanted):
                     continue
                 yield event
                 if until is not None and until(event):
@@ -309,6 +313,24 @@ def _require_open(drafts: Sequence[Draft]) -> None:
     for draft in drafts:
         if not draft.value.is_open:
             raise UsageError(detail=f"{draft.kind} can only be appended under a lease.")
+
+
+def checked_patterns(patterns: object) -> tuple[str, ...]:
+    """Return patterns that can mean something; others would wait in silence for ever.
+
+    Raises:
+        UsageError: one means nothing.
+    """
+    given: tuple[object, ...] = (patterns,)
+    if isinstance(patterns, Iterable) and not isinstance(patterns, str):
+        given = tuple(patterns)
+    checked = [one for one in given if isinstance(one, str) and one and "*" not in one[:-1]]
+    if not given or len(checked) < len(given):
+        raise UsageError(
+            detail="A subscription needs patterns: a name, '*', or the beginning of names, "
+            "such as 'tool.*'."
+        )
+    return tuple(checked)
 
 
 def _are_synced(drafts: Sequence[Draft]) -> bool:

@@ -82,6 +82,11 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     rules: tuple[PermissionRule, ...] = ()
     also: tuple[RuleSet, ...] = ()
 
+    @property
+    def every_rule(self) -> tuple[PermissionRule, ...]:
+        """Its own rules, then those of the sets beside it."""
+        return self.rules + tuple(rule for other in self.also for rule in other.every_rule)
+
     def last_match(self, request: CallRequest, target: str) -> PermissionRule | None:
         """Return the last rule that speaks of a target, or `None` if none does.
 

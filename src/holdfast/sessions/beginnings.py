@@ -67,17 +67,23 @@ class Beginnings:
         return session
 
     async def begin(
-        self, session_id: str, queued: facts.RunQueued, opening: NewSession | None
+        self,
+        session_id: str,
+        queued: facts.RunQueued,
+        opening: NewSession | None,
+        correlation_id: str = "",
     ) -> Turn | None:
         """Queue and start a run in one transaction; `None` when something else comes first.
 
         Raises:
             InvalidTransition: the session is not active.
         """
+        origin = Origin(run_id=queued.run_id, correlation_id=correlation_id)
         if opening is not None:
-            return await self._begin(Standing(opening.as_of(0.0), 0), queued, opening.created)
+            first = Standing(opening.as_of(0.0), 0)
+            return await self._begin(first, queued, origin, opening.created)
         known = self._looked_up.pop(session_id, None)
-        turn = await self._begin(known, queued) if known is not None else None
+        turn = await self._begin(known, queued, origin) if known is not None else None
         if turn is None:
             session_id = (await self._manager.get_session(session_id)).id
             number = await self._manager.last_number(session_id)
@@ -85,13 +91,14 @@ class Beginnings:
             session = await self._manager.get_session(session_id)
             check_open(session, self._manager.journal.clock.now())
             if not await unfinished(self._manager.journal, session_id):
-                turn = await self._begin(Standing(session, number), queued)
+                turn = await self._begin(Standing(session, number), queued, origin)
         return turn
 
     async def _begin(
         self,
         standing: Standing,
         queued: facts.RunQueued,
+        origin: Origin,
         created: facts.SessionCreated | None = None,
     ) -> Turn | None:
         """Begin a turn in a session that stands like this; `None` if it does not any more."""
@@ -100,7 +107,6 @@ class Beginnings:
         first: list[Payload] = [queued, facts.RunStarted(run_id=queued.run_id)]
         if created is not None:
             first.insert(0, created)
-        origin = Origin(run_id=queued.run_id)
         batch = journal.batch(first, origin)
         self._keeper.show_presence()
         try:
@@ -131,8 +137,13 @@ async def unfinished(journal: Journal, session_id: str) -> list[Run]:
 
 async def request_of(journal: Journal, run: Run) -> facts.RunQueued:
     """Return the request that a run was queued with."""
+    return (await queued_of(journal, run)).expect(facts.RunQueued)
+
+
+async def queued_of(journal: Journal, run: Run) -> Event:
+    """Return the event with which a run was queued."""
     [event] = await journal.store.read(run.session_id, seqs=[run.queued_at])
-    return event.expect(facts.RunQueued)
+    return event
 
 
 def _begun(
@@ -150,7 +161,8 @@ def _begun(
     assert isinstance(queued, facts.RunQueued)
     run = RUNS.apply(None, events[-2], queued)
     assert run is not None
-    turn = Turn(manager, run, lease, queued, session)
+    correlation_id = events[-2].correlation_id
+    turn = Turn(manager, run, lease, queued, session, correlation_id=correlation_id)
     turn.run = RUNS.apply(run, events[-1], started) or run
     return turn
 

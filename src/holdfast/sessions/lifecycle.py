@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast.errors import NotFound
-from holdfast.hooks import BusEvent, names_of
+from holdfast.hooks import BusEvent
 from holdfast.journal import Event
 from holdfast.messages import Message
 from holdfast.sessions.events import MessageCreated
@@ -65,7 +65,6 @@ def lifecycle_handler(
 
 
 async def _call(lifecycle: SessionLifecycle, session: Session, fact: Event) -> None:
-    names = names_of(fact)
     if fact.kind == "session.created":
         await lifecycle.on_session_created(session)
     elif fact.kind == "session.archived":
@@ -74,10 +73,10 @@ async def _call(lifecycle: SessionLifecycle, session: Session, fact: Event) -> N
         message = fact.expect(MessageCreated).message
         added = msgspec.structs.replace(message, session_id=session.id)
         await lifecycle.on_message_added(session, added)
+    elif fact.kind == "session.compacted":
+        await lifecycle.on_session_compacted(session)
     else:
         await lifecycle.on_session_updated(session)
-    if "session.compacted" in names:
-        await lifecycle.on_session_compacted(session)
 
 
 __all__ = ["LIFECYCLE_EVENTS", "SessionLifecycle", "lifecycle_handler"]

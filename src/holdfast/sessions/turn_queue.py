@@ -37,7 +37,7 @@ from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message
 from holdfast.sessions import events as facts
-from holdfast.sessions.beginnings import Beginnings, request_of, unfinished
+from holdfast.sessions.beginnings import Beginnings, queued_of, unfinished
 from holdfast.sessions.leases import Lease, LeaseKeeper
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import stored
@@ -92,12 +92,14 @@ class TurnQueue:
         options: JsonObject | None = None,
         run_id: str = "",
         is_for_anyone: bool = False,
+        correlation_id: str = "",
     ) -> Run:
         """Put a turn into the session's queue and return its run.
 
         While another run is under way, `queue` waits behind it, `reject` raises, `interrupt`
         ends it and goes first, and `steer` hands the message to it (and returns that run).
-        `is_for_anyone` lets any process execute the run, not only this one.
+        `is_for_anyone` lets any process execute the run, not only this one. `correlation_id`
+        says what the run belongs to; all its facts bear it.
 
         A `run_id` of one's own makes the call safe to repeat: the run exists once. Follow up
         with `run` or `drain`: turns behind this one wait for it.
@@ -120,7 +122,10 @@ class TurnQueue:
             options=options or {},
         )
         try:
-            return await self._put(session_id, queued, message, on_busy, is_known=bool(run_id))
+            origin = Origin(run_id=queued.run_id, correlation_id=correlation_id)
+            return await self._put(
+                session_id, queued, message, on_busy, origin, is_known=bool(run_id)
+            )
         except asyncio.CancelledError:
             await finish(self._abandon(queued.run_id))
             raise
@@ -131,6 +136,7 @@ class TurnQueue:
         queued: facts.RunQueued,
         message: Message | None,
         on_busy: facts.OnBusy,
+        origin: Origin,
         *,
         is_known: bool,
     ) -> Run:
@@ -152,7 +158,6 @@ class TurnQueue:
                     return current[0]
                 # A plain turn depends on nothing that others may have appended.
                 after = None if on_busy == "queue" and not is_known else seq
-                origin = Origin(run_id=queued.run_id)
                 await self._journal.append(session_id, [queued], origin=origin, after=after)
                 break
             except StaleWriter:
@@ -175,6 +180,7 @@ class TurnQueue:
         agent: str = "",
         options: JsonObject | None = None,
         opening: NewSession | None = None,
+        correlation_id: str = "",
     ) -> Run:
         """Put a turn into the queue and return its run when it rests: `submit` and `run`.
 
@@ -197,14 +203,20 @@ class TurnQueue:
                 options=options or {},
             )
             try:
-                turn = await self.beginnings.begin(session_id, queued, opening)
+                turn = await self.beginnings.begin(session_id, queued, opening, correlation_id)
             except asyncio.CancelledError:
                 await finish(self._abandon(queued.run_id))
                 raise
             if turn is not None:
                 return await self._see_through(turn, handler)
         run = await self.submit(
-            session_id, message, on_busy=on_busy, agent=agent, options=options, run_id=run_id
+            session_id,
+            message,
+            on_busy=on_busy,
+            agent=agent,
+            options=options,
+            run_id=run_id,
+            correlation_id=correlation_id,
         )
         return await self.run(run.id, handler)
 
@@ -462,7 +474,9 @@ class TurnQueue:
             return turn
 
     async def _turn(self, run: Run, lease: Lease) -> Turn:
-        return Turn(self._manager, run, lease, await request_of(self._journal, run))
+        event = await queued_of(self._journal, run)
+        request = event.expect(facts.RunQueued)
+        return Turn(self._manager, run, lease, request, correlation_id=event.correlation_id)
 
     async def _execute(self, turn: Turn, handler: Handler) -> None:
         """Call the handler, note the outcome, and see to steering that came too late."""

@@ -121,9 +121,13 @@ class Turn:
         lease: Lease,
         request: facts.RunQueued,
         session: Session | None = None,
+        *,
+        correlation_id: str = "",
     ) -> None:
         """Made by the queue."""
         self.run = run
+        self.correlation_id = correlation_id
+        """What the run belongs to, if it was told; its facts bear it too."""
         self.session = session
         """The session as it was when the turn began, if nothing came between."""
         self.request = request
@@ -148,7 +152,7 @@ class Turn:
         self._looked = 0 if self.is_resumed else lease.session_seq
         # When it last saw where the log ends.
         self._saw_end = manager.journal.clock.monotonic()
-        self._origin = Origin(run_id=run.id)
+        self._origin = Origin(run_id=run.id, correlation_id=correlation_id)
         self._last_event: Event | None = None
 
     @property
@@ -269,7 +273,9 @@ class Turn:
 
     def _origin_of(self, agent_path: str) -> Origin:
         if agent_path != self._origin.agent_path:
-            self._origin = Origin(run_id=self.run.id, agent_path=agent_path)
+            self._origin = Origin(
+                run_id=self.run.id, agent_path=agent_path, correlation_id=self.correlation_id
+            )
         return self._origin
 
     @property

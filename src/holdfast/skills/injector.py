@@ -17,6 +17,7 @@ _HEADER = (
     "Skills are instructions for special tasks. When one fits the task, load it with the "
     "`skill` tool before you begin; do not guess what it says."
 )
+_OPENING = "You have access to the following skills:\n"
 
 
 class Named(Protocol):
@@ -66,30 +67,41 @@ class SkillInjector:
     """Writes skills with their whole content before a prompt, within a budget."""
 
     def __init__(self, *, max_chars: int = DEFAULT_CHARS) -> None:
-        """Take at most so many characters for skills."""
+        """Take at most so many characters for skills, with all that is said about them."""
         self._max_chars = max_chars
 
     def build_agent_prompt(self, agent: Named, skills: Sequence[Skill], base_prompt: str) -> str:
         """Return the prompt of an agent with its skills in front.
 
         Skills that are not trusted are left out. A content that does not fit the budget is
-        left out as a whole, and the prompt says so.
+        left out as a whole, and so is a skill of which not even the name fits; the prompt says
+        so where that fits.
         """
         offered = sorted((s for s in skills if s.is_trusted), key=lambda skill: skill.name)
-        if not offered:
-            return base_prompt
-        room = self._max_chars
-        lines = ["You have access to the following skills:"]
+        entries: list[str] = []
+        room = self._max_chars - len(_OPENING)
         for skill in offered:
-            head = f"- {as_line(skill.name)}: {_cut(as_line(skill.description), 1_024)}"
-            content = as_block(skill.content).strip()
-            room -= len(head)
-            if len(content) > room:
-                content = f"(left out: {len(content)} characters do not fit; load it by name)"
-            else:
-                room -= len(content)
-            lines += [head, f"  content: {_indented(content)}"]
-        return "\n".join(lines) + f"\n\n{base_prompt}"
+            fits = [entry for entry in _entries(skill) if len(entry) <= room]
+            entries += fits[:1]
+            room -= len(fits[0]) if fits else 0
+        while entries and len(entries) < len(offered) and room < len(_left_out(len(offered))):
+            room += len(entries.pop())
+        if not entries:
+            return base_prompt
+        left = len(offered) - len(entries)
+        return "".join([_OPENING, *entries, _left_out(left) if left else "", "\n", base_prompt])
+
+
+def _entries(skill: Skill) -> tuple[str, str]:
+    """Return a skill with its content, and without it."""
+    head = f"- {as_line(skill.name)}: {_cut(as_line(skill.description), 1_024)}\n  content: "
+    content = as_block(skill.content).strip()
+    note = f"(left out: {len(content)} characters do not fit; load it by name)"
+    return f"{head}{_indented(content)}\n", f"{head}{note}\n"
+
+
+def _left_out(skills: int) -> str:
+    return f"- ({skills} more left out)\n"
 
 
 def _cut(text: str, most: int) -> str:

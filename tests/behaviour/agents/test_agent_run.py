@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -134,6 +134,33 @@ async def test_denied_tool_is_hidden_and_refused_at_the_call(client: AsyncClient
     assert "add" not in {spec.name for spec in model.requests[0].tools}
     [refused] = calls_of(model.requests[1].messages[-1:])
     assert refused.state == "error"
+
+
+@pytest.mark.parametrize(
+    ("written", "states"),
+    [
+        ((), ("completed", "completed")),
+        (({"permission": "visit", "pattern": "rome", "action": "deny"},), ("error", "completed")),
+        (({"permission": "vis*", "action": "ask"},), ("error", "error")),
+        (({"permission": "*", "action": "allow"},), ("completed", "completed")),
+    ],
+)
+async def test_written_rules_narrow_the_tools_that_an_agent_has_and_open_no_other(
+    client: AsyncClient, written: Sequence[Mapping[str, str]], states: tuple[str, str]
+) -> None:
+    @tool(target="city")
+    async def visit(city: str) -> str:
+        """Go somewhere."""
+        return f"in {city}"
+
+    model = ScriptedModel(
+        [tool_call("visit", city="rome"), tool_call("visit", city="oslo"), tool_call("add")], "ok"
+    )
+    agent = Agent("a", model=model, tools=[visit, add], allowed_tools=["visit"], permission=written)
+    await agent.run("go", client=client)
+    assert [spec.name for spec in model.requests[0].tools] == ["visit"]
+    calls = calls_of(model.requests[1].messages[-1:])
+    assert [call.state for call in calls] == [*states, "error"]
 
 
 class _Says:
@@ -300,6 +327,13 @@ async def test_an_ended_run_whose_answer_has_another_type_says_so(client: AsyncC
         {"model": 5},
         {"approve": 5},
         {"allowed_tools": "bash"},
+        {"denied_tools": [5]},
+        {"name": 5},
+        {"steps": "many"},
+        {"steps": 2.5},
+        {"budget": 5},
+        {"options": [1]},
+        {"tools": add},
     ],
 )
 def test_an_agent_that_cannot_be_meant_is_refused(fields: dict[str, Any]) -> None:
@@ -313,6 +347,13 @@ async def test_a_run_of_something_else_than_an_agent_on_a_text_is_refused(
 ) -> None:
     with pytest.raises(UsageError):
         await client.execute_agent(agent, "", message)
+    assert (await client.list_sessions()).items == ()
+
+
+async def test_a_run_with_something_else_than_a_model_is_refused(client: AsyncClient) -> None:
+    wanted: Any = 5
+    with pytest.raises(UsageError):
+        await client.execute_agent("build", "", "hi", model=wanted)
     assert (await client.list_sessions()).items == ()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
@@ -171,6 +172,46 @@ async def test_one_huge_result_is_summarised_with_the_request_kept(client: Async
     part = window.model.requests[-1].messages[0].parts[0]
     assert isinstance(part, CompactionPart)
     assert "look at the dump" in part.summary
+
+
+@pytest.mark.parametrize("window", [1_000, 1_500])
+@pytest.mark.parametrize("size", [0, 3_000])
+async def test_small_window_and_long_summaries_leave_a_session_that_fits(
+    client: AsyncClient, window: int, size: int
+) -> None:
+    limit = window - window // 4
+    info = msgspec.structs.replace(INFO, context_window=window)
+    steps: list[ToolPart] = []
+
+    def answer(request: ModelRequest) -> Reply | Exception:
+        if (tokens := model.count_tokens(request)) > limit:
+            return LLMContextTooLong(model="small", detail=f"{tokens} > {limit}")
+        if not request.tools:
+            return Reply(text="much has happened " * 150)
+        return Reply(calls=(steps.pop(),)) if steps else Reply(text="and so it is " * 15)
+
+    model = FunctionModel(answer, info=info)
+    talker = Agent("a", model=model, tools=[dump], allowed_tools=["dump"])
+    session = await client.create_session("small")
+    for turn in range(10):
+        steps = [tool_call("dump", size=size)] if size and turn % 3 else []
+        result = await talker.run(f"turn {turn}", session=session.id, client=client)
+        assert result.status == "completed", (turn, result.metadata)
+    assert await events(client, session.id, SessionCompacted)
+
+
+async def test_request_that_is_too_long_does_not_cost_the_summary_of_the_others(
+    client: AsyncClient,
+) -> None:
+    session = await client.create_session("paste")
+    window = Window(*[100] * 20, thoughts=800)
+    await agent(window).run("go", session=session.id, client=client)
+    pasted = await agent(window).run("word " * 12_000, session=session.id, client=client)
+    assert pasted.metadata["error"]["code"] == "llm.context_too_long"
+    await agent(window).run("go on", session=session.id, client=client)
+    part = window.model.requests[-1].messages[0].parts[0]
+    assert isinstance(part, CompactionPart)
+    assert f"summary number {window.summaries}" in part.summary
 
 
 async def test_provider_outage_while_summarising_changes_nothing(client: AsyncClient) -> None:

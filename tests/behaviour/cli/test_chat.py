@@ -173,7 +173,9 @@ async def test_slash_commands(server: FakeServer, tmp_path: Path) -> None:
         for line, answer in [
             ("/help", "/compact"),
             ("/agent", "plan"),
+            ("/agent", "build answers."),
             ("/agent plan", "plan answers from now on"),
+            ("/agent", "plan answers."),
             ("/agent nobody", "nobody"),
             ("/model", "gpt-4o-mini"),
             ("/tools", "read"),

@@ -19,6 +19,7 @@ from holdfast.agents.handoff import (
     transform,
 )
 from holdfast.errors import UsageError
+from holdfast.hooks import BusEvent
 from holdfast.messages import ToolPart
 from holdfast.providers.model import ModelRequest
 from holdfast.testing import FunctionModel, ScriptedModel, tool_call
@@ -67,6 +68,31 @@ async def test_agent_is_a_tool_with_a_task(tmp_path: Path) -> None:
         assert spec.description == "Knows."
         child = await client.get_session(str(call.metadata["session_id"]))
         assert child.parent_id == result.session_id
+
+
+async def test_all_that_a_run_starts_is_found_by_the_correlation_of_the_first(
+    tmp_path: Path,
+) -> None:
+    low = Agent("low", model=ScriptedModel("deep"))
+    mid = Agent("mid", model=ScriptedModel(tool_call("low", task="c"), "b"), tools=[low.as_tool()])
+    top = Agent("top", model=ScriptedModel(tool_call("mid", task="b"), "a"), tools=[mid.as_tool()])
+    async with AsyncClient(tmp_path / "state") as client:
+        heard: list[BusEvent] = []
+        await client.subscribe(["run.*", "model.text_delta"], heard.append, correlation_id="first")
+        await client.execute_agent(top, "", "go", run_id="first")
+        await client.execute_agent(Agent("other", model=ScriptedModel("x")), "", "go")
+        await client.settle_events()
+        timeline = await client.timeline(correlation_id="first")
+        facts = [(one.name, one.agent_path) for one in timeline if one.name == "message.created"]
+        assert [path for _, path in facts if path] == [
+            "top", "top/mid", "top/mid/low", "top/mid", "top",
+        ]  # fmt: skip
+        for name in ("run.queued", "run.started", "run.completed"):
+            assert [one.name for one in timeline].count(name) == 3
+            assert [one.name for one in heard].count(name) == 3
+        assert {one.agent_path for one in heard if one.name == "model.text_delta"} == {
+            "top", "top/mid", "top/mid/low",
+        }  # fmt: skip
 
 
 async def test_agent_as_tool_takes_the_fields_of_a_model(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from holdfast import Agent, AsyncClient
 from holdfast.agents import AgentFiles, parse_agent
 from holdfast.agents.files import render_agent
 from holdfast.errors import ConfigError, NotFound, UsageError
+from holdfast.policy import CallRequest, decide
 from holdfast.skills import TrustStore
 
 FULL = """---
@@ -157,6 +158,24 @@ def test_untrusted_project_file_gives_no_right(tmp_path: Path, project: Path) ->
     assert not files.find().agents["evil"].is_trusted
     with pytest.raises(NotFound):
         files.trust("nobody")
+
+
+def test_untrusted_file_keeps_its_own_denies_beside_its_list_of_tools(
+    tmp_path: Path, project: Path
+) -> None:
+    text = "---\ntools: [bash, read]\npermission: {bash: {'rm *': deny, 'git *': allow}}\n---\nevil"
+    write(project / ".holdfast/agents", "evil", text)
+    files = AgentFiles(project, user_folder=tmp_path / "home", trust=TrustStore(tmp_path / "s"))
+
+    def judged(command: str) -> str:
+        request = CallRequest(permission="bash", targets=(command,), target_kind="command")
+        return decide(request, agent=files.find().agents["evil"].agent.rule_set).action
+
+    assert [judged(one) for one in ("rm x", "git log", "ls")] == ["deny", "ask", "ask"]
+    files.trust("evil")
+    assert [judged(one) for one in ("rm x", "git log", "ls")] == ["deny", "allow", "allow"]
+    rules = files.find().agents["evil"].agent.rule_set
+    assert decide(CallRequest(permission="write"), agent=rules).action == "deny"
 
 
 def test_link_out_of_the_project_is_no_agent(tmp_path: Path, project: Path) -> None:

@@ -172,7 +172,31 @@ def test_templates_are_listed_shown_and_run(project: Path) -> None:
     ended = call("templates", "run", "chat", "-p", "message=What is 2 + 3?", "--json")
     assert ended.exit_code == 0, ended.output
     assert json.loads(ended.stdout)["status"] == "completed"
+    files = ("-p", "files=a.csv", "-p", "files=b.csv", "-p", "question=42")
+    ended = call("templates", "run", "data-analysis", *files, "--json")
+    assert ended.exit_code == 0, ended.stderr
     wrong = call("templates", "run", "chat")
     assert (wrong.exit_code, "pydantic" in wrong.stderr) == (2, False)
     assert call("templates", "run", "chat", "-p", "message").exit_code == 2
     assert call("templates", "show", "nothing").exit_code == 2
+
+
+def test_agents_of_installed_packages_work_when_they_are_asked_for(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    about = site / "packed-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: packed\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[holdfast.agents]\npacked = packed_agents:agent\n")
+    code = "from holdfast.agents import Agent\nagent = Agent('packed', description='From afar.')\n"
+    (site / "packed_agents.py").write_text(code)
+    monkeypatch.syspath_prepend(str(site))
+    asked = ("run", "What is 2 plus 3?", "--agent", "packed", "--model", "offline", "--json")
+    assert call(*asked).exit_code == 2
+    ended = call(*asked, "--plugins")
+    assert ended.exit_code == 0, ended.stderr
+    assert json.loads(ended.stdout)["agent_name"] == "packed"
+    (about / "entry_points.txt").write_text("[holdfast.agents]\nlost = packed_nowhere:agent\n")
+    lost = call(*asked, "--plugins")
+    assert (lost.exit_code, "packed_nowhere:agent" in lost.stderr) == (2, True)

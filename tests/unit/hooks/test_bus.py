@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from facts_kit import Noted
@@ -403,6 +404,16 @@ async def test_subscription_can_be_bound_to_a_session_or_run(bus: EventBus) -> N
 async def test_facts_cannot_be_forged_by_publishing_them(bus: EventBus, name: str) -> None:
     with pytest.raises(UsageError):
         await bus.publish(name)
+
+
+async def test_data_that_is_no_object_and_handlers_that_are_no_functions_are_refused(
+    bus: EventBus,
+) -> None:
+    wrong: Any = 5
+    with pytest.raises(UsageError):
+        await bus.publish("app.thing", wrong)
+    with pytest.raises(UsageError):
+        await bus.subscribe("app.*", wrong)
 
 
 async def test_data_that_is_no_json_is_refused_before_anybody_hears_it(bus: EventBus) -> None:

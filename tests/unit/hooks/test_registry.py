@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from importlib import metadata
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from holdfast.hooks import (
     HookBroke,
     HookDecided,
     HookLimits,
+    HookPayload,
     Hooks,
     Modify,
     Replace,
@@ -449,3 +451,27 @@ def test_script_is_a_list_of_words_and_needs_a_runner(hooks: Hooks) -> None:
 def test_limits_that_mean_nothing_are_refused(wrong) -> None:
     with pytest.raises(UsageError):
         HookLimits(**wrong)
+
+
+async def test_decorated_function_can_be_taken_out_again(hooks: Hooks) -> None:
+    heard: list[str] = []
+
+    class Ear:
+        def hear(self, payload: HookPayload) -> None:
+            heard.append(payload.point)
+
+    ear = Ear()
+    hooks.on(ToolBeforeExecution)(ear.hear)
+    hooks.observe("tool.*")(ear.hear)
+    hooks.off(ear.hear)
+    hooks.off(ear.hear)
+    assert not hooks
+
+
+@pytest.mark.parametrize(("point", "function"), [(5, print), (int, print), ("tool.*", 5)])
+def test_hook_that_cannot_be_meant_is_refused(hooks: Hooks, point: Any, function: Any) -> None:
+    with pytest.raises(UsageError):
+        hooks.on(point, function)
+    with pytest.raises(UsageError):
+        hooks.on(point)(function)
+    assert not hooks

@@ -94,6 +94,16 @@ async def test_a_subscriber_sees_what_it_asked_for(journal: Journal) -> None:
     assert await seen(after=0, session_id="s1") == [1, 3, 4]
     assert await seen(after=0, patterns=[Note.kind]) == [1, 2, 4]
     assert await seen(after=0, patterns=["testing.*", "x"]) == [1, 2, 3, 4]
+    assert await seen(after=0, patterns=Note.kind) == [1, 2, 4]
+
+
+@pytest.mark.parametrize("patterns", ["", "a*b", [], ["note.*", "*x"]])
+async def test_a_subscriber_whose_patterns_mean_nothing_is_refused(
+    journal: Journal, patterns: str | list[str]
+) -> None:
+    feed = journal.subscribe(after=0, patterns=patterns)
+    with pytest.raises(UsageError):
+        await anext(feed)
 
 
 async def test_a_subscriber_without_a_cursor_sees_what_comes(journal: Journal) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -271,6 +272,16 @@ def test_content_beyond_the_budget_is_left_out_and_said() -> None:
     assert "x" * 50 not in prompt
     assert "left out: 500 characters" in prompt
     assert "content: body" in prompt
+
+
+@pytest.mark.parametrize("most", [0, 30, 60, 100, 200, 700, 5_000])
+def test_skills_in_a_prompt_never_take_more_than_their_budget(most: int) -> None:
+    many = [skill(f"s{n:03}", "one\ntwo\n" * n) for n in range(30)]
+    prompt = SkillInjector(max_chars=most).build_agent_prompt(Agent("a"), many, "Base.")
+    before = prompt.removesuffix("Base.").removesuffix("\n")
+    assert len(before) <= most
+    told = re.search(r"\((\d+) more left out\)", before)
+    assert before.count("- s0") + (int(told[1]) if told else 0) in (0, 30)
 
 
 def test_catalog_shortens_before_it_leaves_out() -> None:
