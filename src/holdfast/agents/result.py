@@ -42,6 +42,11 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
     """Who stopped the run where it, or a run below it, asked; empty where it ended otherwise."""
 
     @property
+    def usage(self) -> TokenUsage:
+        """The tokens of this run, as `tokens_used`: the name that models and messages use."""
+        return self.tokens_used
+
+    @property
     def was_stopped(self) -> bool:
         """Whether a person stopped the run where it asked."""
         return bool(self.stopped_by)
