@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import msgspec
-from wire import RAW_TOOLS, SYSTEM, TOOLS, user
+from wire import RAW_TOOLS, SYSTEM, TOOLS, results_of, user
 
-from holdfast.messages import Message, ToolPart
+from holdfast.messages import Message
 from holdfast.providers.model import Finished, ModelRequest
 from holdfast.providers.wire import WireModel
 
@@ -180,17 +180,7 @@ class StoredWire:
             self._log.execute("INSERT INTO log VALUES (NULL, ?)", (_encode(said),))
             if not said.tool_calls:
                 return
-            parts = tuple(
-                ToolPart(
-                    call_id=call.call_id,
-                    tool=call.tool,
-                    state="completed",
-                    output=str(call.input["a"] * call.input["b"]),
-                )
-                for call in said.tool_calls
-            )
-            results = Message(id="r", session_id="s", role="tool", parts=parts)
-            messages = (*messages, said, results)
+            messages = (*messages, said, results_of(said))
 
     def close(self) -> None:
         """Close the log."""

@@ -78,6 +78,20 @@ def user(text: str) -> Message:
     return Message(id="m", session_id="s", role="user", parts=(TextPart(text=text),))
 
 
+def results_of(said: Message) -> Message:
+    """The results of the calls in an answer."""
+    parts = tuple(
+        ToolPart(
+            call_id=call.call_id,
+            tool=call.tool,
+            state="completed",
+            output=str(call.input["a"] * call.input["b"]),
+        )
+        for call in said.tool_calls
+    )
+    return Message(id="r", session_id="s", role="tool", parts=parts)
+
+
 async def our_conversation(model: WireModel, *, deltas: bool) -> int:
     """Talk through the wire layer until no tool is called; return the number of deltas."""
     messages: tuple[Message, ...] = (user("Multiply a lot of numbers by 23."),)
@@ -91,17 +105,7 @@ async def our_conversation(model: WireModel, *, deltas: bool) -> int:
                 pieces += 1
         if not said.tool_calls:
             return pieces
-        parts = tuple(
-            ToolPart(
-                call_id=call.call_id,
-                tool=call.tool,
-                state="completed",
-                output=str(call.input["a"] * call.input["b"]),
-            )
-            for call in said.tool_calls
-        )
-        results = Message(id="r", session_id="s", role="tool", parts=parts)
-        messages = (*messages, said, results)
+        messages = (*messages, said, results_of(said))
 
 
 # --- by hand -------------------------------------------------------------------------
