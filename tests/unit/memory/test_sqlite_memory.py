@@ -5,11 +5,18 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from memory_setting import LetterEmbedder
 
-from holdfast.errors import MemoryIndexDamaged, SchemaTooNew, StorageDamaged, StorageReadOnly
+from holdfast.errors import (
+    MemoryIndexDamaged,
+    SchemaTooNew,
+    StorageDamaged,
+    StorageError,
+    StorageReadOnly,
+)
 from holdfast.memory import MemoryManager, MemoryOptions, NoEmbedder, SqliteMemoryStorage
 
 
@@ -82,6 +89,29 @@ async def test_garbage_and_a_directory_are_refused(tmp_path: Path) -> None:
         await SqliteMemoryStorage(tmp_path / "garbage.db").open()
     with pytest.raises(StorageReadOnly):
         await SqliteMemoryStorage(tmp_path).open()
+
+
+@pytest.mark.parametrize("fault", ["garbage", "no second connection"])
+async def test_a_file_that_cannot_be_opened_is_not_kept_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    path = tmp_path / "memory.db"
+    if fault == "garbage":
+        path.write_bytes(b"not a database at all" * 100)
+    plain, opened = sqlite3.connect, list[sqlite3.Connection]()
+
+    def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        if opened and fault == "no second connection":
+            raise sqlite3.OperationalError("too many open files")
+        opened.append(plain(*args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises((StorageDamaged, StorageError)):
+        await SqliteMemoryStorage(path).open()
+    (only,) = opened
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        only.execute("SELECT 1")
 
 
 async def test_two_managers_see_each_other(tmp_path: Path) -> None:
