@@ -126,8 +126,14 @@ def _hints(
 
 def _is_context(hint: object) -> bool:
     """Whether a parameter is passed in rather than asked for; it may have None as its default."""
-    kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
+    kinds = [kind for kind in _kinds(hint) if kind is not type(None)] or [hint]
     return all(isinstance(kind, type) and issubclass(kind, ToolContext) for kind in kinds)
+
+
+def _kinds(hint: object) -> list[object]:
+    """Return what a hint joins with `|`, also where a `type` statement has given it a name."""
+    hint = getattr(hint, "__value__", hint)
+    return [getattr(kind, "__value__", kind) for kind in typing.get_args(hint)] or [hint]
 
 
 def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, object], name: str) -> None:
@@ -203,7 +209,6 @@ def _parameters(
 def _output(hint: Any, name: str) -> JsonObject:  # noqa: ANN401 - a type hint of any form
     if hint is Any:
         return {}
-    kinds = set(typing.get_args(hint)) or {hint}
-    if kinds <= {ToolResult, Parked}:
+    if all(kind in (ToolResult, Parked) for kind in _kinds(hint)):
         return {"type": "string"}
     return _schema_of(TypeAdapter(hint), "serialization", name)
