@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from holdfast.errors import (
     StorageDamaged,
     StorageError,
     StorageReadOnly,
+    UsageError,
 )
 from holdfast.memory import MemoryManager, MemoryOptions, NoEmbedder, SqliteMemoryStorage
+from holdfast.memory.space import VectorSpace
 
 
 def on_disk(folder: Path) -> bytes:
@@ -112,6 +116,52 @@ async def test_a_file_that_cannot_be_opened_is_not_kept_open(
     (only,) = opened
     with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
         only.execute("SELECT 1")
+
+
+@pytest.mark.parametrize("connections", [0, 1])
+async def test_an_opening_that_is_cancelled_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: int
+) -> None:
+    plain, opened = sqlite3.connect, list[sqlite3.Connection]()
+    has_come, may_go_on = threading.Event(), threading.Event()
+
+    def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        if len(opened) == connections:
+            has_come.set()
+            may_go_on.wait(60)
+        opened.append(plain(*args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    storage = SqliteMemoryStorage(tmp_path / "memory.db")
+    opening = asyncio.create_task(storage.open())
+    await asyncio.to_thread(has_come.wait, 60)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    may_go_on.set()
+    await asyncio.get_running_loop().shutdown_default_executor()  # until the thread has ended
+    assert len(opened) == 2
+    for one in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+            one.execute("SELECT 1")
+
+
+class AddressedEmbedder(LetterEmbedder):
+    space = VectorSpace(model_id="letters/1", provider="x", model="y", base_url="http://127.0.0.1")
+
+
+class UnreadableStorage(SqliteMemoryStorage):
+    async def spaces(self) -> list[VectorSpace]:
+        raise StorageError(path="", detail="it cannot be read")
+
+
+async def test_a_manager_that_cannot_be_opened_closes_its_storage(tmp_path: Path) -> None:
+    storage = UnreadableStorage(tmp_path / "memory.db")
+    with pytest.raises(StorageError):
+        await MemoryManager(storage, AddressedEmbedder()).open()
+    with pytest.raises(UsageError, match="not open"):
+        await storage.stats("default")
 
 
 async def test_two_managers_see_each_other(tmp_path: Path) -> None:
