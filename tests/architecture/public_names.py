@@ -85,6 +85,8 @@ class _Bare(str):
 
 def _signature(value: object) -> str:
     prefix = " async " if inspect.iscoroutinefunction(value) else ""
+    if typing.get_origin(value):  # a Callable[...]; Python 3.13 would say (*args, **kwargs)
+        return "(...)"
     try:
         signature = inspect.signature(value)  # type: ignore[arg-type]
     except (ValueError, TypeError):
@@ -93,7 +95,8 @@ def _signature(value: object) -> str:
     signature = signature.replace(
         parameters=bare, return_annotation=_bare(signature.return_annotation)
     )
-    return prefix + re.sub(r" at 0x[0-9a-f]+|\btyping\.|\bholdfast\.[a-z_.]*", "", str(signature))
+    text = str(signature).replace("pathlib._local.", "pathlib.")  # where Python 3.13 has Path
+    return prefix + re.sub(r" at 0x[0-9a-f]+|\btyping\.|\bholdfast\.[a-z_.]*", "", text)
 
 
 def _bare(annotation: object) -> object:

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -117,6 +118,14 @@ def test_the_extra_all_holds_every_other_extra() -> None:
     extras = project["optional-dependencies"]
     (everything,) = map(Requirement, extras["all"])
     assert everything.extras == set(extras) - {"all"}
+
+
+def test_every_python_that_is_promised_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    assert project["requires-python"] == f">={promised[0]}"
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == promised
 
 
 def test_entry_points_lead_to_modules_that_exist() -> None:

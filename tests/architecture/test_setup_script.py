@@ -36,6 +36,17 @@ exec {sys.executable} "$@"
 """
 
 
+# A Python of another version, as far as the script asks.
+ANOTHER_PYTHON = """#!/bin/sh
+case "$1" in
+-V) echo Python {version} ;;
+-c) exec {python} -c "import sys; sys.version_info = tuple(map(int, '{version}'.split('.')))
+$2" ;;
+*) exec {python} "$@" ;;
+esac
+"""
+
+
 class Checkout:
     """A directory with our scripts, small locks, and a recorded pip."""
 
@@ -48,6 +59,11 @@ class Checkout:
         self.python = folder / "quick-python"
         self.python.write_text(QUICK_PYTHON)
         self.python.chmod(0o755)
+
+    def another_python(self, path: Path, version: str) -> str:
+        path.write_text(ANOTHER_PYTHON.format(python=self.python, version=version))
+        path.chmod(0o755)
+        return str(path)
 
     def start(self, level: str, **environment: str) -> subprocess.Popen[str]:
         script = f". scripts/_setup\n{PIP}\nset -eu\nsetup {level}"
@@ -129,6 +145,34 @@ def test_a_virtual_environment_whose_python_is_gone_is_made_anew(checkout: Check
     assert "making" in said
 
 
+def test_another_python_that_is_asked_for_replaces_the_one_of_before(
+    checkout: Checkout, tmp_path: Path
+) -> None:
+    checkout.setup("run")
+    leftover = checkout.folder / ".venv/leftover"
+    leftover.touch()
+    checkout.setup("run", PYTHON="")
+    assert leftover.exists()
+    another = checkout.another_python(tmp_path / "another", "3.99.0")
+    status, said = checkout.setup("run", PYTHON=another)
+    assert status == 0, said
+    assert "with Python 3.99.0" in said
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize("version", ["3.10.12", None])
+def test_a_python_that_is_asked_for_and_does_not_fit_is_named(
+    checkout: Checkout, tmp_path: Path, version: str | None
+) -> None:
+    asked = tmp_path / "asked"
+    if version:
+        checkout.another_python(asked, version)
+    status, said = checkout.setup("run", PYTHON=str(asked))
+    assert status != 0
+    assert f"PYTHON is set to {asked}, which is no Python 3.11 or newer" in said
+    assert checkout.installations() == []
+
+
 def test_two_calls_at_once_install_once(checkout: Checkout) -> None:
     both = [checkout.start("run"), checkout.start("run")]
     assert [process.wait(timeout=120) for process in both] == [0, 0]
@@ -148,6 +192,23 @@ def test_without_a_python_the_message_says_what_to_run(checkout: Checkout, tmp_p
     assert status != 0
     assert "apt-get install -y python3 python3-venv python3-pip" in said
     assert checkout.installations() == []
+
+
+def test_where_python_is_too_old_apt_is_not_asked_for_it(
+    checkout: Checkout, tmp_path: Path
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ["bash", "dirname", "cat", "sha256sum"]:
+        (tools / tool).symlink_to(shutil.which(tool) or tool)
+    for name, script in {"id": "echo 0", "apt-get": f"touch {tmp_path}/apt-was-asked"}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    checkout.another_python(tools / "python3", "3.10.12")
+    status, said = checkout.setup("run", PATH=str(tools), PYTHON="")
+    assert status != 0
+    assert "needs Python 3.11 or newer, and python3 is Python 3.10.12" in said
+    assert not (tmp_path / "apt-was-asked").exists()
 
 
 def test_root_on_a_bare_debian_gets_venv_from_apt(checkout: Checkout, tmp_path: Path) -> None:

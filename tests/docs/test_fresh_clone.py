@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ class Stranger:
         own = ("AGENT_", "HOLDFAST_", "COV", "PYTEST", "PYTHON", "VIRTUAL_ENV", "XDG_", "GIT_")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
         path = [p for p in kept["PATH"].split(os.pathsep) if not p.startswith(str(ROOT))]
+        path.insert(0, f"{sys.base_prefix}/bin")  # their python3 is the one that tests
         # Wheels that were fetched before may be used again; nothing else of the old home.
         for name, folder in (("PIP_CACHE_DIR", "pip"), ("UV_CACHE_DIR", "uv")):
             kept[name] = kept.get(name) or str(Path.home() / ".cache" / folder)
@@ -77,6 +79,8 @@ def test_the_two_commands_of_the_readme_work_in_a_fresh_clone(stranger: Stranger
 
     before = stranger.installed()
     assert any(name.startswith("stamp-") for name in before)
+    version = "{}.{}".format(*sys.version_info)
+    assert any(name.startswith(f"lib/python{version}/") for name in before)
     second = stranger.run("./scripts/run", "--version")
     assert second.stdout == first.stdout
     assert second.stderr == ""

@@ -146,7 +146,11 @@ class MemoryManager:
     async def open(self) -> MemoryManager:
         """Open the storage, go on embedding what has no vector, begin retention."""
         await self._storage.open()
-        await self._note_address()
+        try:
+            await self._note_address()
+        except BaseException:
+            await self._storage.close()
+            raise
         self.pipeline.wake()
         if self._keeper is None:
             self._keeper = asyncio.get_running_loop().create_task(self._keep_house())

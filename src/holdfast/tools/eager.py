@@ -45,6 +45,8 @@ class _Seat(Coroutine[Any, Any, Any]):
         try:
             waits_for = coroutine.send(None)
         except StopIteration as end:
+            if self.task.cancelling():  # a task that cancels itself and ends is cancelled
+                raise asyncio.CancelledError from None
             return Ended(end.value)
         self._guest, self._first = coroutine, (waits_for,)
         if not self._is_taken.done():

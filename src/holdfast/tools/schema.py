@@ -132,10 +132,24 @@ def _hints(
 
 def _is_context(hint: object) -> bool:
     """Whether a parameter is passed in rather than asked for; it may have None as its default."""
+    hint = _unnamed(hint)
     if typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
-    kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
+    kinds = [kind for kind in _kinds(hint) if kind is not type(None)] or [hint]
     return all(isinstance(kind, type) and issubclass(kind, ToolContext) for kind in kinds)
+
+
+def _unnamed(hint: Any) -> Any:  # noqa: ANN401 - a type hint of any form
+    """Return what a `type` statement has given a name to."""
+    return getattr(hint, "__value__", hint)
+
+
+def _kinds(hint: object) -> list[Any]:
+    """Return what a hint joins with `|`, also where a `type` statement has given it a name."""
+    hint = _unnamed(hint)
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return [hint]
+    return [_unnamed(kind) for kind in typing.get_args(hint)]
 
 
 def _check_function(function: object, name: str) -> None:
@@ -257,11 +271,9 @@ def _parameters(
 def _output(hint: Any, name: str) -> JsonObject:  # noqa: ANN401 - a type hint of any form
     if hint in (Any, Never, NoReturn):
         return {}
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    kinds = typing.get_args(hint) if is_union else (hint,)
     # What a model reads of a result is its text.
     hint = functools.reduce(
-        operator.or_, [str if kind in (ToolResult, Parked) else kind for kind in kinds]
+        operator.or_, [str if kind in (ToolResult, Parked) else kind for kind in _kinds(hint)]
     )
     try:
         return _plain_schema(TypeAdapter(hint), "serialization")

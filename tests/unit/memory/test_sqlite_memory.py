@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from memory_setting import LetterEmbedder
 
-from holdfast.errors import MemoryIndexDamaged, SchemaTooNew, StorageDamaged, StorageReadOnly
+from holdfast.errors import (
+    MemoryIndexDamaged,
+    SchemaTooNew,
+    StorageDamaged,
+    StorageError,
+    StorageReadOnly,
+    UsageError,
+)
 from holdfast.memory import MemoryManager, MemoryOptions, NoEmbedder, SqliteMemoryStorage
+from holdfast.memory.space import VectorSpace
 
 
 def on_disk(folder: Path) -> bytes:
@@ -82,6 +93,75 @@ async def test_garbage_and_a_directory_are_refused(tmp_path: Path) -> None:
         await SqliteMemoryStorage(tmp_path / "garbage.db").open()
     with pytest.raises(StorageReadOnly):
         await SqliteMemoryStorage(tmp_path).open()
+
+
+@pytest.mark.parametrize("fault", ["garbage", "no second connection"])
+async def test_a_file_that_cannot_be_opened_is_not_kept_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    path = tmp_path / "memory.db"
+    if fault == "garbage":
+        path.write_bytes(b"not a database at all" * 100)
+    plain, opened = sqlite3.connect, list[sqlite3.Connection]()
+
+    def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        if opened and fault == "no second connection":
+            raise sqlite3.OperationalError("too many open files")
+        opened.append(plain(*args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises((StorageDamaged, StorageError)):
+        await SqliteMemoryStorage(path).open()
+    (only,) = opened
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        only.execute("SELECT 1")
+
+
+@pytest.mark.parametrize("connections", [0, 1])
+async def test_an_opening_that_is_cancelled_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: int
+) -> None:
+    plain, opened = sqlite3.connect, list[sqlite3.Connection]()
+    has_come, may_go_on = threading.Event(), threading.Event()
+
+    def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        if len(opened) == connections:
+            has_come.set()
+            may_go_on.wait(60)
+        opened.append(plain(*args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    storage = SqliteMemoryStorage(tmp_path / "memory.db")
+    opening = asyncio.create_task(storage.open())
+    await asyncio.to_thread(has_come.wait, 60)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    may_go_on.set()
+    await asyncio.get_running_loop().shutdown_default_executor()  # until the thread has ended
+    assert len(opened) == 2
+    for one in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+            one.execute("SELECT 1")
+
+
+class AddressedEmbedder(LetterEmbedder):
+    space = VectorSpace(model_id="letters/1", provider="x", model="y", base_url="http://127.0.0.1")
+
+
+class UnreadableStorage(SqliteMemoryStorage):
+    async def spaces(self) -> list[VectorSpace]:
+        raise StorageError(path="", detail="it cannot be read")
+
+
+async def test_a_manager_that_cannot_be_opened_closes_its_storage(tmp_path: Path) -> None:
+    storage = UnreadableStorage(tmp_path / "memory.db")
+    with pytest.raises(StorageError):
+        await MemoryManager(storage, AddressedEmbedder()).open()
+    with pytest.raises(UsageError, match="not open"):
+        await storage.stats("default")
 
 
 async def test_two_managers_see_each_other(tmp_path: Path) -> None:

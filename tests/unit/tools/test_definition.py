@@ -10,6 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 from pydantic import BaseModel, Field
+from typing_extensions import TypeAliasType
 
 from holdfast.errors import NotFound, ToolError, ToolInputInvalid, UsageError
 from holdfast.tools import (
@@ -147,6 +148,28 @@ def test_a_context_with_none_as_its_default_is_passed_in():
     for one in (plain, annotated):
         assert set(one.parameters["properties"]) == {"a"}
         assert one.signature.context_parameter == "context"
+
+
+def test_types_that_have_a_name_of_their_own_count_as_what_they_stand_for():
+    # What `type Here = ToolContext` makes, from Python 3.12 on.
+    here = TypeAliasType("here", ToolContext)
+    perhaps = TypeAliasType("perhaps", ToolContext | None)
+    ends = TypeAliasType("ends", ToolResult | Parked)
+    count = TypeAliasType("count", int)
+
+    @tool
+    def one(a: count, context: here) -> ends:
+        return ToolResult("")
+
+    @tool
+    def other(a: count, context: perhaps = None) -> ends:
+        return ToolResult("")
+
+    for made in (one, other):
+        assert set(made.parameters["properties"]) == {"a"}
+        assert made.validate({"a": 1}) == {"a": 1}
+        assert made.signature.context_parameter == "context"
+        assert made.signature.output == {"type": "string"}
 
 
 def test_types_defined_inside_a_function_are_found():

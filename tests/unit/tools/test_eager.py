@@ -78,7 +78,7 @@ async def test_variables_of_the_caller_are_seen_and_those_of_a_coroutine_stay_it
 
 @pytest.mark.parametrize("start", [start_eagerly, _start_by_hand])
 @pytest.mark.parametrize("waits", [False, True])
-async def test_a_coroutine_that_cancels_itself_harms_no_other(start, waits):
+async def test_a_coroutine_that_cancels_itself_is_cancelled_and_harms_no_other(start, waits):
     async def cancel() -> str:
         asyncio.current_task().cancel()
         if waits:
@@ -89,10 +89,15 @@ async def test_a_coroutine_that_cancels_itself_harms_no_other(start, waits):
         await asyncio.sleep(0)
         return "unharmed"
 
-    first, second = start(cancel()), start(work())
-    await asyncio.wait([one for one in (first, second) if not isinstance(one, Ended)])
-    assert first.cancelled() if waits else first == Ended("done")
-    assert second.result() == "unharmed"
+    if waits:
+        first, second = start(cancel()), start(work())
+        await asyncio.wait([first, second])
+        assert first.cancelled()
+    else:
+        with pytest.raises(asyncio.CancelledError):
+            start(cancel())
+        second = start(work())
+    assert await second == "unharmed"
     assert asyncio.current_task().cancelling() == 0
 
 

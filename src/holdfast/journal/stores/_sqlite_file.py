@@ -62,16 +62,24 @@ def connect(path: Path) -> sqlite3.Connection:
             check_same_thread=False,
             cached_statements=256,
         )
-        connection.execute("PRAGMA synchronous = NORMAL")
-        # A page that changes often is copied back once per checkpoint: seldom is cheaper.
-        page = connection.execute("PRAGMA page_size").fetchone()[0]
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // page}")
-        # Removed content is overwritten with zeros, not left in free pages.
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.create_function("casefold", 1, _casefold, deterministic=True)
+        try:
+            _adjust(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
     except sqlite3.Error as error:
         raise translate(error, str(path)) from error
+
+
+def _adjust(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA synchronous = NORMAL")
+    # A page that changes often is copied back once per checkpoint: seldom is cheaper.
+    page = connection.execute("PRAGMA page_size").fetchone()[0]
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // page}")
+    # Removed content is overwritten with zeros, not left in free pages.
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.create_function("casefold", 1, _casefold, deterministic=True)
 
 
 @contextlib.contextmanager

@@ -34,6 +34,9 @@ def open_file(path: Path, *, is_synced: bool) -> tuple[sqlite3.Connection, sqlit
             writer = connect(path)
             try:
                 migrate(writer, str(path))
+                if is_synced:
+                    writer.execute("PRAGMA synchronous = FULL")
+                reader = connect(path)
             except BaseException:
                 writer.close()
                 raise
@@ -42,9 +45,6 @@ def open_file(path: Path, *, is_synced: bool) -> tuple[sqlite3.Connection, sqlit
             raise StorageFull(path=str(path)) from error
         detail = error.strerror or str(error)
         raise StorageReadOnly(path=str(path), detail=detail) from error
-    if is_synced:
-        writer.execute("PRAGMA synchronous = FULL")
-    reader = connect(path)
     reader.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
     return writer, reader
 

@@ -63,22 +63,36 @@ class SqliteMemoryStorage:
 
     async def open(self) -> None:
         """Create or check the file."""
-        if self._writer is None:
-            await asyncio.to_thread(self._open)
+        if self._writer is not None:
+            return
+        is_given_up = threading.Event()
+        try:
+            await asyncio.to_thread(self._open, is_given_up)
+        except asyncio.CancelledError:
+            # The thread goes on: whoever is later, it or this, closes what it has opened.
+            is_given_up.set()
+            await self.close()
+            raise
 
-    def _open(self) -> None:
+    def _open(self, is_given_up: threading.Event) -> None:
         if self._path is None:
             self._writer = self._reader = _Line(open_memory())
-            return
-        writer, reader = open_file(self._path, is_synced=self._is_synced)
-        self._writer, self._reader = _Line(writer), _Line(reader)
+        else:
+            writer, reader = open_file(self._path, is_synced=self._is_synced)
+            self._writer, self._reader = _Line(writer), _Line(reader)
+        if is_given_up.is_set():
+            for line in self._let_go():
+                _close(line)
 
     async def close(self) -> None:
         """Close the file."""
+        for line in self._let_go():
+            await asyncio.to_thread(_close, line)
+
+    def _let_go(self) -> list[_Line]:
         lines = {id(line): line for line in (self._writer, self._reader) if line is not None}
         self._writer = self._reader = None
-        for line in lines.values():
-            await asyncio.to_thread(_close, line)
+        return list(lines.values())
 
     # --- reading ----------------------------------------------------------------------
 
