@@ -98,6 +98,13 @@ async def test_a_file_that_is_not_as_ours_is_now_is_refused(
         await AsyncClient(base_dir=state).verify()
 
 
+async def test_a_file_that_was_cut_off_is_called_damaged(state: Path) -> None:
+    whole = (state / "journal.db").read_bytes()
+    (state / "journal.db").write_bytes(whole[:4096])
+    with pytest.raises(StorageDamaged):
+        await AsyncClient(base_dir=state).verify()
+
+
 async def test_where_there_are_no_records_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageReadOnly):
