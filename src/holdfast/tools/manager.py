@@ -58,6 +58,10 @@ from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
 Spend: TypeAlias = Callable[[], Awaitable[None]]
 
 
+_GRACE_S = 1.0
+"""So much longer than the run a call may work: runs that it started end by themselves."""
+
+
 async def spend_freely() -> None:
     """Nobody counts."""
 
@@ -342,9 +346,11 @@ class ToolExecutionManager:
         if self.on_executing is not None:
             self.on_executing(call)
         begun = self._clock.now()
-        limit, bound = tool.timeout_s, self._limits.timeout_s
+        limit, bound, left = tool.timeout_s, self._limits.timeout_s, context.heritage.seconds_left()
         if bound and bound < limit:
             limit = bound
+        if left is not None and left + _GRACE_S < limit:
+            limit = left + _GRACE_S
         try:
             outcome = await invoke(tool, values, context, limit_s=limit)
         except asyncio.CancelledError:

@@ -230,6 +230,22 @@ async def test_time_ends_a_run_between_calls_and_while_a_model_thinks(tmp_path: 
         assert (error_of(result), model.open_streams) == ("time", 0)
 
 
+async def test_time_ends_a_call_that_does_not_end_by_itself(tmp_path: Path) -> None:
+    @tool(effect="read")
+    async def wait_for_ever() -> str:
+        """Wait for what never comes."""
+        await asyncio.Event().wait()
+        return "never"
+
+    async with AsyncClient(tmp_path) as client:
+        model = ScriptedModel(tool_call("wait_for_ever"), "never")
+        agent = Agent("a", model=model, tools=[wait_for_ever], budget=Budget(max_wall_s=0.05))
+        result = await asyncio.wait_for(agent.run("go", client=client), 30)
+        assert error_of(result) == "time"
+        *_, last = (await client.list_messages(result.session_id)).items
+        assert [call.state for call in last.tool_calls] == ["error"]
+
+
 def test_command_line_ends_with_code_7(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
