@@ -100,7 +100,7 @@ class LiveView:
     """The plan with a spinner at each step that is worked on, and what it has taken so far."""
 
     def __init__(self, invocation: Invocation) -> None:
-        """Load the terminal library now; nothing is drawn before the first news."""
+        """Load the terminal library, and show at once that something is under way."""
         self._state = LoopState()
         self._now = ""
         self._notes: list[str] = []
@@ -112,7 +112,7 @@ class LiveView:
         self._live: Any = importlib.import_module("rich.live").Live(
             get_renderable=self._draw, console=console, refresh_per_second=8, transient=False
         )
-        self._live.start()
+        self._live.start(refresh=True)
 
     def hear(self, news: LoopNews) -> None:
         """Take one piece of news in; the screen is drawn again by itself."""
@@ -131,7 +131,7 @@ class LiveView:
 
     def go_on(self) -> None:
         """Draw again."""
-        self._live.start()
+        self._live.start(refresh=True)
 
     def close(self) -> None:
         """Draw a last time."""
