@@ -28,7 +28,8 @@ Said = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 
-def _opening() -> list[Said]:
+def opening() -> list[Said]:
+    """What every conversation begins with."""
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}]
 
 
@@ -78,7 +79,7 @@ class _Streamed:
 
 async def httpx_run(client: httpx.AsyncClient, url: str) -> None:
     """The conversation with whole answers."""
-    messages = _opening()
+    messages = opening()
     while True:
         body = {"model": "m", "messages": messages, "tools": RAW_TOOLS}
         said = (await client.post(url, json=body)).json()["choices"][0]["message"]
@@ -88,7 +89,7 @@ async def httpx_run(client: httpx.AsyncClient, url: str) -> None:
 
 async def httpx_stream(client: httpx.AsyncClient, url: str) -> None:
     """The same, streamed."""
-    messages = _opening()
+    messages = opening()
     while True:
         body = {"model": "m", "messages": messages, "tools": RAW_TOOLS, "stream": True}
         answer = _Streamed()
@@ -121,7 +122,7 @@ class Raw:
     async def run(self, *, streamed: bool = False) -> None:
         """The conversation."""
         connection = self._idle.pop() if self._idle else await self._connect()
-        messages = _opening()
+        messages = opening()
         while True:
             body = {"model": "m", "messages": messages, "tools": RAW_TOOLS, "stream": streamed}
             if not _goes_on(messages, await self._ask(connection, json.dumps(body).encode())):

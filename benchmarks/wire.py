@@ -57,10 +57,10 @@ Conversation = Callable[[], Awaitable[int]]
 
 
 @contextmanager
-def served() -> Iterator[str]:
+def served(*options: str) -> Iterator[str]:
     """Run the fake server in its own process; give its base URL."""
     command = [sys.executable, "-m", "holdfast.testing.fake_server", "--no-check"]
-    command += ["--rounds", str(ROUNDS)]
+    command += ["--rounds", str(ROUNDS), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=SOURCE)
     try:
         assert process.stdout is not None

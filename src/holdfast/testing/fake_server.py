@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -250,6 +251,8 @@ async def _send_stream(
     response = web.StreamResponse(headers=headers)
     response.content_type = "text/event-stream"
     await response.prepare(request)
+    if answer.in_one_piece:
+        _cork(request, True)
     places: dict[int, Place] = {0: "first", len(events) // 2: "middle", len(events) - 1: "end"}
     for index, event in enumerate(events):
         place = places.get(index)
@@ -263,10 +266,19 @@ async def _send_stream(
                 break
         await response.write(event)
     await response.write_eof()
+    if answer.in_one_piece:
+        _cork(request, False)
     if answer.hang_up:
         assert request.transport is not None
         request.transport.close()
     return response
+
+
+def _cork(request: web.Request, is_corked: bool) -> None:
+    """Let the kernel hold back what is written, or send it."""
+    assert request.transport is not None
+    connection = request.transport.get_extra_info("socket")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, int(is_corked))
 
 
 async def _send_raw(request: web.Request, answer: RawAnswer) -> web.StreamResponse:
@@ -329,29 +341,48 @@ def _example(schema: JsonObject) -> JsonObject:
     return {name: values.get(node.get("type"), "x") for name, node in properties.items()}
 
 
-def tool_conversation(rounds: int, *, text_chars: int = 400) -> Script:
+def tool_conversation(
+    rounds: int,
+    *,
+    text_chars: int = 400,
+    said_chars: int = 20,
+    piece_chars: int = 8,
+    in_one_piece: bool = False,
+) -> Script:
     """Return a script that calls the first tool `rounds` times, then answers in text.
 
-    It reads the number of rounds out of the request, so any number of conversations
+    It says `said_chars` with each call and `text_chars` in the end; the others are those of
+    `Reply`. It reads the number of rounds out of the request, so any number of conversations
     may run at once.
     """
+
+    def say(begin: str, chars: int) -> str:
+        return (begin * (chars // len(begin) + 1))[:chars]
 
     def answer(recorded: Recorded) -> Reply:
         body = recorded.body
         done = body.count(b'"tool_call_id"') + body.count(b'"function_call_output"')
         done += body.count(b'"tool_use_id"')
         usage = TokenUsage(input=100 + 50 * done, output=20)
-        if done >= rounds:
-            return Reply(text="All is done. " * (text_chars // 13), usage=usage)
-        arguments = f'{{"a": {done}, "b": 23, "note": "multiply these two numbers"}}'
-        call = ScriptedCall(name="multiply", arguments=arguments, id=f"call_{done}")
-        return Reply(text="Let me compute that.", calls=(call,), usage=usage)
+        text = say("All is done. ", text_chars)
+        calls: tuple[ScriptedCall, ...] = ()
+        if done < rounds:
+            text = say("Let me compute that. ", said_chars)
+            arguments = f'{{"a": {done}, "b": 23, "note": "multiply these two numbers"}}'
+            calls = (ScriptedCall(name="multiply", arguments=arguments, id=f"call_{done}"),)
+        return Reply(
+            text=text,
+            calls=calls,
+            usage=usage,
+            piece_chars=piece_chars,
+            in_one_piece=in_one_piece,
+        )
 
     return answer
 
 
-async def _serve(port: int, rounds: int, check: bool) -> None:
-    server = FakeServer(script=tool_conversation(rounds), check=check)
+async def _serve(port: int, script: Script, check: bool) -> None:
+    server = FakeServer(script=script, check=check)
     # A benchmark sends more than a test: do not keep what was received.
     server.requests = _Forgetful()
     await server.start(port)
@@ -375,9 +406,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--no-check", action="store_true", help="take any request")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--text-chars", type=int, default=400, help="of the last answer")
+    parser.add_argument("--said-chars", type=int, default=20, help="of what is said with a call")
+    parser.add_argument("--piece-chars", type=int, default=8, help="of each event of a stream")
+    parser.add_argument("--in-one-piece", action="store_true", help="events arrive together")
+    given = parser.parse_args(arguments)
+    script = tool_conversation(
+        given.rounds,
+        text_chars=given.text_chars,
+        said_chars=given.said_chars,
+        piece_chars=given.piece_chars,
+        in_one_piece=given.in_one_piece,
+    )
     try:
-        asyncio.run(_serve(options.port, options.rounds, not options.no_check))
+        asyncio.run(_serve(given.port, script, not given.no_check))
     except KeyboardInterrupt:
         sys.exit(0)
 

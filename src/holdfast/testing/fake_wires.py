@@ -76,6 +76,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """`None` for a server that does not say, as some local ones do not."""
     piece_chars: int = 8
     """How many characters of text or arguments one event carries."""
+    in_one_piece: bool = False
+    """Let the events of a stream arrive together, each still an HTTP chunk of its own (Linux)."""
     gate: Gate | None = None
     gate_at: Place = "first"
     break_at: Place | None = None

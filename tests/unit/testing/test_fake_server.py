@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -107,10 +108,26 @@ async def test_raw_answers_are_sent_as_they_are() -> None:
             assert got.status == 299 and await got.read() == b"ab"
 
 
+async def test_a_stream_in_one_piece_arrives_with_one_read() -> None:
+    reply = Reply(text="x" * 800, piece_chars=4, in_one_piece=True)
+    body = msgspec.json.encode(chat(USER, stream=True))
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    async with FakeServer([reply]) as server:
+        port = urlsplit(server.base_url).port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await reader.readuntil(b"\r\n\r\n")
+        stream = await reader.read(1_000_000)
+        writer.close()
+        await writer.wait_closed()
+    assert stream.endswith(b"\r\n0\r\n\r\n")
+    assert stream.count(b'"content":"xxxx"') == 200
+
+
 async def test_it_runs_as_its_own_process() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "holdfast.testing.fake_server", "--rounds", "1"),
+        *("-m", "holdfast.testing.fake_server", "--rounds", "1", "--said-chars", "50"),
         stdout=asyncio.subprocess.PIPE,
     )
     try:
@@ -126,6 +143,7 @@ async def test_it_runs_as_its_own_process() -> None:
             ) as got:
                 body = await got.json()
         assert body["choices"][0]["finish_reason"] == "tool_calls"
+        assert len(body["choices"][0]["message"]["content"]) == 50
     finally:
         process.terminate()
         await process.wait()
