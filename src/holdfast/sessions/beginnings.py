@@ -118,7 +118,7 @@ class Beginnings:
         except asyncio.CancelledError:
             await finish(self._keeper.forgo(session_id))
             raise
-        self._manager.messages.follow(events, batch.drafts)
+        self._manager.messages.transcripts.follow(events, batch.drafts)
         return _begun(self._manager, standing.session, lease, events, batch.drafts)
 
 
