@@ -227,30 +227,21 @@ class Redactor:
         """
         rows = _rows(data, _LONG_SHAPE, _LONG_ROW)
         # Behind an escape anything may stand.
-        has_escapes = _BACKSLASH_CODE in data and b"\\u" in data
-        likely = self._always
-        if self._holds_low_clue(data, has_escapes) or self._holds_odd_row(data, rows, has_escapes):
-            likely = self._likely(data, rows, has_escapes)
-        return self._present(data, rows, has_escapes) if self._known else (), likely
-
-    def _holds_low_clue(self, data: bytes, has_escapes: bool) -> bool:
-        """Say whether a clue that may stand anywhere lies in the data, in any case."""
-        # Python finds a text in a text in half the time that it takes with bytes.
+        has_escapes = b"\\u" in data
+        may_hold_key = has_escapes
+        # Clues that may stand anywhere, in any case. Python finds a text in a text in half the
+        # time that it takes with bytes.
         low = data.lower().decode("latin-1")
         for needs, clue in self._low_clues:
-            if (has_escapes or not needs or needs in low) and clue in low:
-                return True
-        return False
-
-    def _holds_odd_row(self, data: bytes, rows: list[_Row], has_escapes: bool) -> bool:
-        """Say whether a long row begins as a key may, or stands where the rest of one may."""
+            if clue in low and needs in low:
+                may_hold_key = True
+        # Long rows that begin as a key may, or stand where the rest of one may.
         openings, edges = self._openings, self._edges
         for at, row in rows:
-            if row[:3] in openings and _begins(row, self._starts):
-                return True
-            if data[at - 1] in edges:
-                return True
-        return has_escapes
+            if data[at - 1] in edges or (row[:3] in openings and _begins(row, self._starts)):
+                may_hold_key = True
+        likely = self._likely(data, rows, has_escapes) if may_hold_key else self._always
+        return self._present(data, rows, has_escapes) if self._known else (), likely
 
     def _likely(self, data: bytes, rows: list[_Row], has_escapes: bool) -> tuple[_Format, ...]:
         """The formats of which a clue lies in the data."""
@@ -293,7 +284,6 @@ class Redactor:
 _Row: TypeAlias = tuple[int, bytes]
 """A row of characters, and where it stands."""
 
-_BACKSLASH_CODE = ord("\\")
 _DIGITS = b"0123456789abcdef"
 _ROWS = bytes(
     code if chr(code).isascii() and (chr(code).isalnum() or code in b"_-") else 32
