@@ -191,6 +191,7 @@ class TurnQueue:
             InvalidTransition: the session is not active.
             AlreadyExists: another session has a run with this `run_id`.
         """
+        turn: Turn | None = None
         if is_new or opening is not None:
             queued = facts.RunQueued(
                 run_id=check_id(run_id, "run"),
@@ -201,11 +202,20 @@ class TurnQueue:
             )
             try:
                 turn = await self.beginnings.begin(session_id, queued, opening, correlation_id)
+                if turn is not None:
+                    run_id = turn.run.id
+                    self._claimed[run_id] = asyncio.Event()
+                    await self._execute(turn, handler)
+            except LeaseLost:
+                pass  # another process has taken over and goes on from what is stored
             except asyncio.CancelledError:
-                await finish(self._abandon(queued.run_id))
+                await finish(self._abandon(run_id))
                 raise
-            if turn is not None:
-                return await self._see_through(turn, handler)
+            finally:
+                if turn is not None:
+                    self._claimed.pop(run_id).set()
+        if turn is not None:
+            return turn.ended or await self.run(run_id, handler)
         run = await self.submit(
             session_id,
             message,
@@ -362,21 +372,6 @@ class TurnQueue:
         if first.status == "running" or first.owner in ("", self._keeper.owner):
             return first
         return None if await self._journal.store.is_alive(first.owner) else first
-
-    async def _see_through(self, turn: Turn, handler: Handler) -> Run:
-        """Execute a turn that has just begun and return its run when it rests."""
-        claim = self._claimed[turn.run.id] = asyncio.Event()
-        try:
-            await self._execute(turn, handler)
-        except LeaseLost:
-            pass  # another process has taken over and goes on from what is stored
-        except asyncio.CancelledError:
-            await finish(self._abandon(turn.run.id))
-            raise
-        finally:
-            del self._claimed[turn.run.id]
-            claim.set()
-        return turn.ended or await self.run(turn.run.id, handler)
 
     async def _see_to(self, run_id: str, handler: Handler, *, is_awaited: bool) -> Run:
         """Wait until a run rests; execute it, and what others left behind before it."""

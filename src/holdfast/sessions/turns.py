@@ -20,7 +20,6 @@ from holdfast.sessions import events as facts
 from holdfast.sessions.deferred import DeferredFacts
 from holdfast.sessions.leases import Lease
 from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.messages import stored
 from holdfast.sessions.model import Session
 from holdfast.sessions.projections import SIGNALS, Run
 
@@ -299,8 +298,8 @@ class Turn:
 
     async def add_message(self, message: Message, *, agent_path: str = "") -> None:
         """Add a message of this run to the conversation."""
-        fact = facts.MessageCreated(message=stored(message))
-        await self.append(fact, agent_path=agent_path)
+        kept = msgspec.structs.replace(message, session_id="")  # as `stored` makes it
+        await self.append(facts.MessageCreated(message=kept), agent_path=agent_path)
 
     async def close_calls(self, because: str) -> tuple[ToolPart, ...]:
         """Give every call that has no result an error, so that the conversation can go on.

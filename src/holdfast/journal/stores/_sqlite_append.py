@@ -27,8 +27,8 @@ from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_events import (
     EVENTS,
     MOST_AT_ONCE,
-    fenced,
     insert,
+    insertion,
     read_events,
 )
 from holdfast.journal.stores._sqlite_heads import Chain, KnownChains, find_head
@@ -73,9 +73,10 @@ class Appender:
         drafts = request.drafts
         events = chained(drafts, request.session_id, chain, self._chains.seq)
         later = self._tables.lazily(events, drafts)
-        if later is None or (later and not _may_wait(chain, len(events))):
+        if later is None or (later and not chain.rows_from):
             return None
-        last = writer.insert_at_once(*fenced(chain.stream, chain.epoch, chain.rows_from, events))
+        fence = (chain.epoch, chain.rows_from)
+        last = writer.insert_at_once(*insertion(chain.stream, events, fence))
         if last is None:
             return None
         chain.rows.unfolded += later
@@ -96,10 +97,11 @@ class Appender:
         values = [draft.value for draft in request.drafts]
         self._tables.fold(connection, chain.rows, list(zip(events, values, strict=True)))
         insert(connection, chain.stream, events)
+        last = events[-1]
         # One that holds a new session writes on; else it is soon looked for.
         is_new = request.must_be_new and request.acquire is None
-        is_due = request.release or is_new or not _may_wait(chain, len(events))
-        last = events[-1]
+        may_wait = 0 < chain.rows_from and last.session_seq - chain.rows_from < _MOST_BEHIND
+        is_due = request.release or is_new or not may_wait
         chain.session_seq, chain.hash, self._chains.seq = last.session_seq, last.hash, last.seq
         self._tables.write(connection, chain.rows, also_lazy=is_due)
         if request.release:
@@ -250,14 +252,12 @@ def _is_plain(request: AppendRequest, chain: Chain) -> bool:
         return False
     if request.epoch not in (None, chain.epoch) or request.after not in (None, chain.session_seq):
         return False
-    if chain.is_behind or len(request.drafts) > MOST_AT_ONCE:
+    count = len(request.drafts)
+    if chain.is_behind or count > MOST_AT_ONCE:
+        return False
+    if chain.rows_from and chain.session_seq + count - chain.rows_from >= _MOST_BEHIND:
         return False
     for draft in request.drafts:
         if len(draft.payload) > BLOB_THRESHOLD:
             return False
     return True
-
-
-def _may_wait(chain: Chain, more: int) -> bool:
-    """Say whether rows of lazy projections may wait when so many events more are stored."""
-    return 0 < chain.rows_from and chain.session_seq + more - chain.rows_from < _MOST_BEHIND

@@ -48,29 +48,23 @@ def insert(connection: sqlite3.Connection, stream: int, events: Sequence[Event])
         for event in chunk:
             if len(event.payload) > BLOB_THRESHOLD and not event.is_redacted:
                 connection.execute(_INSERT_BLOB, (_code(event.payload_digest), event.payload))
-        connection.execute(_INSERT[len(chunk)], _columns(stream, chunk))
+        connection.execute(*insertion(stream, chunk))
 
 
-def fenced(
-    stream: int, epoch: int, rows_from: int, events: Sequence[Event]
+def insertion(
+    stream: int, events: Sequence[Event], fence: tuple[int, int] | None = None
 ) -> tuple[str, list[Any]]:
-    """Return the one statement that stores a few small events if a stream is still like this.
+    """Return the one statement that stores a few events, and its values.
 
-    A moved chain meets a taken number, another stale writer an empty stream: either violates a
-    constraint, and nothing is stored.
+    With a fence it stores small ones if the stream's epoch and `rows_from` are still these, and
+    the database chooses their `seq`. A moved chain meets a taken number, another stale writer an
+    empty stream: either violates a constraint, and nothing is stored.
     """
-    values = _columns(stream, events, is_settled=False)
-    values[1:2] = stream, epoch, rows_from
-    return _INSERT_FENCED[len(events)], values
-
-
-def _columns(stream: int, events: Sequence[Event], *, is_settled: bool = True) -> list[Any]:
-    """Everything that is stored of events; the database chooses a `seq` that is not settled."""
     values: list[Any] = []
     for event in events:
         is_large = len(event.payload) > BLOB_THRESHOLD and not event.is_redacted
         values += (
-            event.seq if is_settled else None,
+            event.seq if fence is None else None,
             stream,
             event.session_seq,
             event.kind,
@@ -86,7 +80,10 @@ def _columns(stream: int, events: Sequence[Event], *, is_settled: bool = True) -
             REDACTED if event.is_redacted else BLOB if is_large else INLINE,
             None if is_large else blob(event.payload),
         )
-    return values
+    if fence is None:
+        return _INSERT[len(events)], values
+    values[1:2] = stream, *fence
+    return _INSERT_FENCED[len(events)], values
 
 
 def read_events(connection: sqlite3.Connection, sql: str, values: list[Any]) -> list[Event]:
