@@ -137,6 +137,9 @@ class Journal:
             UsageError: a payload cannot be stored.
         """
         batch = payloads if isinstance(payloads, Batch) else self.batch(payloads, origin)
+        is_synced = False
+        for draft in batch.drafts:
+            is_synced = is_synced or draft.value.is_synced
         return await self.store.append(
             AppendRequest(
                 session_id=session_id,
@@ -145,7 +148,7 @@ class Journal:
                 after=after,
                 must_be_new=must_be_new,
                 acquire=LeaseWish(owner=owner, ttl_s=ttl_s),
-                is_synced=any([draft.value.is_synced for draft in batch.drafts]),
+                is_synced=is_synced,
             )
         )
 

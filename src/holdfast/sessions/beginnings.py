@@ -108,7 +108,6 @@ class Beginnings:
         if created is not None:
             first.insert(0, created)
         batch = journal.batch(first, origin)
-        self._keeper.show_presence()
         try:
             lease, events = await self._keeper.begin(
                 session_id, batch, after=standing.number, must_be_new=created is not None

@@ -34,9 +34,8 @@ class GrowingMessages(JoinedMessages):
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Add some messages."""
-        self.tail.extend(messages)
-        if self.tail:
-            self.last = self.tail[-1]
+        for message in messages:
+            self.append(message)
 
     def replace_last(self, message: Message) -> None:
         """Put another message into the place of the last one."""

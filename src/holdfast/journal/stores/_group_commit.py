@@ -158,10 +158,14 @@ class GroupCommit:
         self._connection.close()
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        jobs = [job for job in self._waiting if not job[1].done()]
+        jobs: list[_Job] = []
+        writes: list[Write[Any]] = []
+        for job in self._waiting:
+            if not job[1].done():
+                jobs.append(job)
+                writes.append(job[0])
         must_sync, self._waiting, self._must_sync = self._must_sync, [], False
         if jobs and not must_sync:
-            writes = [write for write, _ in jobs]
             outcomes = self._transact(writes, "NORMAL", _PATIENCE_ON_LOOP_MS)
             if outcomes is not None:
                 _settle(jobs, outcomes)
