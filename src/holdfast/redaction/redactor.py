@@ -141,24 +141,32 @@ class Redactor:
         Raises:
             UsageError: the data is no JSON.
         """
-        if not self._is_suspicious(data):
-            return data
-        try:
-            value = json.loads(data)
-            changed = self.value(value)
-            return data if changed == value else _to_json(changed)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(detail=f"What should be redacted is no JSON: {error}") from error
+        return self.json_texts((data,))[0]
 
     def json_texts(self, texts: Sequence[bytes]) -> Sequence[bytes]:
         """Return JSON texts as `json` does; the same object if none of them changes.
 
         They are looked through together: what is not in all of them is in none.
         """
-        if not self._is_suspicious(b"\n".join(texts)):
+        data = b"\n".join(texts)
+        known, likely = self._scan(data)
+        # Misses nothing that `text` would find.
+        if not (known or self._has_guilty_pack(data) or (likely and _find(likely, data))):
             return texts
-        clean = [self.json(text) for text in texts]
+        if len(texts) == 1:
+            clean = [self._decoded(texts[0])]
+        else:
+            clean = [self.json(text) for text in texts]
         return texts if clean == texts else clean
+
+    def _decoded(self, data: bytes) -> bytes:
+        """Return JSON that is worth decoding with markers inside its strings."""
+        try:
+            value = json.loads(data)
+            changed = self.value(value)
+            return data if changed == value else _to_json(changed)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(detail=f"What should be redacted is no JSON: {error}") from error
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON in, the same shape out
         """Return a JSON value with markers inside its strings and keys."""
@@ -205,20 +213,6 @@ class Redactor:
         )
         self._always = tuple(one for one in self._formats if one.is_always)
         self._short = tuple(one for one in self._known if one.has_short_clues)
-
-    def _is_suspicious(self, data: bytes) -> bool:
-        """Say whether JSON is worth decoding; misses nothing that `text` would find."""
-        known, likely = self._scan(data)
-        if known or self._has_guilty_pack(data):
-            return True
-        if not likely:
-            return False
-        if b"\\u" in data:
-            return True
-        # As it reads once decoded, as far as patterns care.
-        plain = data.replace(b"\\n", b"\n").replace(b"\\r", b"\r").replace(b"\\t", b"\t")
-        text = plain.replace(b"\\b", b" ").replace(b"\\f", b" ").decode("utf-8", "replace")
-        return any(one.pattern.search(text) for one in likely)
 
     def _scan(self, data: bytes) -> tuple[Sequence[_Known], tuple[_Format, ...]]:
         """The known secrets that occur in the data, and the formats whose clues do.
@@ -361,6 +355,16 @@ def _rows(data: bytes, shape_of: bytes, wanted: bytes) -> list[_Row]:
         rows.append((start, data[start:end]))
         start = shape.find(wanted, end)
     return rows
+
+
+def _find(likely: Sequence[_Format], data: bytes) -> bool:
+    """Say whether one of the formats is found in JSON."""
+    if b"\\u" in data:
+        return True
+    # As it reads once decoded, as far as patterns care.
+    plain = data.replace(b"\\n", b"\n").replace(b"\\r", b"\r").replace(b"\\t", b"\t")
+    text = plain.replace(b"\\b", b" ").replace(b"\\f", b" ").decode("utf-8", "replace")
+    return any(one.pattern.search(text) for one in likely)
 
 
 def _joined(rows: list[_Row]) -> bytes:
