@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -103,7 +103,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 def payload_digest(payload: bytes) -> str:
-    """Return the digest by which the chain knows a payload."""
+    """Return the digest by which the chain knows a payload; `Journal.batch` makes the same."""
     return hashlib.sha256(payload).hexdigest()
 
 
@@ -134,13 +134,28 @@ def header_of(event: Event) -> tuple[object, ...]:
     )
 
 
-def chained(
-    drafts: Sequence[Draft], *, session_id: str, epoch: int, hash: str, session_seq: int, seq: int
-) -> list[Event]:
-    """Return the events that drafts become behind the one with this hash and these numbers.
+class ChainEnd(Protocol):
+    """Where a chain ends, and under which lease it is written on."""
+
+    @property
+    def epoch(self) -> int:
+        """That of the lease."""
+
+    @property
+    def hash(self) -> str:
+        """That of the last event."""
+
+    @property
+    def session_seq(self) -> int:
+        """The number of the last event."""
+
+
+def chained(drafts: Sequence[Draft], session_id: str, end: ChainEnd, seq: int) -> list[Event]:
+    """Return the events that drafts become at the end of a session's chain, behind `seq`.
 
     The hash of each is `chain_hash` over its `header_of`.
     """
+    epoch, hash, session_seq = end.epoch, end.hash, end.session_seq
     events = []
     for draft in drafts:
         session_seq, seq, origin = session_seq + 1, seq + 1, draft.origin

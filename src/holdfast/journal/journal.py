@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -92,22 +93,24 @@ class Journal:
             StaleWriter: someone appended since `after`; re-read, then decide again.
             UsageError: a payload cannot be stored, or needs a lease.
         """
-        drafts = self._drafts(payloads, origin)
-        if not drafts:
+        batch = payloads if isinstance(payloads, Batch) else self.batch(payloads, origin)
+        if not batch.drafts:
             raise UsageError(detail="Nothing to append.")
         if epoch is None:
-            _require_open(drafts)
+            _require_open(batch.drafts)
             if release:
                 raise UsageError(detail="Only the holder of a lease can give it back.")
+        for draft in batch.drafts:
+            is_synced = is_synced or draft.value.is_synced
         return await self.store.append(
             AppendRequest(
                 session_id=session_id,
-                drafts=drafts,
+                drafts=batch.drafts,
                 epoch=epoch,
                 after=after,
                 must_be_new=must_be_new,
                 release=release,
-                is_synced=is_synced or _are_synced(drafts),
+                is_synced=is_synced,
             )
         )
 
@@ -133,22 +136,21 @@ class Journal:
             NotFound: there is no such session.
             UsageError: a payload cannot be stored.
         """
-        drafts = self._drafts(payloads, origin)
+        batch = payloads if isinstance(payloads, Batch) else self.batch(payloads, origin)
+        is_synced = False
+        for draft in batch.drafts:
+            is_synced = is_synced or draft.value.is_synced
         return await self.store.append(
             AppendRequest(
                 session_id=session_id,
-                drafts=drafts,
+                drafts=batch.drafts,
                 epoch=None,
                 after=after,
                 must_be_new=must_be_new,
                 acquire=LeaseWish(owner=owner, ttl_s=ttl_s),
-                is_synced=_are_synced(drafts),
+                is_synced=is_synced,
             )
         )
-
-    def _drafts(self, payloads: Sequence[Payload] | Batch, origin: Origin) -> tuple[Draft, ...]:
-        given = payloads if isinstance(payloads, Batch) else self.batch(payloads, origin)
-        return given.drafts
 
     def draft(self, value: Payload, origin: Origin = NO_ORIGIN) -> Draft:
         """Encode a payload as it will be stored, without secrets."""
@@ -172,17 +174,29 @@ class Journal:
         Raises:
             UsageError: one of them cannot be stored.
         """
-        encoded = [
-            fact if isinstance(fact, Encoded) else self.encode(fact, origin) for fact in facts
-        ]
-        is_clean = True
-        if self.redactor is not None:
-            given = [fact.payload for fact in encoded]
-            kept = self.redactor.json_texts(given)
-            is_clean = kept is given
-            if not is_clean:
-                encoded = [_with_payload(*pair) for pair in zip(encoded, kept, strict=True)]
-        return Batch(tuple([_draft(fact) for fact in encoded]), not is_clean)
+        encoded, given = [], []
+        for fact in facts:
+            one = fact if isinstance(fact, Encoded) else self.encode(fact, origin)
+            encoded.append(one)
+            given.append(one.payload)
+        kept = given if self.redactor is None else self.redactor.json_texts(given)
+        drafts = []
+        for one, payload in zip(encoded, kept, strict=True):
+            value = one.value
+            if payload is not one.payload:
+                # Projections are made from the value, so it must be as clean as the bytes.
+                value = decode_payload(value.kind, value.schema_version, payload)
+            draft = Draft(
+                kind=value.kind,
+                version=value.schema_version,
+                time=one.time,
+                origin=one.origin,
+                payload=payload,
+                payload_digest=hashlib.sha256(payload).hexdigest(),
+                value=value,
+            )
+            drafts.append(draft)
+        return Batch(tuple(drafts), kept is not given)
 
     async def read(
         self,
@@ -287,28 +301,6 @@ class Journal:
         return await self.store.rebuild(progress)
 
 
-def _with_payload(fact: Encoded, payload: bytes) -> Encoded:
-    """Return what a redactor left of a fact."""
-    if payload is fact.payload:
-        return fact
-    # Projections are made from the value, so it must be as clean as the bytes.
-    value = decode_payload(fact.value.kind, fact.value.schema_version, payload)
-    return Encoded(value, payload, fact.time, fact.origin)
-
-
-def _draft(fact: Encoded) -> Draft:
-    value, payload = fact.value, fact.payload
-    return Draft(
-        kind=value.kind,
-        version=value.schema_version,
-        time=fact.time,
-        origin=fact.origin,
-        payload=payload,
-        payload_digest=payload_digest(payload),
-        value=value,
-    )
-
-
 def _require_open(drafts: Sequence[Draft]) -> None:
     for draft in drafts:
         if not draft.value.is_open:
@@ -331,13 +323,6 @@ def checked_patterns(patterns: object) -> tuple[str, ...]:
             "such as 'tool.*'."
         )
     return tuple(checked)
-
-
-def _are_synced(drafts: Sequence[Draft]) -> bool:
-    for draft in drafts:  # as `any`, which takes three times as long for one or two
-        if draft.value.is_synced:
-            return True
-    return False
 
 
 def _matches(event: Event, patterns: Sequence[str]) -> bool:

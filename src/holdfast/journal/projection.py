@@ -44,7 +44,8 @@ class Projection(ABC, Generic[Row]):
     """Those of them after which a row is the same whatever it was before."""
     is_lazy: ClassVar[bool] = False
     """Rows change with nearly every event: while somebody holds the session's lease, a store may
-    write them later, as long as every query sees them. They must not depend on `Event.seq`."""
+    make and write them later, as long as every query sees them. So they must not depend on
+    `Event.seq`, and `apply` cannot refuse an event: it is stored by then."""
 
     @abstractmethod
     def key(self, event: Event, payload: Payload) -> str:

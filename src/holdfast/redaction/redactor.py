@@ -141,24 +141,32 @@ class Redactor:
         Raises:
             UsageError: the data is no JSON.
         """
-        if not self._is_suspicious(data):
-            return data
-        try:
-            value = json.loads(data)
-            changed = self.value(value)
-            return data if changed == value else _to_json(changed)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(detail=f"What should be redacted is no JSON: {error}") from error
+        return self.json_texts((data,))[0]
 
     def json_texts(self, texts: Sequence[bytes]) -> Sequence[bytes]:
         """Return JSON texts as `json` does; the same object if none of them changes.
 
         They are looked through together: what is not in all of them is in none.
         """
-        if not self._is_suspicious(b"\n".join(texts)):
+        data = b"\n".join(texts)
+        known, likely = self._scan(data)
+        # Misses nothing that `text` would find.
+        if not (known or self._has_guilty_pack(data) or (likely and _find(likely, data))):
             return texts
-        clean = [self.json(text) for text in texts]
+        if len(texts) == 1:
+            clean = [self._decoded(texts[0])]
+        else:
+            clean = [self.json(text) for text in texts]
         return texts if clean == texts else clean
+
+    def _decoded(self, data: bytes) -> bytes:
+        """Return JSON that is worth decoding with markers inside its strings."""
+        try:
+            value = json.loads(data)
+            changed = self.value(value)
+            return data if changed == value else _to_json(changed)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(detail=f"What should be redacted is no JSON: {error}") from error
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON in, the same shape out
         """Return a JSON value with markers inside its strings and keys."""
@@ -206,20 +214,6 @@ class Redactor:
         self._always = tuple(one for one in self._formats if one.is_always)
         self._short = tuple(one for one in self._known if one.has_short_clues)
 
-    def _is_suspicious(self, data: bytes) -> bool:
-        """Say whether JSON is worth decoding; misses nothing that `text` would find."""
-        known, likely = self._scan(data)
-        if known or self._has_guilty_pack(data):
-            return True
-        if not likely:
-            return False
-        if b"\\u" in data:
-            return True
-        # As it reads once decoded, as far as patterns care.
-        plain = data.replace(b"\\n", b"\n").replace(b"\\r", b"\r").replace(b"\\t", b"\t")
-        text = plain.replace(b"\\b", b" ").replace(b"\\f", b" ").decode("utf-8", "replace")
-        return any(one.pattern.search(text) for one in likely)
-
     def _scan(self, data: bytes) -> tuple[Sequence[_Known], tuple[_Format, ...]]:
         """The known secrets that occur in the data, and the formats whose clues do.
 
@@ -227,30 +221,21 @@ class Redactor:
         """
         rows = _rows(data, _LONG_SHAPE, _LONG_ROW)
         # Behind an escape anything may stand.
-        has_escapes = _BACKSLASH_CODE in data and b"\\u" in data
-        likely = self._always
-        if self._holds_low_clue(data, has_escapes) or self._holds_odd_row(data, rows, has_escapes):
-            likely = self._likely(data, rows, has_escapes)
-        return self._present(data, rows, has_escapes) if self._known else (), likely
-
-    def _holds_low_clue(self, data: bytes, has_escapes: bool) -> bool:
-        """Say whether a clue that may stand anywhere lies in the data, in any case."""
-        # Python finds a text in a text in half the time that it takes with bytes.
+        has_escapes = b"\\u" in data
+        may_hold_key = has_escapes
+        # Clues that may stand anywhere, in any case. Python finds a text in a text in half the
+        # time that it takes with bytes.
         low = data.lower().decode("latin-1")
         for needs, clue in self._low_clues:
-            if (has_escapes or not needs or needs in low) and clue in low:
-                return True
-        return False
-
-    def _holds_odd_row(self, data: bytes, rows: list[_Row], has_escapes: bool) -> bool:
-        """Say whether a long row begins as a key may, or stands where the rest of one may."""
+            if clue in low and needs in low:
+                may_hold_key = True
+        # Long rows that begin as a key may, or stand where the rest of one may.
         openings, edges = self._openings, self._edges
         for at, row in rows:
-            if row[:3] in openings and _begins(row, self._starts):
-                return True
-            if data[at - 1] in edges:
-                return True
-        return has_escapes
+            if data[at - 1] in edges or (row[:3] in openings and _begins(row, self._starts)):
+                may_hold_key = True
+        likely = self._likely(data, rows, has_escapes) if may_hold_key else self._always
+        return self._present(data, rows, has_escapes) if self._known else (), likely
 
     def _likely(self, data: bytes, rows: list[_Row], has_escapes: bool) -> tuple[_Format, ...]:
         """The formats of which a clue lies in the data."""
@@ -293,7 +278,6 @@ class Redactor:
 _Row: TypeAlias = tuple[int, bytes]
 """A row of characters, and where it stands."""
 
-_BACKSLASH_CODE = ord("\\")
 _DIGITS = b"0123456789abcdef"
 _ROWS = bytes(
     code if chr(code).isascii() and (chr(code).isalnum() or code in b"_-") else 32
@@ -371,6 +355,16 @@ def _rows(data: bytes, shape_of: bytes, wanted: bytes) -> list[_Row]:
         rows.append((start, data[start:end]))
         start = shape.find(wanted, end)
     return rows
+
+
+def _find(likely: Sequence[_Format], data: bytes) -> bool:
+    """Say whether one of the formats is found in JSON."""
+    if b"\\u" in data:
+        return True
+    # As it reads once decoded, as far as patterns care.
+    plain = data.replace(b"\\n", b"\n").replace(b"\\r", b"\r").replace(b"\\t", b"\t")
+    text = plain.replace(b"\\b", b" ").replace(b"\\f", b" ").decode("utf-8", "replace")
+    return any(one.pattern.search(text) for one in likely)
 
 
 def _joined(rows: list[_Row]) -> bytes:

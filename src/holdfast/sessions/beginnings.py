@@ -108,7 +108,6 @@ class Beginnings:
         if created is not None:
             first.insert(0, created)
         batch = journal.batch(first, origin)
-        self._keeper.show_presence()
         try:
             lease, events = await self._keeper.begin(
                 session_id, batch, after=standing.number, must_be_new=created is not None
@@ -118,7 +117,7 @@ class Beginnings:
         except asyncio.CancelledError:
             await finish(self._keeper.forgo(session_id))
             raise
-        self._manager.messages.follow(events, batch.drafts)
+        self._manager.messages.transcripts.follow(events, batch.drafts)
         return _begun(self._manager, standing.session, lease, events, batch.drafts)
 
 

@@ -15,29 +15,30 @@ class GrowingMessages(JoinedMessages):
     is found again without looking at any message of it. `tail` belongs to this object.
     """
 
-    __slots__ = ()
+    __slots__ = ("last",)
 
     tail: list[Message]
+    last: Message
+    """The newest message; not set while there is none."""
 
     def __init__(self, base: tuple[Message, ...] = (), tail: Iterable[Message] = ()) -> None:
         """Share the base, and copy the tail."""
         super().__init__(base, list(tail))
-
-    @property
-    def last(self) -> Message:
-        """The newest message; raises IndexError where there is none."""
-        return self.tail[-1] if self.tail else self.base[-1]
+        if newest := self.tail or base:
+            self.last = newest[-1]
 
     def append(self, message: Message) -> None:
         """Add a message."""
         self.tail.append(message)
+        self.last = message
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Add some messages."""
-        self.tail.extend(messages)
+        for message in messages:
+            self.append(message)
 
     def replace_last(self, message: Message) -> None:
         """Put another message into the place of the last one."""
         if not self.tail:
             self.base, self.tail = self.base[:-1], [self.base[-1]]
-        self.tail[-1] = message
+        self.tail[-1] = self.last = message

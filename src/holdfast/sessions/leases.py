@@ -57,7 +57,9 @@ class LeaseKeeper:
         head = await self._journal.store.acquire(session_id, self.owner, self._ttl_s)
         if head is None:
             return None
-        return self._hold(session_id, head.epoch, head.session_seq)
+        lease = self._hold(session_id, head.epoch, head.session_seq)
+        self.show_presence()
+        return lease
 
     async def begin(
         self,
@@ -77,6 +79,7 @@ class LeaseKeeper:
             SessionBusy: somebody holds the lease.
             StaleWriter: the session does not end at event `after`.
         """
+        self.show_presence()
         events = await self._journal.begin(
             session_id,
             payloads,
@@ -100,7 +103,6 @@ class LeaseKeeper:
     def _hold(self, session_id: str, epoch: int, session_seq: int) -> Lease:
         with self._guard:
             self._held[session_id] = epoch
-        self.show_presence()
         return Lease(session_id=session_id, epoch=epoch, session_seq=session_seq)
 
     async def wait_for(self, session_id: str, timeout_s: float) -> Lease:

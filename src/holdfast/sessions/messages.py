@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.errors import NotFound, UsageError
 from holdfast.ids import check_id, new_id
-from holdfast.journal.envelope import Draft, Event
+from holdfast.journal.envelope import Event
 from holdfast.journal.journal import Journal
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message, Part, TextPart
@@ -63,7 +63,8 @@ class MessageReader:
     def __init__(self, journal: Journal) -> None:
         """Read from this journal."""
         self._journal = journal
-        self._transcripts = Transcripts(journal)
+        self.transcripts = Transcripts(journal)
+        """Conversations at hand; whoever appends to one lets it follow."""
 
     async def page(
         self, session: Session, *, limit: int, cursor: str, newest_first: bool
@@ -80,23 +81,14 @@ class MessageReader:
 
     async def all(self, session: Session) -> tuple[Message, ...]:
         """Return every visible message in order; a long conversation is kept at hand."""
-        return await self._transcripts.messages(session)
+        return await self.transcripts.messages(session)
 
     async def growing(self, session: Session, *, up_to: int = 0) -> GrowingMessages:
         """Return the same for somebody who adds to it.
 
         `up_to` is the number of the last event, if the caller knows it for certain.
         """
-        return await self._transcripts.growing(session, up_to=up_to)
-
-    def follow(
-        self, events: Sequence[Event], drafts: Sequence[Draft], last: Event | None = None
-    ) -> None:
-        """Take into account what this process has just appended to a session.
-
-        `last` is what the same turn appended before that.
-        """
-        self._transcripts.follow(events, drafts, last)
+        return await self.transcripts.growing(session, up_to=up_to)
 
     async def one(self, session: Session, message_id: str) -> Message:
         """Return one message of the conversation.

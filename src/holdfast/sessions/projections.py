@@ -256,7 +256,7 @@ class RunsTable(Projection[Run]):
         """Fold one fact into the run; a run exists once, and its end is final."""
         if row is None:
             return _queued(event, payload) if isinstance(payload, facts.RunQueued) else None
-        if row.has_ended:
+        if row.status in ENDED:
             return row
         replace = msgspec.structs.replace
         match payload:

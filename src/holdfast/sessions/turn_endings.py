@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, LeaseLost, ResultNotStored, RunInTheWay
 from holdfast.ids import new_id
 from holdfast.journal.envelope import Event
 from holdfast.journal.payloads import Payload
 from holdfast.sessions import events as facts
 from holdfast.sessions.projections import RUNS, Run
-from holdfast.sessions.turns import Cancelled, Completed, Failed, Outcome, Turn
+from holdfast.sessions.turns import Cancelled, Completed, Failed, Outcome, Parked, Turn
 
 
 def after(run: Run | None, events: Sequence[Event]) -> Run:
@@ -27,6 +27,34 @@ def after(run: Run | None, events: Sequence[Event]) -> Run:
             run = msgspec.structs.replace(run, result=fact.result)
     assert run is not None
     return run
+
+
+def checked(outcome: object) -> Outcome:
+    """Return what a handler returned, or the failure to return an outcome."""
+    if isinstance(outcome, Completed | Parked | Cancelled | Failed):
+        return outcome
+    return failed(f"the handler returned {type(outcome).__name__}, which is no outcome")
+
+
+async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
+    """Return how a turn ends whose handler raised this: here a failure becomes a fact.
+
+    What must not end the run, which stays interrupted, is raised again.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise error
+        return Cancelled(reason="a task inside the handler was cancelled")
+    if not isinstance(error, HoldfastError):
+        return failed(f"{type(error).__name__}: {error}")
+    if isinstance(error, LeaseLost) and await turn.is_lost():
+        raise error
+    if isinstance(error, RunInTheWay) and error.context["run_id"] == turn.run.id:
+        raise error  # for whoever can execute it
+    if isinstance(error, ResultNotStored):
+        raise error  # an end would hide that nobody knows what became of an effect
+    return Failed(error=error.to_dict())
 
 
 def end_facts(turn: Turn, run: Run, outcome: Outcome) -> list[Payload]:

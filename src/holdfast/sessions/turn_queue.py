@@ -21,11 +21,8 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import (
     AlreadyExists,
-    HoldfastError,
     LeaseLost,
     NotFound,
-    ResultNotStored,
-    RunInTheWay,
     SessionBusy,
     StaleWriter,
     UsageError,
@@ -44,16 +41,16 @@ from holdfast.sessions.messages import stored
 from holdfast.sessions.model import check_open
 from holdfast.sessions.opening import NewSession
 from holdfast.sessions.projections import RUNS, Run
-from holdfast.sessions.turn_endings import after, end_facts, failed, finish, late_steering
-from holdfast.sessions.turns import (
-    Cancelled,
-    Completed,
-    Failed,
-    Handler,
-    Outcome,
-    Parked,
-    Turn,
+from holdfast.sessions.turn_endings import (
+    after,
+    checked,
+    end_facts,
+    failed,
+    finish,
+    late_steering,
+    outcome_of,
 )
+from holdfast.sessions.turns import Cancelled, Handler, Outcome, Parked, Turn
 from holdfast.sessions.under_way import TurnsUnderWay
 
 _LOOK_FOR_LEASE_S = 0.5
@@ -194,6 +191,7 @@ class TurnQueue:
             InvalidTransition: the session is not active.
             AlreadyExists: another session has a run with this `run_id`.
         """
+        turn: Turn | None = None
         if is_new or opening is not None:
             queued = facts.RunQueued(
                 run_id=check_id(run_id, "run"),
@@ -204,11 +202,20 @@ class TurnQueue:
             )
             try:
                 turn = await self.beginnings.begin(session_id, queued, opening, correlation_id)
+                if turn is not None:
+                    run_id = turn.run.id
+                    self._claimed[run_id] = asyncio.Event()
+                    await self._execute(turn, handler)
+            except LeaseLost:
+                pass  # another process has taken over and goes on from what is stored
             except asyncio.CancelledError:
-                await finish(self._abandon(queued.run_id))
+                await finish(self._abandon(run_id))
                 raise
-            if turn is not None:
-                return await self._see_through(turn, handler)
+            finally:
+                if turn is not None:
+                    self._claimed.pop(run_id).set()
+        if turn is not None:
+            return turn.ended or await self.run(run_id, handler)
         run = await self.submit(
             session_id,
             message,
@@ -366,28 +373,6 @@ class TurnQueue:
             return first
         return None if await self._journal.store.is_alive(first.owner) else first
 
-    async def _see_through(self, turn: Turn, handler: Handler) -> Run:
-        """Execute a turn that has just begun and return its run when it rests."""
-        claim = self._claimed[turn.run.id] = asyncio.Event()
-        try:
-            await self._execute_begun(turn, handler)
-        except asyncio.CancelledError:
-            await finish(self._abandon(turn.run.id))
-            raise
-        finally:
-            del self._claimed[turn.run.id]
-            claim.set()
-        return turn.ended or await self.run(turn.run.id, handler)
-
-    async def _execute_begun(self, turn: Turn, handler: Handler) -> None:
-        try:
-            await self._execute(turn, handler)
-        except LeaseLost:
-            return  # another process has taken over and goes on from what is stored
-        finally:
-            if not turn.is_released:
-                await self._keeper.release(turn.lease)
-
     async def _see_to(self, run_id: str, handler: Handler, *, is_awaited: bool) -> Run:
         """Wait until a run rests; execute it, and what others left behind before it."""
         claim: asyncio.Event | None = None
@@ -448,7 +433,7 @@ class TurnQueue:
             # Another process has taken over and goes on from what is stored.
             return False
         finally:
-            if turn is None or not turn.is_released:
+            if turn is None:
                 await self._keeper.release(lease)
 
     async def _begin(self, run: Run, lease: Lease) -> Turn | None:
@@ -479,35 +464,24 @@ class TurnQueue:
         return Turn(self._manager, run, lease, request, correlation_id=event.correlation_id)
 
     async def _execute(self, turn: Turn, handler: Handler) -> None:
-        """Call the handler, note the outcome, and see to steering that came too late."""
-        with self._under_way.holding(turn):
+        """Call the handler, note the outcome, and see to steering that came too late.
+
+        The session is given back, whatever happens.
+        """
+        self._under_way.add(turn)
+        try:
             outcome: Outcome = Cancelled()
             if not turn.cancelled.is_set():
-                outcome = await self._outcome(turn, handler)
+                try:
+                    outcome = checked(await handler(turn))
+                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
+                    outcome = await outcome_of(turn, error)
             for run_id in await self._end(turn, outcome):
                 self._continue_later(run_id, handler)
-
-    async def _outcome(self, turn: Turn, handler: Handler) -> Outcome:
-        try:
-            outcome: object = await handler(turn)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return Cancelled(reason="a task inside the handler was cancelled")
-        except HoldfastError as error:
-            if isinstance(error, LeaseLost) and await turn.is_lost():
-                raise
-            if isinstance(error, RunInTheWay) and error.context["run_id"] == turn.run.id:
-                raise  # it stays interrupted, for whoever can execute it
-            if isinstance(error, ResultNotStored):
-                raise  # likewise: an end would hide that nobody knows what became of an effect
-            return Failed(error=error.to_dict())
-        except Exception as error:  # noqa: BLE001 - the turn is where a failure becomes a fact
-            return failed(f"{type(error).__name__}: {error}")
-        if isinstance(outcome, Completed | Parked | Cancelled | Failed):
-            return outcome
-        return failed(f"the handler returned {type(outcome).__name__}, which is no outcome")
+        finally:
+            self._under_way.remove(turn)
+            if not turn.is_released:
+                await self._keeper.release(turn.lease)
 
     async def _end(self, turn: Turn, outcome: Outcome) -> list[str]:
         """Note how a run ended or that it rests.

@@ -20,7 +20,6 @@ from holdfast.sessions import events as facts
 from holdfast.sessions.deferred import DeferredFacts
 from holdfast.sessions.leases import Lease
 from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.messages import stored
 from holdfast.sessions.model import Session
 from holdfast.sessions.projections import SIGNALS, Run
 
@@ -111,6 +110,21 @@ class Ending:
             self._deadline.reschedule(self._loop.time())
 
 
+class _Origins(dict[str, Origin]):
+    """Where the facts of one run come from, by the path of the agent inside it."""
+
+    def __init__(self, run_id: str, correlation_id: str) -> None:
+        super().__init__()
+        self._run_id = run_id
+        self._correlation_id = correlation_id
+
+    def __missing__(self, agent_path: str) -> Origin:
+        made = self[agent_path] = Origin(
+            run_id=self._run_id, agent_path=agent_path, correlation_id=self._correlation_id
+        )
+        return made
+
+
 class Turn:
     """A run that holds the session: what a handler works with."""
 
@@ -126,6 +140,10 @@ class Turn:
     ) -> None:
         """Made by the queue."""
         self.run = run
+        self.session_id = run.session_id
+        """The session that this turn holds."""
+        self.epoch = lease.epoch
+        """The epoch under which this turn writes."""
         self.correlation_id = correlation_id
         """What the run belongs to, if it was told; its facts bear it too."""
         self.session = session
@@ -152,18 +170,8 @@ class Turn:
         self._looked = 0 if self.is_resumed else lease.session_seq
         # When it last saw where the log ends.
         self._saw_end = manager.journal.clock.monotonic()
-        self._origin = Origin(run_id=run.id, correlation_id=correlation_id)
+        self._origins = _Origins(run.id, correlation_id)
         self._last_event: Event | None = None
-
-    @property
-    def session_id(self) -> str:
-        """The session that this turn holds."""
-        return self.run.session_id
-
-    @property
-    def epoch(self) -> int:
-        """The epoch under which this turn writes."""
-        return self.lease.epoch
 
     def ask_to_end(self, reason: str, stopped_by: str = "") -> None:
         """Tell the handler that somebody wants the run to end, and why."""
@@ -227,7 +235,7 @@ class Turn:
         For what needs no commit of its own because it can be done again after a crash, such
         as the result of a mere read.
         """
-        journal, origin = self._manager.journal, self._origin_of(agent_path)
+        journal, origin = self._manager.journal, self._origins[agent_path]
         for fact in payloads:
             self._deferred.add(journal.encode(fact, origin))
 
@@ -244,9 +252,10 @@ class Turn:
         is_synced: bool = False,
         release: bool = False,
     ) -> tuple[Event, ...]:
-        batch = self._manager.journal.batch(given, self._origin_of(agent_path))
+        journal = self._manager.journal
+        batch = journal.batch(given, self._origins[agent_path])
         self.was_redacted = self.was_redacted or batch.was_redacted
-        events = await self._manager.journal.append(
+        events = await journal.append(
             self.session_id,
             batch,
             epoch=self.epoch,
@@ -254,10 +263,10 @@ class Turn:
             is_synced=is_synced,
             release=release,
         )
-        self._manager.messages.follow(events, batch.drafts, self._last_event)
+        self._manager.messages.transcripts.follow(events, batch.drafts, self._last_event)
         self._last_event = events[-1]
         before, last = events[0].session_seq - 1, events[-1].session_seq
-        self.last, self._saw_end = last, self._manager.journal.clock.monotonic()
+        self.last, self._saw_end = last, journal.clock.monotonic()
         if self._own == before:
             self._own = last
         if self._looked == before:
@@ -270,13 +279,6 @@ class Turn:
         events = await self._manager.journal.store.read(self.session_id, after=after)
         stored_facts = {(event.time, event.payload_digest) for event in events}
         return (draft.time, draft.payload_digest) in stored_facts
-
-    def _origin_of(self, agent_path: str) -> Origin:
-        if agent_path != self._origin.agent_path:
-            self._origin = Origin(
-                run_id=self.run.id, agent_path=agent_path, correlation_id=self.correlation_id
-            )
-        return self._origin
 
     @property
     def is_alone(self) -> bool:
@@ -296,8 +298,8 @@ class Turn:
 
     async def add_message(self, message: Message, *, agent_path: str = "") -> None:
         """Add a message of this run to the conversation."""
-        fact = facts.MessageCreated(message=stored(message))
-        await self.append(fact, agent_path=agent_path)
+        kept = msgspec.structs.replace(message, session_id="")  # as `stored` makes it
+        await self.append(facts.MessageCreated(message=kept), agent_path=agent_path)
 
     async def close_calls(self, because: str) -> tuple[ToolPart, ...]:
         """Give every call that has no result an error, so that the conversation can go on.

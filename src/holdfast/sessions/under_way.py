@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 
 from holdfast.errors import StorageError
 from holdfast.journal.journal import Journal
@@ -32,16 +31,15 @@ class TurnsUnderWay:
         """Return the turn of a run that is executed here now."""
         return self._turns.get(run_id)
 
-    @contextlib.contextmanager
-    def holding(self, turn: Turn) -> Iterator[None]:
-        """Count a turn as under way meanwhile."""
+    def add(self, turn: Turn) -> None:
+        """Count a turn as under way."""
         self._turns[turn.run.id] = turn
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._look_for_cancellation())
-        try:
-            yield
-        finally:
-            del self._turns[turn.run.id]
+
+    def remove(self, turn: Turn) -> None:
+        """Count a turn as under way no longer."""
+        del self._turns[turn.run.id]
 
     async def close(self) -> None:
         """Stop looking."""

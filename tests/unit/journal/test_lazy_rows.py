@@ -216,8 +216,10 @@ async def test_lost_rows_are_an_error_of_the_store(journal, path) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("ALTER TABLE p_testing_lazy_topics_v1 RENAME TO elsewhere")
     with pytest.raises(StorageError) as caught:
-        await journal.append("s1", [Note(topic="unknown")], epoch=1)
+        await journal.append("s1", [Note(topic="unknown")], epoch=1, release=True)
     assert caught.value.code == "storage.failed"
+    events = await journal.read("s1")
+    assert [event.kind for event in events[-2:]] == [Note.kind, Mark.kind]
 
 
 async def test_rows_of_a_session_that_begins_under_a_lease_wait_and_are_seen(journal, path) -> None:

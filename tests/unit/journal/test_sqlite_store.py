@@ -310,3 +310,9 @@ async def test_a_commit_that_fails_unforeseen_tells_whoever_waits(journal, monke
             await journal.append("s1", [Mark()], is_synced=True)
     await journal.append("s1", [Mark()], is_synced=True)
     assert [event.session_seq for event in await journal.read("s1")] == [1, 2, 3]
+
+
+async def test_a_store_that_is_not_open_gives_no_lease(tmp_path: Path) -> None:
+    with pytest.raises(StorageError) as caught:
+        await SqliteStore(tmp_path / "journal.db").acquire("s1", "me", 60)
+    assert caught.value.code == "storage.failed"

@@ -211,6 +211,12 @@ def test_growing_messages_are_a_sequence() -> None:
                 growing[beyond]
         growing.replace_last(plain[0])
         assert list(growing) == [*plain[:-1], plain[0]]
+        assert growing.last is plain[0]
+        growing.append(plain[1])
+        assert growing.last is plain[1]
+        growing.extend(plain[2:4])
+        assert growing.last is plain[3]
+        assert list(growing) == [*plain[:-1], plain[0], *plain[1:4]]
 
 
 async def test_what_somebody_else_wrote_between_is_read(tmp_path: Path) -> None:

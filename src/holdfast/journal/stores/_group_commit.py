@@ -96,14 +96,11 @@ class GroupCommit:
         """
         return None if self._is_away or self._is_closed else self._connection
 
-    def begin_at_once(self) -> sqlite3.Connection | None:
-        """Return the connection for a single statement right now, `None` when somebody else writes.
-
-        `insert_at_once` follows in the same breath; until then it may be read with.
-        """
-        if self._is_scheduled or self._always_synced or self._is_closed or not self._is_alone():
-            return None
-        return self._connection
+    def is_free(self) -> bool:
+        """Say whether `insert_at_once` may follow in the same breath: nobody else writes."""
+        if self._is_scheduled or self._always_synced or self._is_closed:
+            return False
+        return self._lone_writer() is asyncio.current_task()
 
     def insert_at_once(self, sql: str, values: Sequence[Any]) -> int | None:
         """Run a single INSERT, without a transaction around it; returns the last rowid.
@@ -112,7 +109,8 @@ class GroupCommit:
         the way then.
         """
         try:
-            self._set_mode("NORMAL", _PATIENCE_ON_LOOP_MS)
+            if self._reach != "NORMAL" or self._patience_ms != _PATIENCE_ON_LOOP_MS:
+                self._set_mode("NORMAL", _PATIENCE_ON_LOOP_MS)
             return self._connection.execute(sql, values).lastrowid
         except sqlite3.IntegrityError:
             return None
@@ -132,7 +130,8 @@ class GroupCommit:
             raise StorageError(path=self._path, detail="the store is closed")
         is_synced = is_synced or self._always_synced
         is_quick = not is_synced or self._quick_in_row >= _TRUSTED_AFTER
-        if not self._is_scheduled and is_quick and self._is_alone():
+        is_alone = self._lone_writer() is asyncio.current_task()
+        if is_alone and is_quick and not self._is_scheduled:
             reach: _Reach = "FULL" if is_synced else "NORMAL"
             outcomes = self._transact((write,), reach, _PATIENCE_ON_LOOP_MS)
             if outcomes is not None:
@@ -151,10 +150,6 @@ class GroupCommit:
             loop.call_soon(self._flush, loop)
         return await future
 
-    def _is_alone(self) -> bool:
-        """Say whether this task has written last, and no other with it."""
-        return self._lone_writer() is asyncio.current_task()
-
     async def close(self) -> None:
         """Commit what was accepted, then close the connection."""
         self._is_closed = True
@@ -163,10 +158,14 @@ class GroupCommit:
         self._connection.close()
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        jobs = [job for job in self._waiting if not job[1].done()]
+        jobs: list[_Job] = []
+        writes: list[Write[Any]] = []
+        for job in self._waiting:
+            if not job[1].done():
+                jobs.append(job)
+                writes.append(job[0])
         must_sync, self._waiting, self._must_sync = self._must_sync, [], False
         if jobs and not must_sync:
-            writes = tuple(write for write, _ in jobs)
             outcomes = self._transact(writes, "NORMAL", _PATIENCE_ON_LOOP_MS)
             if outcomes is not None:
                 _settle(jobs, outcomes)
@@ -182,7 +181,7 @@ class GroupCommit:
 
     def _in_thread(self, loop: asyncio.AbstractEventLoop, jobs: list[_Job], reach: _Reach) -> None:
         """Commit patiently, and let the loop know."""
-        writes = tuple(write for write, _ in jobs)
+        writes = [write for write, _ in jobs]
         outcomes: list[_Outcome] | None = None
         error: BaseException = translate(_busy_error(), self._path)
         try:
@@ -210,7 +209,7 @@ class GroupCommit:
             self._idle.set()
 
     def _transact(
-        self, writes: tuple[Write[Any], ...], reach: _Reach, patience_ms: int
+        self, writes: Sequence[Write[Any]], reach: _Reach, patience_ms: int
     ) -> list[_Outcome] | None:
         """Run all writes in one transaction; `None` when the database stays locked."""
         connection = self._connection
@@ -262,7 +261,7 @@ class GroupCommit:
             self._patience_ms = patience_ms
 
     def _one_by_one(
-        self, writes: tuple[Write[Any], ...], reach: _Reach, patience_ms: int
+        self, writes: Sequence[Write[Any]], reach: _Reach, patience_ms: int
     ) -> list[_Outcome]:
         outcomes: list[_Outcome] = []
         for write in writes:

@@ -1,14 +1,17 @@
 """How a batch gets into SQLite: fenced, chained, and with the rows that follow from it.
 
-Rows of lazy projections wait in memory while a lease is held: `streams.rows_from` says from
-which event on they are missing in the database, so that whoever reads them, here, elsewhere or
-after a crash, has them written first. They are written with the last append under the lease.
+What lazy projections follow waits in memory while a lease is held, and becomes rows when those
+are written: with the last append under the lease. `streams.rows_from` says from which event on
+rows are missing in the database, so that whoever reads them, here, elsewhere or after a crash, has
+them written first.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+
+import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import (
@@ -19,21 +22,20 @@ from holdfast.errors import (
     StaleWriter,
 )
 from holdfast.journal.envelope import SYSTEM_SESSION, Event, chained
-from holdfast.journal.payloads import Payload
 from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish
 from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_events import (
     EVENTS,
     MOST_AT_ONCE,
-    fenced,
     insert,
+    insertion,
     read_events,
 )
 from holdfast.journal.stores._sqlite_heads import Chain, KnownChains, find_head
-from holdfast.journal.stores._sqlite_rows import Changes, RowTables
+from holdfast.journal.stores._sqlite_rows import RowTables
 
-_MOST_BEHIND = 256
-"""So many events at most are folded by whoever reads rows that wait."""
+_MOST_BEHIND = 128
+"""So many events at most wait in memory, and are folded by whoever reads their rows."""
 
 _BEHIND = """
 SELECT s.session_id, s.rows_from,
@@ -66,48 +68,41 @@ class Appender:
         chain = self._chains.get(request.session_id)
         if chain is None or not _is_plain(request, chain):
             return None
-        connection = writer.begin_at_once()
-        if connection is None:
+        if not writer.is_free():
             return None
-        events = _sealed(request, chain, self._chains.seq)
-        changes: Changes | None = None
-        if self._tables.folds_any(events):
-            changes = self._waiting_changes(connection, chain, _with_values(request, events))
-            if changes is None:
-                return None
-        last = writer.insert_at_once(*fenced(chain.stream, chain.epoch, chain.rows_from, events))
+        drafts = request.drafts
+        events = chained(drafts, request.session_id, chain, self._chains.seq)
+        later = self._tables.lazily(events, drafts)
+        if later is None or (later and not chain.rows_from):
+            return None
+        fence = (chain.epoch, chain.rows_from)
+        last = writer.insert_at_once(*insertion(chain.stream, events, fence))
         if last is None:
             return None
-        if changes:
-            chain.rows.keep(changes)
+        chain.rows.unfolded += later
         if last != events[-1].seq:
-            # Somebody else has written to another chain.
-            events = _sealed(request, chain, last - len(events))
-        self._note_end(chain, events)
+            # Somebody else has written to another chain; no hash covers this number.
+            ahead = last - events[-1].seq
+            events = [msgspec.structs.replace(one, seq=one.seq + ahead) for one in events]
+        chain.session_seq, chain.hash = events[-1].session_seq, events[-1].hash
+        self._chains.seq = last
         return tuple(events)
-
-    def _waiting_changes(
-        self, connection: sqlite3.Connection, chain: Chain, sealed: list[tuple[Event, Payload]]
-    ) -> Changes | None:
-        """Return what becomes of rows that may wait, `None` if some may not."""
-        if any([self._tables.touches_eager(event, value) for event, value in sealed]):
-            return None
-        changes = self._tables.fold(connection, chain.rows, sealed, only_lazy=True)
-        return None if changes and not _may_wait(chain, len(sealed)) else changes
 
     def append(self, connection: sqlite3.Connection, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch with its rows; refuses before anything has changed."""
         chain = self._writable(connection, request)
         if chain.is_behind:
             self._catch_up(connection, chain)
-        events = _sealed(request, chain, self._chains.seq)
-        changes = self._tables.fold(connection, chain.rows, _with_values(request, events))
+        events = chained(request.drafts, request.session_id, chain, self._chains.seq)
+        values = [draft.value for draft in request.drafts]
+        self._tables.fold(connection, chain.rows, list(zip(events, values, strict=True)))
         insert(connection, chain.stream, events)
-        chain.rows.keep(changes)
+        last = events[-1]
         # One that holds a new session writes on; else it is soon looked for.
         is_new = request.must_be_new and request.acquire is None
-        is_due = request.release or is_new or not _may_wait(chain, len(events))
-        self._note_end(chain, events)
+        may_wait = 0 < chain.rows_from and last.session_seq - chain.rows_from < _MOST_BEHIND
+        is_due = request.release or is_new or not may_wait
+        chain.session_seq, chain.hash, self._chains.seq = last.session_seq, last.hash, last.seq
         self._tables.write(connection, chain.rows, also_lazy=is_due)
         if request.release:
             self._give_back(connection, request.session_id, chain)
@@ -152,7 +147,7 @@ class Appender:
         return (
             chain is not None
             and chain.session_seq == number
-            and not (chain.is_behind or chain.rows.waiting)
+            and not (chain.is_behind or chain.rows.unfolded)
         )
 
     def write_waiting(self, connection: sqlite3.Connection, sessions: Iterable[str]) -> None:
@@ -235,10 +230,9 @@ class Appender:
         )
         number = chain.rows_from - 1
         while events := read_events(connection, sql, [chain.stream, number, *kinds]):
-            folding = [(event, event.decode()) for event in events]
-            chain.rows.keep(self._tables.fold(connection, chain.rows, folding, only_lazy=True))
+            chain.rows.unfolded = [(event, event.decode()) for event in events]
+            self._tables.write(connection, chain.rows, also_lazy=True)
             number = events[-1].session_seq
-        self._tables.write(connection, chain.rows, also_lazy=True)
         self._note_rows(connection, chain)
         chain.is_behind = False
 
@@ -251,11 +245,6 @@ class Appender:
                 (chain.rows_from, chain.stream),
             )
 
-    def _note_end(self, chain: Chain, events: list[Event]) -> None:
-        last = events[-1]
-        chain.session_seq, chain.hash = last.session_seq, last.hash
-        self._chains.seq = last.seq
-
 
 def _is_plain(request: AppendRequest, chain: Chain) -> bool:
     """Say whether a request asks for nothing but to store a few small events."""
@@ -263,30 +252,12 @@ def _is_plain(request: AppendRequest, chain: Chain) -> bool:
         return False
     if request.epoch not in (None, chain.epoch) or request.after not in (None, chain.session_seq):
         return False
-    if chain.is_behind or len(request.drafts) > MOST_AT_ONCE:
+    count = len(request.drafts)
+    if chain.is_behind or count > MOST_AT_ONCE:
+        return False
+    if chain.rows_from and chain.session_seq + count - chain.rows_from >= _MOST_BEHIND:
         return False
     for draft in request.drafts:
         if len(draft.payload) > BLOB_THRESHOLD:
             return False
     return True
-
-
-def _may_wait(chain: Chain, more: int) -> bool:
-    """Say whether rows of lazy projections may wait when so many events more are stored."""
-    return 0 < chain.rows_from and chain.session_seq + more - chain.rows_from < _MOST_BEHIND
-
-
-def _sealed(request: AppendRequest, chain: Chain, seq: int) -> list[Event]:
-    """Return the events that follow at the end of a chain, and in the store after `seq`."""
-    return chained(
-        request.drafts,
-        session_id=request.session_id,
-        epoch=chain.epoch,
-        hash=chain.hash,
-        session_seq=chain.session_seq,
-        seq=seq,
-    )
-
-
-def _with_values(request: AppendRequest, events: list[Event]) -> list[tuple[Event, Payload]]:
-    return [(event, draft.value) for event, draft in zip(events, request.drafts, strict=True)]

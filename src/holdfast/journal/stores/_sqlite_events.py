@@ -13,18 +13,16 @@ INLINE, BLOB, REDACTED = 0, 1, 2
 MOST_AT_ONCE = 16
 """So many events are written with one statement."""
 _VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_NEW_VALUES = _VALUES.replace("?", "NULL", 1)
 # A stream that is not as the writer knows it is none, and refuses the statement.
 _FENCED_VALUES = (
-    "(NULL, (SELECT stream FROM streams WHERE stream = ? AND epoch = ? AND rows_from = ?), "
+    "(?, (SELECT stream FROM streams WHERE stream = ? AND epoch = ? AND rows_from = ?), "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _INSERT = [
     f"INSERT INTO events VALUES {', '.join([_VALUES] * count)}" for count in range(MOST_AT_ONCE + 1)
 ]
-_INSERT_FENCED = [
-    sql.replace("(?, ", "(NULL, ").replace(_NEW_VALUES, _FENCED_VALUES, 1) for sql in _INSERT
-]
+_INSERT_FENCED = [sql.replace(_VALUES, _FENCED_VALUES, 1) for sql in _INSERT]
+_INSERT_BLOB = "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT DO NOTHING"
 EVENTS = """
 SELECT e.seq, s.session_id, CAST(e.session_seq AS INT), CAST(e.kind AS TEXT),
        CAST(e.version AS INT), CAST(e.time AS REAL), CAST(e.run_id AS TEXT),
@@ -40,65 +38,52 @@ FROM events e JOIN streams s USING (stream)
 blob = bytearray
 """How bytes are handed to `sqlite3`: it asks any other object (`bytes` too) whether it would
 rather be something else, which takes five times as long as this copy."""
+_code = bytearray.fromhex
 
 
 def insert(connection: sqlite3.Connection, stream: int, events: Sequence[Event]) -> None:
     """Store events whose place in the log is settled."""
     for start in range(0, len(events), MOST_AT_ONCE):
         chunk = events[start : start + MOST_AT_ONCE]
-        values: list[Any] = []
         for event in chunk:
-            values.append(event.seq)
-            values += _columns(stream, event, _place(connection, event))
-        connection.execute(_INSERT[len(chunk)], values)
+            if len(event.payload) > BLOB_THRESHOLD and not event.is_redacted:
+                connection.execute(_INSERT_BLOB, (_code(event.payload_digest), event.payload))
+        connection.execute(*insertion(stream, chunk))
 
 
-def fenced(
-    stream: int, epoch: int, rows_from: int, events: Sequence[Event]
+def insertion(
+    stream: int, events: Sequence[Event], fence: tuple[int, int] | None = None
 ) -> tuple[str, list[Any]]:
-    """Return the one statement that stores a few small events if a stream is still like this.
+    """Return the one statement that stores a few events, and its values.
 
-    A moved chain meets a taken number, another stale writer an empty stream: either violates a
-    constraint, and nothing is stored.
+    With a fence it stores small ones if the stream's epoch and `rows_from` are still these, and
+    the database chooses their `seq`. A moved chain meets a taken number, another stale writer an
+    empty stream: either violates a constraint, and nothing is stored.
     """
-    first, *others = events
-    values: list[Any] = [stream, epoch, rows_from, *_columns(stream, first, INLINE)[1:]]
-    for event in others:
-        values += _columns(stream, event, INLINE)
+    values: list[Any] = []
+    for event in events:
+        is_large = len(event.payload) > BLOB_THRESHOLD and not event.is_redacted
+        values += (
+            event.seq if fence is None else None,
+            stream,
+            event.session_seq,
+            event.kind,
+            event.version,
+            event.time,
+            event.run_id,
+            event.agent_path,
+            event.correlation_id,
+            event.causation_id,
+            event.epoch,
+            _code(event.payload_digest),
+            _code(event.hash),
+            REDACTED if event.is_redacted else BLOB if is_large else INLINE,
+            None if is_large else blob(event.payload),
+        )
+    if fence is None:
+        return _INSERT[len(events)], values
+    values[1:2] = stream, *fence
     return _INSERT_FENCED[len(events)], values
-
-
-def _place(connection: sqlite3.Connection, event: Event) -> int:
-    """Say where an event's payload is kept; a large one is put there."""
-    if event.is_redacted:
-        return REDACTED
-    if len(event.payload) <= BLOB_THRESHOLD:
-        return INLINE
-    connection.execute(
-        "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT DO NOTHING",
-        (bytes.fromhex(event.payload_digest), event.payload),
-    )
-    return BLOB
-
-
-def _columns(stream: int, event: Event, placement: int) -> tuple[Any, ...]:
-    """Everything that is stored of an event but its `seq`."""
-    return (
-        stream,
-        event.session_seq,
-        event.kind,
-        event.version,
-        event.time,
-        event.run_id,
-        event.agent_path,
-        event.correlation_id,
-        event.causation_id,
-        event.epoch,
-        bytearray.fromhex(event.payload_digest),
-        bytearray.fromhex(event.hash),
-        placement,
-        None if placement == BLOB else blob(event.payload),
-    )
 
 
 def read_events(connection: sqlite3.Connection, sql: str, values: list[Any]) -> list[Event]:

@@ -82,8 +82,8 @@ class Chain:
         self.rows = SessionRows(stream)
 
 
-class KnownChains:
-    """Remembers chains, and notices when somebody else has moved one.
+class KnownChains(dict[str, Chain]):
+    """Remembers chains by their session, and notices when somebody else has moved one.
 
     Whoever appends to a chain makes it longer, and whoever writes rows that wait moves
     `rows_from`; as long as both are what this store wrote last, what it remembers is true.
@@ -92,18 +92,14 @@ class KnownChains:
     _MOST = 10_000
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
+        """Remember nothing yet; what is remembered may be out of date until it is looked up."""
+        super().__init__()
         self.seq = -1
         """The highest `seq` as far as is known here, -1 before anything was written."""
-        self._known: dict[str, Chain] = {}
-
-    def get(self, session_id: str) -> Chain | None:
-        """Return what is remembered; it may be out of date."""
-        return self._known.get(session_id)
 
     def look_up(self, connection: sqlite3.Connection, session_id: str) -> Chain | None:
         """Return a chain as of this transaction, `None` for an unknown session."""
-        known = self._known.get(session_id)
+        known = self.get(session_id)
         if known is not None:
             fence = connection.execute(_FENCE, (known.stream, known.stream)).fetchone()
             if fence is not None and fence[:2] == (known.session_seq, known.rows_from):
@@ -123,7 +119,7 @@ class KnownChains:
 
     def head(self, connection: sqlite3.Connection, session_id: str) -> Head | None:
         """Return a session's head with one short read, `None` when that does not suffice."""
-        known = self._known.get(session_id)
+        known = self.get(session_id)
         if known is None:
             return None
         found = connection.execute(_LEASE, (known.stream, known.stream)).fetchone()
@@ -140,15 +136,15 @@ class KnownChains:
 
     def put(self, session_id: str, chain: Chain) -> None:
         """Remember a chain; when there are too many, only that one."""
-        if len(self._known) >= self._MOST:
-            self._known.clear()
-        self._known[session_id] = chain
+        if len(self) >= self._MOST:
+            self.clear()
+        self[session_id] = chain
 
     def drop(self, session_id: str) -> None:
         """Forget a chain."""
-        self._known.pop(session_id, None)
+        self.pop(session_id, None)
 
     def forget(self) -> None:
         """Forget everything: what was written last did not become durable."""
-        self._known.clear()
+        self.clear()
         self.seq = -1

@@ -6,14 +6,15 @@ fails loudly after an upgrade instead of missing rows silently.
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from holdfast.errors import SchemaTooNew
-from holdfast.journal.envelope import Event
+from holdfast.journal.envelope import Draft, Event
 from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import (
     AnyProjection,
@@ -29,12 +30,18 @@ Place: TypeAlias = tuple[str, str]
 Changes: TypeAlias = dict[Place, Any]
 """Rows as they become; `None` for one that goes."""
 
+Fact: TypeAlias = tuple[Event, Payload]
+"""An event and what it says."""
+
 _encode = msgspec.json.Encoder().encode
 _NOT_READ: Any = object()
 
 
 class SessionRows:
-    """Rows of one session as they follow from its log; some wait to be written."""
+    """Rows of one session as they follow from its log; some wait to be written.
+
+    Those of lazy projections are made right before they are written, all in one go.
+    """
 
     _MOST = 1_000
 
@@ -44,6 +51,8 @@ class SessionRows:
         self.known: Changes = {}
         self.waiting: Changes = {}
         """What the database holds now in the places of rows that are not written yet."""
+        self.unfolded: list[Fact] = []
+        """What lazy projections follow and have not been told of yet, in order."""
 
     def keep(self, changes: Changes) -> None:
         """Take rows that changed; they wait to be written."""
@@ -94,30 +103,36 @@ class RowTables:
         """Say whether any projection follows this kind."""
         return kind in self._all_by_kind
 
-    def folds_any(self, events: Iterable[Event]) -> bool:
-        """Say whether any projection follows one of these events."""
-        for event in events:
-            if event.kind in self._all_by_kind:
-                return True
-        return False
+    def lazily(self, events: Sequence[Event], drafts: Sequence[Draft]) -> list[Fact] | None:
+        """Return those of new events of which rows may be told later.
 
-    def touches_eager(self, event: Event, payload: Payload) -> bool:
-        """Say whether an event changes a row that is written together with it."""
-        eager = self._eager_by_kind.get(event.kind, ())
-        return any([projection.key(event, payload) for projection in eager])
+        Returns `None` if one changes a row that is written together with it.
+        """
+        later = []
+        for event, draft in zip(events, drafts, strict=True):
+            for projection in self._eager_by_kind.get(event.kind, ()):
+                if projection.key(event, draft.value):
+                    return None
+            if event.kind in self._lazy_by_kind:
+                later.append((event, draft.value))
+        return later
 
-    def fold(
+    def fold(self, connection: sqlite3.Connection, rows: SessionRows, new: Sequence[Fact]) -> None:
+        """Take new events into account; the rows wait to be written."""
+        self._fold(connection, rows, new, self._eager_by_kind)
+        for fact in new:
+            if fact[0].kind in self._lazy_by_kind:
+                rows.unfolded.append(fact)
+
+    def _fold(
         self,
         connection: sqlite3.Connection,
         rows: SessionRows,
-        events: Iterable[tuple[Event, Payload]],
-        *,
-        only_lazy: bool = False,
-    ) -> Changes:
-        """Return what becomes of a session's rows with new events; nothing is changed yet."""
-        projections = self._lazy_by_kind if only_lazy else self._all_by_kind
+        new: Sequence[Fact],
+        projections: Mapping[str, Sequence[AnyProjection]],
+    ) -> None:
         changes: Changes = {}
-        for event, payload in events:
+        for event, payload in new:
             for projection in projections.get(event.kind, ()):
                 key = projection.key(event, payload)
                 if not key:
@@ -130,7 +145,7 @@ class RowTables:
                 else:
                     row = self._find(connection, rows, place)
                 changes[place] = projection.apply(row, event, payload)
-        return changes
+        rows.keep(changes)
 
     def _find(self, connection: sqlite3.Connection, rows: SessionRows, place: Place) -> Any:  # noqa: ANN401 - a row of any projection
         row = rows.known.get(place, _NOT_READ)
@@ -142,16 +157,17 @@ class RowTables:
 
     def write(self, connection: sqlite3.Connection, rows: SessionRows, *, also_lazy: bool) -> None:
         """Store rows that wait; those of lazy projections only if asked to."""
+        if also_lazy and rows.unfolded:
+            self._fold(connection, rows, rows.unfolded, self._lazy_by_kind)
+            rows.unfolded = []
         new: dict[str, list[list[Any]]] = {}
-        for place in list(rows.waiting):
-            name, key = place
-            if not also_lazy and self._named[name].is_lazy:
-                continue
-            stored, row = rows.waiting.pop(place), rows.known[place]
+        waiting, rows.waiting = rows.waiting, {}
+        for place, stored in waiting.items():
+            (name, key), row = place, rows.known[place]
             if row is None:
                 connection.execute(self._delete[name], (rows.stream, key))
             elif stored is None or stored is _NOT_READ:
-                values = [getattr(row, column) for column in self._named[name].columns]
+                values = map(getattr, itertools.repeat(row), self._named[name].columns)
                 new.setdefault(name, []).append([rows.stream, key, blob(_encode(row)), *values])
             else:
                 self._change(connection, rows.stream, place, stored, row)
@@ -173,7 +189,7 @@ class RowTables:
         sql = self._update.get((name, changed))
         if sql is None:
             sql = self._update[name, changed] = self._update_sql(name, changed)
-        values = [getattr(row, column) for column in changed]
+        values = map(getattr, itertools.repeat(row), changed)
         connection.execute(sql, (blob(_encode(row)), *values, stream, key))
 
     def forget(self, connection: sqlite3.Connection, stream: int) -> None:

@@ -14,11 +14,11 @@ class Wakeups:
 
     def __init__(self) -> None:
         """Start with nobody waiting."""
-        self._waiting: set[asyncio.Future[None]] = set()
+        self.waiting: set[asyncio.Future[None]] = set()
 
     def notify(self) -> None:
         """Wake all who wait now."""
-        for future in self._waiting:
+        for future in self.waiting:
             if not future.done():
                 future.set_result(None)
 
@@ -35,13 +35,13 @@ class Wakeups:
             if left <= 0:
                 return False
             future: asyncio.Future[None] = loop.create_future()
-            self._waiting.add(future)
+            self.waiting.add(future)
             try:
                 # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together
                 # with the wake-up, and the task that was cancelled goes on forever.
                 woken, _ = await asyncio.wait([future], timeout=min(pause, left))
             finally:
-                self._waiting.discard(future)
+                self.waiting.discard(future)
             if woken:
                 return True
             pause = min(pause * 1.5, _LONGEST_POLL_S)

@@ -78,14 +78,7 @@ class MemoryStore:
         head = stream.head(request.session_id)
         if request.acquire is not None:
             head = msgspec.structs.replace(head, epoch=head.epoch + 1)
-        events = chained(
-            request.drafts,
-            session_id=request.session_id,
-            epoch=head.epoch,
-            hash=head.hash,
-            session_seq=head.session_seq,
-            seq=self._seq,
-        )
+        events = chained(request.drafts, request.session_id, head, self._seq)
         values = [draft.value for draft in request.drafts]
         # Fold first: a projection that fails must leave nothing behind.
         self._rows.update(self._folded(list(zip(events, values, strict=True))))

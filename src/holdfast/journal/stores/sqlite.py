@@ -98,17 +98,15 @@ class SqliteStore:
 
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows in one transaction; see `Store.append`."""
-        events = None
-        if self._writer is not None:
-            try:
-                events = self._appender.at_once(self._writer, request)
-            except sqlite3.Error as error:
-                raise translate(error, str(self.path)) from error
+        if self._writer is None:
+            raise self._not_open()
+        events = self._appender.at_once(self._writer, request)
         if events is None:
-            events = await self._write(
-                lambda c: self._appender.append(c, request), request.is_synced
+            events = await self._writer.run(
+                lambda c: self._appender.append(c, request), is_synced=request.is_synced
             )
-        self._wakeups.notify()
+        if self._wakeups.waiting:
+            self._wakeups.notify()
         return events
 
     async def restore(self, events: Sequence[Event]) -> None:
@@ -352,7 +350,7 @@ class SqliteStore:
         folded = [event for event in sealed if self._tables.folds(event.kind)]
         folding = [(event, event.decode()) for event in folded]
         rows = SessionRows(stream)
-        rows.keep(self._tables.fold(connection, rows, folding))
+        self._tables.fold(connection, rows, folding)
         self._tables.write(connection, rows, also_lazy=True)
 
     def _rebuild(self, connection: sqlite3.Connection, progress: Callable[[int, int], None]) -> int:
@@ -379,8 +377,7 @@ class SqliteStore:
                 if self._tables.folds(event.kind):
                     name = event.session_id
                     of_session = rows.setdefault(name, SessionRows(streams[name]))
-                    folding = [(event, event.decode())]
-                    of_session.keep(self._tables.fold(connection, of_session, folding))
+                    self._tables.fold(connection, of_session, [(event, event.decode())])
             for of_session in rows.values():
                 self._tables.write(connection, of_session, also_lazy=True)
             rows.clear()
@@ -402,10 +399,13 @@ class SqliteStore:
 
     def _opened(self) -> Reader:
         if self._reader is None:
-            raise StorageError(path=str(self.path), detail="the store is not open")
+            raise self._not_open()
         return self._reader
+
+    def _not_open(self) -> StorageError:
+        return StorageError(path=str(self.path), detail="the store is not open")
 
     async def _write(self, write: Callable[[sqlite3.Connection], T], is_synced: bool = False) -> T:
         if self._writer is None:
-            raise StorageError(path=str(self.path), detail="the store is not open")
+            raise self._not_open()
         return await self._writer.run(write, is_synced=is_synced)
