@@ -30,7 +30,7 @@ UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 MAX_TOOL_CALLS = 512
 """More calls in one answer than any model means to make."""
 
-_CUT = ("length", "filtered")
+CUT = ("length", "filtered")
 """Stop reasons of an answer that does not end where the model would have ended it."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**12)] | None
@@ -335,7 +335,7 @@ def as_deltas(answer: Answer) -> list[Delta]:
 def without_cut_call(answer: Answer) -> tuple[Part, ...]:
     """Return the parts; a call that was cut off before its arguments must not run without any."""
     last = answer.parts[-1] if answer.parts else None
-    if answer.stop_reason not in _CUT or not isinstance(last, ToolPart):
+    if answer.stop_reason not in CUT or not isinstance(last, ToolPart):
         return answer.parts
     if last.input or last.raw_input:
         return answer.parts
