@@ -129,11 +129,22 @@ class Transcript:
             data = bytearray()
             state = joiner.add(data, self._cache.fragments(messages, joiner.fragment), b"")
             return data, joiner.end(data, state) if state else b""
-        base, behind = parts_of(messages)
-        tail = tuple(behind)
+        base: tuple[Message, ...] = ()
+        tail: Sequence[Message] = messages
+        if not isinstance(messages, tuple):
+            base, tail = parts_of(messages)
+        tail = tuple(tail)
         first = id((base or tail)[0])
-        kept, new = self._continued(first, base, tail)
-        data = kept.data
+        kept = self._kept.pop(first, None) or _Kept()
+        self._size -= len(kept.data)
+        if kept.base is base:
+            done, now = kept.tail, tail
+        else:
+            done, now = kept.base + kept.tail, base + tail
+        # Comparing the same objects costs next to nothing.
+        if now[: len(done)] != done:
+            kept, done, now = _Kept(), (), base + tail
+        data, new = kept.data, now[len(done) :]
         kept.state = joiner.add(data, self._cache.fragments(new, joiner.fragment), kept.state)
         kept.base, kept.tail = base, tail
         self._kept[first] = kept
@@ -141,24 +152,6 @@ class Transcript:
         if len(self._kept) > _MOST_KEPT or self._size > _MOST_BYTES:
             self._make_room()
         return data, joiner.end(data, kept.state) if kept.state else b""
-
-    def _continued(
-        self, first: int, base: tuple[Message, ...], tail: tuple[Message, ...]
-    ) -> tuple[_Kept, tuple[Message, ...]]:
-        """Take out what these messages go on from, and say which of them are new."""
-        kept = self._kept.pop(first, None)
-        if kept is None:
-            return _Kept(), base + tail
-        self._size -= len(kept.data)
-        if kept.base is base:
-            done, now = kept.tail, tail
-        else:
-            done, now = kept.base + kept.tail, base + tail
-        count = len(done)
-        # Comparing the same objects costs next to nothing.
-        if now[:count] == done:
-            return kept, now[count:]
-        return _Kept(), base + tail
 
     def _make_room(self) -> None:
         """Forget the oldest conversations."""
