@@ -137,7 +137,8 @@ class Call:
         """Return the whole streamed answer."""
         assert self._decoder is not None
         answer = self._decoder.finish()
-        await self._drain()
+        if self._line is not None and not self._line.is_received:
+            await self._drain(self._line)
         return answer
 
     def close(self) -> None:
@@ -212,12 +213,9 @@ class Call:
         line.watchdog.rest()
         return self._here() or b""
 
-    async def _drain(self) -> None:
+    async def _drain(self, line: Line) -> None:
         """Read the rest, so that the connection can be used again; give up soon."""
-        line = self._line
-        assert line is not None
-        if not line.is_received:
-            line.watchdog.wait(("the end", _GRACE_S, asyncio.get_running_loop().time() + _GRACE_S))
+        line.watchdog.wait(("the end", _GRACE_S, asyncio.get_running_loop().time() + _GRACE_S))
         try:
             while not line.is_received and line.watchdog.expired is None:
                 await line.more()

@@ -125,10 +125,6 @@ class CallPieces:
         self.name = name
         self.pieces = Pieces()
 
-    def part(self, provider: str) -> ToolPart:
-        """Return the finished call; a missing id is replaced, a missing name is an error."""
-        return tool_part(provider, self.call_id, self.name, self.pieces.text())
-
 
 def tool_part(provider: str, call_id: str, name: str, arguments: str) -> ToolPart:
     """Return a call whose arguments are text; text that is no object stays in `raw_input`.
@@ -212,7 +208,10 @@ class Halves:
         event: bytes,
         unreadable: Callable[[Exception], LLMError],
     ) -> _T:
-        """Return what an event says; raises what `unreadable` makes of the error."""
+        """Return what an event says that cannot be read as it is, perhaps for a half in it.
+
+        Raises what `unreadable` makes of the error.
+        """
         try:
             return decode(event)
         except UNREADABLE as error:

@@ -104,15 +104,18 @@ class Repeats:
         "_end",
         "_failures",
         "_gaps",
-        "is_known",
         "_start",
         "_target",
+        "is_known",
+        "wants",
     )
 
     def __init__(self) -> None:
         """Know no event yet."""
         self.is_known = False
         """An event was learned from, and nothing else came since."""
+        self.wants = False
+        """The event that `others` gave last is worth learning from."""
         self._target: Pieces | None = None
         self._delta: Callable[[str], Delta] | None = None
         self._start = self._end = b""
@@ -126,6 +129,9 @@ class Repeats:
         while at < count:
             if self.is_known and (at := self.take(events, at, out)) == count:
                 return
+            self.is_known = False
+            self._decoded += 1
+            self.wants = self._decoded > _OPENING_EVENTS and self._failures < _MOST_FAILURES
             yield events[at]
             at += 1
 
@@ -150,12 +156,6 @@ class Repeats:
         if self._delta is not None and text:
             out.append(self._delta(text))
         return at + len(pieces)
-
-    def wants(self) -> bool:
-        """An event was decoded: say whether it is worth learning from."""
-        self.is_known = False
-        self._decoded += 1
-        return self._decoded > _OPENING_EVENTS and self._failures < _MOST_FAILURES
 
     def learn(
         self,
