@@ -92,7 +92,7 @@ class _Open:
 
     def __init__(self, block: _Block) -> None:
         self.block = block
-        self.pieces = Pieces(block.text or block.thinking or "")
+        self.pieces = Pieces([block.text or block.thinking or ""])
         self.signature: list[str] = [block.signature or ""]
         self.closed = False
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 
 import aiohttp
+import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import LLMConnectionError, LLMError, LLMProtocolError, LLMTimeout
@@ -33,42 +34,23 @@ _FIELDS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _LONGEST_FIELD = 6
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One HTTP call: opened, read within its limits, closed."""
 
-    __slots__ = (
-        "_clock",
-        "_codec",
-        "_decoder",
-        "_endpoint",
-        "_first",
-        "_held",
-        "_line",
-        "_model",
-        "_parser",
-        "_size",
-        "_start",
-        "_total",
-        "body",
-        "request_id",
-    )
-
-    def __init__(self, endpoint: Endpoint, model: str, codec: Codec, clock: Clock) -> None:
-        """Prepare; nothing is sent yet."""
-        self._endpoint = endpoint
-        self._model = model
-        self._codec = codec
-        self._clock = clock
-        self._line: Line | None = None
-        self._size = 0
-        self._held = b""
-        self._decoder: StreamDecoder | None = None
-        self._parser: SseParser | None = None
-        self._start = 0.0
-        self._first: Limit = (WHOLE, 0.0, 0.0)
-        self._total = self._first
-        self.body = b""
-        self.request_id = ""
+    _endpoint: Endpoint
+    _model: str
+    _codec: Codec
+    _clock: Clock
+    _line: Line | None = None
+    _size: int = 0
+    _held: bytes = b""
+    _decoder: StreamDecoder | None = None
+    _parser: SseParser | None = None
+    _start: float = 0.0
+    _first: Limit = (WHOLE, 0.0, 0.0)
+    _total: Limit = (WHOLE, 0.0, 0.0)
+    body: bytes = b""
+    request_id: str = ""
 
     async def open(self, route: Route, body: bytes, *, streamed: bool) -> bool:
         """Send the request; say whether the answer comes as a stream.

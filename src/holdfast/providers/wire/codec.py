@@ -114,16 +114,12 @@ class Codec(Protocol):
         ...
 
 
-class CallPieces:
+class CallPieces(msgspec.Struct, eq=False):
     """A tool call whose arguments arrive in pieces."""
 
-    __slots__ = ("call_id", "name", "pieces")
-
-    def __init__(self, call_id: str, name: str) -> None:
-        """Begin without arguments."""
-        self.call_id = call_id
-        self.name = name
-        self.pieces = Pieces()
+    call_id: str
+    name: str
+    pieces: Pieces = msgspec.field(default_factory=Pieces)
 
 
 def tool_part(provider: str, call_id: str, name: str, arguments: str) -> ToolPart:
@@ -193,14 +189,10 @@ def mend_halves(event: bytes, half: bytes) -> tuple[bytes, bytes]:
     return _ESCAPE.sub(whole, event), half
 
 
-class Halves:
+class Halves(msgspec.Struct, gc=False):
     """Decodes the events of a stream in which a character may come in two halves."""
 
-    __slots__ = ("_half",)
-
-    def __init__(self) -> None:
-        """Wait for no half."""
-        self._half = b""
+    _half: bytes = b""
 
     def decode(
         self,

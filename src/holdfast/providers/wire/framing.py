@@ -62,18 +62,18 @@ class Body(Protocol):
 class Sized(msgspec.Struct, gc=False):
     """A body of known length; one without length is there already."""
 
-    left: int
+    _left: int
     ended: bool
     surplus: bool = False
 
     def feed(self, data: bytes) -> bytes:
         """Return what belongs to the body."""
-        left = self.left - len(data)
+        left = self._left - len(data)
         if left > 0:
-            self.left = left
+            self._left = left
             return data
-        data = data[: self.left]
-        self.left = 0
+        data = data[: self._left]
+        self._left = 0
         self.ended = True
         self.surplus = left < 0
         return data
@@ -84,15 +84,11 @@ class Sized(msgspec.Struct, gc=False):
             raise aiohttp.ClientPayloadError("the answer is shorter than it says")
 
 
-class Open:
+class Open(msgspec.Struct, gc=False):
     """A body that ends with its connection."""
 
-    __slots__ = ("ended", "surplus")
-
-    def __init__(self) -> None:
-        """Begin."""
-        self.ended = False
-        self.surplus = False
+    ended: bool = False
+    surplus: bool = False
 
     def feed(self, data: bytes) -> bytes:
         """Return what belongs to the body: everything."""
@@ -103,19 +99,15 @@ class Open:
         self.ended = True
 
 
-class Chunked:
+class Chunked(msgspec.Struct, gc=False):
     """A body in chunks that each say how long they are."""
 
-    __slots__ = ("_left", "_rest", "_state", "_trailer", "ended", "surplus")
-
-    def __init__(self) -> None:
-        """Begin before the first chunk."""
-        self._state = _SIZE
-        self._left = 0
-        self._rest = b""
-        self._trailer = 0
-        self.ended = False
-        self.surplus = False
+    ended: bool = False
+    surplus: bool = False
+    _state: int = _SIZE
+    _left: int = 0
+    _rest: bytes = b""
+    _trailer: int = 0
 
     def feed(self, data: bytes) -> bytes:
         """Return what belongs to the body, of all chunks that are here, whole or not."""
