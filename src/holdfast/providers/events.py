@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import TypeAlias
 
+import msgspec
+
 from holdfast.journal import Payload, payload
 
 
@@ -75,17 +77,13 @@ def calling_agent() -> str:
     return caller.agent if caller is not None else ""
 
 
-class hearing_events:
+class hearing_events(msgspec.Struct, eq=False):
     """Collect what happens around the model calls that an agent makes in this block."""
 
-    __slots__ = ("_token", "agent", "heard")
-
-    _token: Token[hearing_events | None]
-
-    def __init__(self, agent: str = "") -> None:
-        """Say who makes the calls."""
-        self.agent = agent
-        self.heard: list[ProviderEvent] = []
+    agent: str = ""
+    """Who makes the calls."""
+    heard: list[ProviderEvent] = []
+    _token: Token[hearing_events | None] | None = None
 
     def __enter__(self) -> list[ProviderEvent]:
         """Listen, and give what is heard while it comes."""
@@ -94,6 +92,7 @@ class hearing_events:
 
     def __exit__(self, *error: object) -> None:
         """Listen no longer."""
+        assert self._token is not None
         _caller.reset(self._token)
 
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from types import AsyncGeneratorType
 from typing import TypeAlias
 
+import msgspec
+
 from holdfast.providers.model import Delta, Model, ModelInfo, ModelRequest
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -33,22 +35,22 @@ class ModelWrapper:
         await self.inner.close()
 
 
-class opened:
+class opened(msgspec.Struct, eq=False):
     """Ask a model, and close its stream for certain, however the reading ends.
 
     A class, because every layer of every call enters one: a generator made into a context
     manager would cost as much as the layer itself.
     """
 
-    __slots__ = ("_stream",)
-
-    def __init__(self, model: Model, request: ModelRequest, deltas: bool) -> None:
-        """Ask; most models begin only when they are read."""
-        self._stream = model.stream(request, deltas=deltas)
+    model: Model
+    request: ModelRequest
+    deltas: bool
+    _stream: AsyncIterator[Delta] | None = None
 
     async def __aenter__(self) -> AsyncIterator[Delta]:
-        """Give the stream."""
-        return self._stream
+        """Ask, and give the stream; most models begin only when they are read."""
+        self._stream = stream = self.model.stream(self.request, deltas=self.deltas)
+        return stream
 
     def __aexit__(self, *error: object) -> Awaitable[None]:
         """Close the stream now: one left half-read is closed by the loop some time later."""

@@ -92,7 +92,7 @@ class _Open:
 
     def __init__(self, block: _Block) -> None:
         self.block = block
-        self.pieces = Pieces(block.text or block.thinking or "")
+        self.pieces = Pieces([block.text or block.thinking or ""])
         self.signature: list[str] = [block.signature or ""]
         self.closed = False
 
@@ -124,11 +124,14 @@ class AnthropicDecoder:
         """Take events in order; append what is said to `out` if somebody listens."""
         repeats = self._repeats
         for event in repeats.others(events, out):
-            parsed = self._halves.decode(_decode, event, self._unreadable)
+            try:
+                parsed = _decode(event)
+            except UNREADABLE:
+                parsed = self._halves.decode(_decode, event, self._unreadable)
             self._take(parsed, event, out)
             if self.done:
                 return
-            if repeats.wants():
+            if repeats.wants:
                 self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:

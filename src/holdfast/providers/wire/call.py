@@ -6,6 +6,7 @@ import asyncio
 import os
 
 import aiohttp
+import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import LLMConnectionError, LLMError, LLMProtocolError, LLMTimeout
@@ -33,42 +34,23 @@ _FIELDS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _LONGEST_FIELD = 6
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One HTTP call: opened, read within its limits, closed."""
 
-    __slots__ = (
-        "_clock",
-        "_codec",
-        "_decoder",
-        "_endpoint",
-        "_first",
-        "_held",
-        "_line",
-        "_model",
-        "_parser",
-        "_size",
-        "_start",
-        "_total",
-        "body",
-        "request_id",
-    )
-
-    def __init__(self, endpoint: Endpoint, model: str, codec: Codec, clock: Clock) -> None:
-        """Prepare; nothing is sent yet."""
-        self._endpoint = endpoint
-        self._model = model
-        self._codec = codec
-        self._clock = clock
-        self._line: Line | None = None
-        self._size = 0
-        self._held = b""
-        self._decoder: StreamDecoder | None = None
-        self._parser: SseParser | None = None
-        self._start = 0.0
-        self._first: Limit = (WHOLE, 0.0, 0.0)
-        self._total = self._first
-        self.body = b""
-        self.request_id = ""
+    _endpoint: Endpoint
+    _model: str
+    _codec: Codec
+    _clock: Clock
+    _line: Line | None = None
+    _size: int = 0
+    _held: bytes = b""
+    _decoder: StreamDecoder | None = None
+    _parser: SseParser | None = None
+    _start: float = 0.0
+    _first: Limit = (WHOLE, 0.0, 0.0)
+    _total: Limit = (WHOLE, 0.0, 0.0)
+    body: bytes = b""
+    request_id: str = ""
 
     async def open(self, route: Route, body: bytes, *, streamed: bool) -> bool:
         """Send the request; say whether the answer comes as a stream.
@@ -79,8 +61,11 @@ class Call:
         after each stream. Such a request was not answered, most likely not even read, so
         it is sent again: over another connection, and never when a fresh one failed.
         """
-        self._start = asyncio.get_running_loop().time()
-        self._expect(streamed=streamed)
+        self._start = start = asyncio.get_running_loop().time()
+        total_s = self._endpoint.timeouts.total_s
+        self._total = self._first = (WHOLE, total_s, start + total_s)
+        if streamed:
+            self._expect_stream()
         for left in range(_STALE_CONNECTIONS, -1, -1):
             is_first = left == _STALE_CONNECTIONS
             self._line = line = route.kept() or await self._connected(route, is_first=is_first)
@@ -89,27 +74,29 @@ class Call:
                 line.watchdog.wait(self._first)
             try:
                 await line.post(body)
-                break
+                # What came before the connection broke may say more than that.
+                if line.error is None or line.status:
+                    break
+                raise line.error
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if not (left and line.is_reused):
                     raise self._lost(error) from None
                 self.close()
             except _TRANSPORT_ERRORS as error:
                 raise self._lost(error) from None
-        self.request_id = self._request_id(line)
+        self.request_id = request_id(line.headers, line.key)
         if line.status != _OK:
             raise await self._refused(line)
         kind = line.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind == "application/json" or not (
             kind == "text/event-stream" or await self._is_stream(kind)
         ):
-            chunks = [self._here() or b""]
-            while not line.is_read:
-                chunks.append(await self._read())
-            self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            self.body = self._here() or b""
+            if not line.is_received:
+                self.body = await self._to_the_end(self.body)
             return False
         if not streamed:
-            self._expect(streamed=True)
+            self._expect_stream()
         self._decoder = self._codec.decoder()
         self._parser = SseParser(self._endpoint.provider, self._endpoint.max_event_bytes)
         return True
@@ -132,7 +119,8 @@ class Call:
         """Return the whole streamed answer."""
         assert self._decoder is not None
         answer = self._decoder.finish()
-        await self._drain()
+        if self._line is not None and not self._line.is_received:
+            await self._drain(self._line)
         return answer
 
     def close(self) -> None:
@@ -141,12 +129,10 @@ class Call:
         if line is not None:
             line.release()
 
-    def _expect(self, *, streamed: bool) -> None:
-        """Set what the answer's beginning waits for, how long it may, and until when."""
-        limits = self._endpoint.timeouts
-        first_s, total_s = limits.first_token_s, limits.total_s
-        self._total = self._first = (WHOLE, total_s, self._start + total_s)
-        if streamed and first_s < total_s:
+    def _expect_stream(self) -> None:
+        """Do not wait as long for a stream's beginning as for the whole of it."""
+        first_s = self._endpoint.timeouts.first_token_s
+        if first_s < self._endpoint.timeouts.total_s:
             self._first = (_FIRST, first_s, self._start + first_s)
 
     async def _connected(self, route: Route, *, is_first: bool) -> Line:
@@ -164,11 +150,14 @@ class Call:
         except _TRANSPORT_ERRORS as error:
             raise self._unreachable(error) from None
 
-    def _request_id(self, line: Line) -> str:
-        given = request_id(line.headers)
-        key = self._endpoint.key.reveal() if given else ""
-        # An id in which the server put our key is none.
-        return "" if key and key in given else given
+    async def _to_the_end(self, start: bytes) -> bytes:
+        """Return an answer that comes as one body and has begun so."""
+        line = self._line
+        assert line is not None
+        chunks = [start]
+        while not line.is_received:
+            chunks.append(await self._read())
+        return b"".join(chunks)
 
     async def _read(self) -> bytes:
         """Return what arrives next; empty at the end."""
@@ -177,12 +166,18 @@ class Call:
 
     def _here(self) -> bytes | None:
         """Return what has arrived; empty at the end, nothing if one has to wait for it."""
-        assert self._line is not None
-        chunk, self._held = self._held, b""
-        chunk = chunk or self._line.take()
-        if not chunk and not self._line.is_received:
+        line = self._line
+        assert line is not None
+        chunk = line.take()
+        if self._held:
+            chunk, self._held = self._held + chunk, b""
+        if not chunk and not line.is_received:
             return None
-        return self._counted(chunk)
+        self._size += len(chunk)
+        if self._size > self._endpoint.max_response_bytes:
+            limit = self._endpoint.max_response_bytes
+            raise self._broken(f"the answer is larger than {limit} bytes")
+        return chunk
 
     async def _next(self) -> bytes:
         """Wait for what arrives next, as long as that may take."""
@@ -194,30 +189,19 @@ class Call:
             limit = ("the next piece", idle_s, asyncio.get_running_loop().time() + idle_s)
         line.watchdog.wait(limit)
         try:
-            chunk = await line.read()
+            await line.more()
         except _TRANSPORT_ERRORS as error:
             raise self._lost(error) from None
         line.watchdog.rest()
-        return self._counted(chunk)
+        return self._here() or b""
 
-    def _counted(self, chunk: bytes) -> bytes:
-        self._size += len(chunk)
-        if self._size > self._endpoint.max_response_bytes:
-            limit = self._endpoint.max_response_bytes
-            raise self._broken(f"the answer is larger than {limit} bytes")
-        return chunk
-
-    async def _drain(self) -> None:
+    async def _drain(self, line: Line) -> None:
         """Read the rest, so that the connection can be used again; give up soon."""
-        line = self._line
-        assert line is not None
-        if line.is_received:
-            return
         line.watchdog.wait(("the end", _GRACE_S, asyncio.get_running_loop().time() + _GRACE_S))
         try:
-            while await line.read():
-                if line.watchdog.expired is not None:
-                    break
+            while not line.is_received and line.watchdog.expired is None:
+                await line.more()
+                line.take()
         except _TRANSPORT_ERRORS:
             # The answer is complete; only the connection is lost.
             line.cut()

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import LLMBadRequest
-from holdfast.messages import FilePart, Message, ReasoningPart, TextPart, ToolPart, ToolSpec
+from holdfast.messages import (
+    CompactionPart,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+    ToolSpec,
+)
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.chat_answer import whole_answer
 from holdfast.providers.wire.chat_stream import ChatDecoder
 from holdfast.providers.wire.codec import (
-    Answer,
     call_input,
     check_file,
     data_url,
@@ -34,6 +42,19 @@ from holdfast.providers.wire.transcript import EncodedCache, Fragment, Transcrip
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
+class _Frame(msgspec.Struct, frozen=True, gc=False):
+    """What goes around the messages, and what it was made from.
+
+    Request after request of a run has the same, so it is made only when something changes.
+    """
+
+    system: str
+    tools: tuple[ToolSpec, ...]
+    wishes: bytes
+    start: bytes
+    rest: bytes
+
+
 class ChatCodec:
     """Requests and answers of `/chat/completions`."""
 
@@ -46,24 +67,45 @@ class ChatCodec:
         self._info = info
         self._tools = EncodedCache()
         self._transcript = Transcript(self)
+        self.decode = partial(whole_answer, endpoint, info.model)
+        """Return the answer that came as one body."""
+        self._frame = _Frame("", (), b"", b"", b"")
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life."""
         data, end = self._transcript.pieces(request.messages)
-        system = b""
-        if request.system:
-            system = encode_json({"role": "system", "content": request.system})
-            system += b"," if data or end else b""
-        settings = encode_json(self._settings(request, stream))
-        return b"".join((b'{"messages":[', system, data, end, b"],", settings[1:]))
+        # As bytes, because what is in them could be changed in its place by whoever asks.
+        wishes = encode_json(
+            (
+                stream,
+                request.tool_choice,
+                request.output_schema,
+                request.output_name,
+                request.temperature,
+                request.top_p,
+                request.max_output_tokens,
+                request.stop,
+                request.reasoning_effort,
+                request.options,
+            )
+        )
+        frame = self._frame
+        is_same = frame.tools is request.tools and frame.system == request.system
+        if not is_same or frame.wishes != wishes:
+            frame = self._frame = self._framed(request, stream, wishes)
+        comma = b"," if frame.system and (data or end) else b""
+        return b"".join((frame.start, comma, data, end, frame.rest))
 
     def decoder(self) -> ChatDecoder:
         """Return a decoder for one streamed answer."""
         return ChatDecoder(self._endpoint, self._info.model)
 
-    def decode(self, body: bytes) -> Answer:
-        """Return the answer that came as one body."""
-        return whole_answer(self._endpoint, self._info.model, body)
+    def _framed(self, request: ModelRequest, stream: bool, wishes: bytes) -> _Frame:
+        start = b'{"messages":['
+        if request.system:
+            start += encode_json({"role": "system", "content": request.system})
+        rest = b"]," + encode_json(self._settings(request, stream))[1:]
+        return _Frame(request.system, request.tools, wishes, start, rest)
 
     def _settings(self, request: ModelRequest, stream: bool) -> JsonObject:
         made: JsonObject = {"model": self._info.model, "stream": stream}
@@ -124,18 +166,25 @@ class ChatCodec:
         return b"," + state if data and state else state
 
     def _assistant(self, message: Message) -> bytes:
-        text = "\n".join(text_of(message.parts))
-        calls = [part for part in message.parts if isinstance(part, ToolPart)]
+        texts, calls, thoughts = [], [], []
+        for part in message.parts:
+            if isinstance(part, ToolPart):
+                calls.append(_call(part))
+            elif isinstance(part, TextPart):
+                texts.append(part.text)
+            elif isinstance(part, ReasoningPart):
+                thoughts.append(part.text)
+            elif isinstance(part, CompactionPart):
+                texts.append(part.summary)
+        text = "\n".join(filter(None, texts))
         if not text and not calls:
             return b""
         made: JsonObject = {"role": "assistant", "content": text or None}
         if calls:
-            made["tool_calls"] = [_call(part) for part in calls]
+            made["tool_calls"] = calls
         is_ours = message.provider in ("", self._endpoint.provider)
-        if self._endpoint.reasoning_back and is_ours:
-            thoughts = [p.text for p in message.parts if isinstance(p, ReasoningPart)]
-            if any(thoughts):
-                made["reasoning_content"] = "\n".join(thoughts)
+        if self._endpoint.reasoning_back and is_ours and any(thoughts):
+            made["reasoning_content"] = "\n".join(thoughts)
         return encode_json(made)
 
     def _results(self, message: Message) -> Fragment:
@@ -145,7 +194,8 @@ class ChatCodec:
             if not isinstance(part, ToolPart):
                 continue
             call_id = part.call_id if is_sendable_id(part.call_id) else sent_id(part.call_id)
-            made = {"role": "tool", "tool_call_id": call_id, "content": result_text(part)}
+            text = result_text(part) if part.error else part.output
+            made = {"role": "tool", "tool_call_id": call_id, "content": text}
             results.append(encode_json(made))
             if part.attachments:
                 attached.append({"type": "text", "text": f"Files that {part.tool} returned:"})
@@ -190,7 +240,8 @@ class ChatCodec:
 def _call(part: ToolPart) -> JsonObject:
     name = part.tool if is_sendable_name(part.tool) else sent_name(part.tool)
     call_id = part.call_id if is_sendable_id(part.call_id) else sent_id(part.call_id)
-    function = {"name": name, "arguments": encode_json(call_input(part)).decode()}
+    given = call_input(part) if part.raw_input else part.input
+    function = {"name": name, "arguments": encode_json(given).decode()}
     return {"id": call_id, "type": "function", "function": function}
 
 

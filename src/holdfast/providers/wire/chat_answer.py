@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import LLMError, LLMOverloaded, LLMProtocolError
-from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage, ToolPart
+from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage
 from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
     UNREADABLE,
@@ -109,9 +109,9 @@ def whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
         LLMError: it reports a failure, or cannot be read.
     """
     try:
-        chunk = decode_whole(decode_chunk, body)
-    except UNREADABLE as error:
-        raise unreadable(endpoint, error) from None
+        chunk = decode_chunk(body)
+    except UNREADABLE:
+        chunk = _mended(endpoint, body)
     if chunk.choices is None or (chunk.error is not NOTHING and chunk.error != NOTHING):
         raise failure_in_answer(endpoint, model, body)
     if not chunk.choices:
@@ -136,7 +136,11 @@ def whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
     if len(calls) > MAX_TOOL_CALLS:
         raise too_many(endpoint)
     for call in calls:
-        parts.append(_whole_call(endpoint, call))
+        function = call.function or Function()
+        arguments = function.arguments or ""
+        if not isinstance(arguments, str):
+            arguments = encode_json(arguments).decode()
+        parts.append(tool_part(endpoint.provider, call.id or "", function.name or "", arguments))
     finish = choice.finish_reason or "stop"
     return Answer(
         tuple(parts),
@@ -148,12 +152,12 @@ def whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
     )
 
 
-def _whole_call(endpoint: Endpoint, call: Call) -> ToolPart:
-    function = call.function or Function()
-    arguments = function.arguments or ""
-    if not isinstance(arguments, str):
-        arguments = encode_json(arguments).decode()
-    return tool_part(endpoint.provider, call.id or "", function.name or "", arguments)
+def _mended(endpoint: Endpoint, body: bytes) -> Chunk:
+    """Read a body in which a character may be cut in half."""
+    try:
+        return decode_whole(decode_chunk, body)
+    except UNREADABLE as error:
+        raise unreadable(endpoint, error) from None
 
 
 def pieces_in(content: list[Any]) -> Iterator[tuple[bool, str]]:

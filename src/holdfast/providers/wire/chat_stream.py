@@ -27,10 +27,12 @@ from holdfast.providers.wire.chat_answer import (
 )
 from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
+    UNREADABLE,
     Answer,
     CallPieces,
     Halves,
     encode_json,
+    tool_part,
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
@@ -73,10 +75,13 @@ class ChatDecoder:
             if event[:1] != b"{" and event.strip() == b"[DONE]":
                 self.done = True
                 return
-            chunk = self._halves.decode(decode_chunk, event, self._unreadable)
+            try:
+                chunk = decode_chunk(event)
+            except UNREADABLE:
+                chunk = self._halves.decode(decode_chunk, event, self._unreadable)
             self._take(chunk, event, out)
-            if repeats.wants():
-                self._learn(chunk, event)
+            if repeats.wants and (only := _only_piece(chunk)) is not None:
+                self._learn(only, event)
 
     def finish(self) -> Answer:
         """Return the whole answer."""
@@ -88,7 +93,9 @@ class ChatDecoder:
             parts.append(ReasoningPart(text=thoughts))
         if text:
             parts.append(TextPart(text=text))
-        parts += [call.part(self._endpoint.provider) for call in self._calls]
+        for call in self._calls:
+            arguments = call.pieces.text()
+            parts.append(tool_part(self._endpoint.provider, call.call_id, call.name, arguments))
         return Answer(
             parts=tuple(parts),
             stop_reason=stop_reason_of(
@@ -196,11 +203,8 @@ class ChatDecoder:
             self._by_index[index] = position
         return position
 
-    def _learn(self, chunk: Chunk, event: bytes) -> None:
+    def _learn(self, only: _OnlyPiece, event: bytes) -> None:
         """Prepare to find the pieces of chunks like this one without decoding them."""
-        only = _only_piece(chunk)
-        if only is None:
-            return
         delta: Callable[[str], Delta]
         if only.name == "arguments":
             position = self._by_index[only.call]

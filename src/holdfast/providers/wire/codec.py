@@ -30,7 +30,7 @@ UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 MAX_TOOL_CALLS = 512
 """More calls in one answer than any model means to make."""
 
-_CUT = ("length", "filtered")
+CUT = ("length", "filtered")
 """Stop reasons of an answer that does not end where the model would have ended it."""
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**12)] | None
@@ -114,20 +114,12 @@ class Codec(Protocol):
         ...
 
 
-class CallPieces:
+class CallPieces(msgspec.Struct, eq=False):
     """A tool call whose arguments arrive in pieces."""
 
-    __slots__ = ("call_id", "name", "pieces")
-
-    def __init__(self, call_id: str, name: str) -> None:
-        """Begin without arguments."""
-        self.call_id = call_id
-        self.name = name
-        self.pieces = Pieces()
-
-    def part(self, provider: str) -> ToolPart:
-        """Return the finished call; a missing id is replaced, a missing name is an error."""
-        return tool_part(provider, self.call_id, self.name, self.pieces.text())
+    call_id: str
+    name: str
+    pieces: Pieces = msgspec.field(default_factory=Pieces)
 
 
 def tool_part(provider: str, call_id: str, name: str, arguments: str) -> ToolPart:
@@ -197,14 +189,10 @@ def mend_halves(event: bytes, half: bytes) -> tuple[bytes, bytes]:
     return _ESCAPE.sub(whole, event), half
 
 
-class Halves:
+class Halves(msgspec.Struct, gc=False):
     """Decodes the events of a stream in which a character may come in two halves."""
 
-    __slots__ = ("_half",)
-
-    def __init__(self) -> None:
-        """Wait for no half."""
-        self._half = b""
+    _half: bytes = b""
 
     def decode(
         self,
@@ -212,7 +200,10 @@ class Halves:
         event: bytes,
         unreadable: Callable[[Exception], LLMError],
     ) -> _T:
-        """Return what an event says; raises what `unreadable` makes of the error."""
+        """Return what an event says that cannot be read as it is, perhaps for a half in it.
+
+        Raises what `unreadable` makes of the error.
+        """
         try:
             return decode(event)
         except UNREADABLE as error:
@@ -335,7 +326,7 @@ def as_deltas(answer: Answer) -> list[Delta]:
 def without_cut_call(answer: Answer) -> tuple[Part, ...]:
     """Return the parts; a call that was cut off before its arguments must not run without any."""
     last = answer.parts[-1] if answer.parts else None
-    if answer.stop_reason not in _CUT or not isinstance(last, ToolPart):
+    if answer.stop_reason not in CUT or not isinstance(last, ToolPart):
         return answer.parts
     if last.input or last.raw_input:
         return answer.parts

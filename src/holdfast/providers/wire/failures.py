@@ -104,7 +104,8 @@ def refusal(
     """
     found = _read(body)
     found.context["status"] = status
-    found.context["request_id"] = request_id(headers) or found.request_id
+    given = request_id(headers, endpoint.key.reveal())
+    found.context["request_id"] = given or endpoint.scrub(found.request_id)
     wait_s = retry_after_s(headers, clock)
     if wait_s is not None:
         found.context["retry_after_s"] = wait_s
@@ -124,12 +125,17 @@ def failure_in_answer(endpoint: Endpoint, model: str, body: bytes) -> LLMError:
     return _build(endpoint, model, status or next(iter(numbers), 500), found)
 
 
-def request_id(headers: Mapping[str, str]) -> str:
-    """Return the provider's id of the call, for a question to its support."""
+def request_id(headers: Mapping[str, str], key: str) -> str:
+    """Return the provider's id of the call, for a question to its support.
+
+    One in which the server put our key is none.
+    """
     for name in ("request-id", "x-request-id", "x-amzn-requestid", "cf-ray"):
         value = headers.get(name)
         if value:
-            return _printable(value)[:_LONGEST_ID]
+            if key and key in value:
+                return ""
+            return (value if value.isprintable() else _printable(value))[:_LONGEST_ID]
     return ""
 
 

@@ -13,6 +13,7 @@ import zlib
 from typing import Protocol
 
 import aiohttp
+import msgspec
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
@@ -58,16 +59,12 @@ class Body(Protocol):
         ...
 
 
-class Sized:
-    """A body of known length."""
+class Sized(msgspec.Struct, gc=False):
+    """A body of known length; one without length is there already."""
 
-    __slots__ = ("_left", "ended", "surplus")
-
-    def __init__(self, length: int) -> None:
-        """Begin; a body without length is there already."""
-        self._left = length
-        self.ended = length == 0
-        self.surplus = False
+    _left: int
+    ended: bool
+    surplus: bool = False
 
     def feed(self, data: bytes) -> bytes:
         """Return what belongs to the body."""
@@ -87,15 +84,11 @@ class Sized:
             raise aiohttp.ClientPayloadError("the answer is shorter than it says")
 
 
-class Open:
+class Open(msgspec.Struct, gc=False):
     """A body that ends with its connection."""
 
-    __slots__ = ("ended", "surplus")
-
-    def __init__(self) -> None:
-        """Begin."""
-        self.ended = False
-        self.surplus = False
+    ended: bool = False
+    surplus: bool = False
 
     def feed(self, data: bytes) -> bytes:
         """Return what belongs to the body: everything."""
@@ -106,19 +99,15 @@ class Open:
         self.ended = True
 
 
-class Chunked:
+class Chunked(msgspec.Struct, gc=False):
     """A body in chunks that each say how long they are."""
 
-    __slots__ = ("_left", "_rest", "_state", "_trailer", "ended", "surplus")
-
-    def __init__(self) -> None:
-        """Begin before the first chunk."""
-        self._state = _SIZE
-        self._left = 0
-        self._rest = b""
-        self._trailer = 0
-        self.ended = False
-        self.surplus = False
+    ended: bool = False
+    surplus: bool = False
+    _state: int = _SIZE
+    _left: int = 0
+    _rest: bytes = b""
+    _trailer: int = 0
 
     def feed(self, data: bytes) -> bytes:
         """Return what belongs to the body, of all chunks that are here, whole or not."""
@@ -273,7 +262,20 @@ class HeadReader:
             data, self._held = self._held + data, b""
         while (found := _HEAD_END.search(data, seen)) is not None:
             end = found.end()
-            message = self._parse(data[:end])
+            if self._parser is None:
+                self._parser = HttpResponseParser(
+                    self._protocol, self._loop, LARGEST_HEAD, response_with_body=False
+                )
+            try:
+                messages, _, _ = self._parser.feed_data(data[:end])
+            except HttpProcessingError:
+                raise aiohttp.ClientPayloadError("the answer is no HTTP") from None
+            if len(messages) != 1:
+                raise aiohttp.ClientPayloadError("the answer is no HTTP")
+            message: RawResponseMessage = messages[0][0]
+            if message.should_close:
+                # It takes nothing more, and what came may only be what comes before an answer.
+                self._parser = None
             data, seen = data[end:], 0
             if message.code >= 200 or message.code == _SWITCHING_PROTOCOLS:
                 return message, _body(message), data
@@ -282,37 +284,20 @@ class HeadReader:
         self._held = data
         return None
 
-    def _parse(self, head: bytes) -> RawResponseMessage:
-        parser = self._parser
-        if parser is None:
-            parser = self._parser = HttpResponseParser(
-                self._protocol, self._loop, LARGEST_HEAD, response_with_body=False
-            )
-        try:
-            messages, _, _ = parser.feed_data(head)
-        except HttpProcessingError:
-            raise aiohttp.ClientPayloadError("the answer is no HTTP") from None
-        if len(messages) != 1:
-            raise aiohttp.ClientPayloadError("the answer is no HTTP")
-        message: RawResponseMessage = messages[0][0]
-        if message.should_close:
-            # It takes nothing more, and what came may only be what comes before an answer.
-            self._parser = None
-        return message
-
 
 def _body(message: RawResponseMessage) -> Body:
     headers = message.headers
     body: Body
     if message.code < 200 or message.code in _BODILESS:
-        return Sized(0)
+        return Sized(0, ended=True)
     if message.chunked:
         body = Chunked()
     elif "Content-Length" in headers and "Transfer-Encoding" not in headers:
         length = headers["Content-Length"]
         if not (length.isascii() and length.isdigit()):
             raise aiohttp.ClientPayloadError("the answer's length is no number")
-        body = Sized(int(length))
+        size = int(length)
+        body = Sized(size, ended=size == 0)
     else:
         body = Open()
     return Packed(body, message.compression) if message.compression else body

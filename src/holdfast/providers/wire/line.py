@@ -37,7 +37,6 @@ class Line(asyncio.Protocol):
     __slots__ = (
         "_body",
         "_connection",
-        "_error",
         "_head",
         "_idle",
         "_is_asked",
@@ -49,10 +48,13 @@ class Line(asyncio.Protocol):
         "_size",
         "_transport",
         "_waiter",
+        "error",
         "head",
         "headers",
         "is_closing",
+        "is_received",
         "is_reused",
+        "key",
         "status",
         "watchdog",
     )
@@ -79,43 +81,36 @@ class Line(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._error: Exception | None = None
         self._is_asked = False
         self._is_lost = False
         self._is_last = False
+        self.error: Exception | None = None
+        """What went wrong first; nothing more comes then."""
         self.head = head
         """Everything of a request that goes before the length of its body."""
         self.is_closing = self._transport.is_closing
         """Says whether nothing can be sent any more."""
+        self.is_received = False
+        """The answer has arrived to its end, though perhaps it is not all taken."""
         self.is_reused = False
         """It has served before, so it may be dead without our knowing."""
+        self.key = ""
+        """The one in `head`, in clear."""
         self.status = 0
+        """That of the answer, as soon as its head is here."""
         self.watchdog = Watchdog(self)
         self._transport.set_protocol(self)
 
-    async def post(self, body: bytes) -> None:
-        """Send a request and wait for the head of the answer.
-
-        Raises:
-            aiohttp.ClientError: the connection broke, or the answer is no HTTP.
-        """
+    def post(self, body: bytes) -> asyncio.Future[None]:
+        """Send a request; wait for what this returns, then there is a `status` or an `error`."""
         self._is_asked = True
         self._transport.write(b"%b%d\r\n\r\n%b" % (self.head, len(body), body))
-        while self._body is None:
-            if self._error is not None:
-                raise self._error
-            self._waiter = self._loop.create_future()
-            await self._waiter
-
-    @property
-    def is_received(self) -> bool:
-        """The answer has arrived to its end, though perhaps it is not all taken."""
-        return self._body is not None and self._body.ended
-
-    @property
-    def is_read(self) -> bool:
-        """The answer has arrived to its end, and all of it is taken."""
-        return not self._pieces and self._body is not None and self._body.ended
+        # What `create_future` of the loop returns, without asking it.
+        waiter: asyncio.Future[None] = asyncio.Future(loop=self._loop)
+        if self.error is not None:
+            waiter.set_result(None)
+        self._waiter = waiter
+        return waiter
 
     def take(self) -> bytes:
         """Return what is here of the body; empty if there is nothing now."""
@@ -129,26 +124,25 @@ class Line(asyncio.Protocol):
         self._size = 0
         return data
 
-    async def read(self) -> bytes:
-        """Return what comes next of the body, as soon as it is here; empty at the end.
+    async def more(self) -> None:
+        """Wait until there is something to take, or the end of the body.
 
         Raises:
             aiohttp.ClientError: the connection broke, or was cut.
         """
         while not self._pieces:
-            if self._error is not None:
-                raise self._error
-            if self._body is not None and self._body.ended:
+            if self.error is not None:
+                raise self.error
+            if self.is_received:
                 break
-            self._waiter = self._loop.create_future()
+            self._waiter = asyncio.Future(loop=self._loop)
             await self._waiter
-        return self.take()
 
     def release(self) -> None:
         """Keep the connection for the next request if the answer is at its end, or cut it."""
         body = self._body
         is_over = body is not None and body.ended and not body.surplus
-        if not is_over or self._is_last or self._is_lost or self._error is not None:
+        if not is_over or self._is_last or self._is_lost or self.error is not None:
             return self.cut()
         # An answer may come before its request was read; the rest of that may not go on.
         if self._transport.get_write_buffer_size():
@@ -156,6 +150,8 @@ class Line(asyncio.Protocol):
         if self._pieces:
             self.take()
         self._body = None
+        self.status = 0
+        self.is_received = False
         self._is_asked = False
         self.is_reused = True
         self.watchdog.begin(("a request", KEEPALIVE_S, self._loop.time() + KEEPALIVE_S))
@@ -171,29 +167,32 @@ class Line(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what the connection says, and wake the reader if that is worth it."""
-        if self._error is not None:
+        if self.error is not None:
             return
         if not self._is_asked:
             return self.cut()
         if type(data) is not bytes:
             data = bytes(data)  # Some loops hand out their buffer.
-        body = self._body
+        before = self._body
         try:
-            if body is None or body.ended:
+            if before is None or before.ended:
                 piece = self._begin(data)
             else:
-                piece = body.feed(data)
+                piece = before.feed(data)
         except aiohttp.ClientPayloadError as error:
             return self._fail(error)
+        if self._body is None:
+            return
+        self.is_received = self._body.ended
         if piece:
             self._pieces.append(piece)
             self._size += len(piece)
             if self._size > _MOST_HELD:
                 self._transport.pause_reading()
-        elif body is not None and not body.ended:
+        elif before is not None and not self.is_received:
             return
         waiter = self._waiter
-        if waiter is not None and self._body is not None and not waiter.done():
+        if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -234,11 +233,12 @@ class Line(asyncio.Protocol):
             if exc is not None:
                 raise aiohttp.ClientPayloadError("the connection broke")
             self._body.feed_end()
+            self.is_received = True
 
     def _fail(self, error: Exception) -> None:
         """Keep what went wrong first."""
-        if self._error is None:
-            self._error = error
+        if self.error is None:
+            self.error = error
         self._wake()
 
     def _wake(self) -> None:

@@ -15,7 +15,7 @@ from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire.anthropic import AnthropicCodec
 from holdfast.providers.wire.call import Call
 from holdfast.providers.wire.chat import ChatCodec
-from holdfast.providers.wire.codec import Answer, Codec, as_deltas, without_cut_call
+from holdfast.providers.wire.codec import CUT, Answer, Codec, as_deltas, without_cut_call
 from holdfast.providers.wire.endpoint import Api, Endpoint
 from holdfast.providers.wire.http import HttpTransport
 from holdfast.providers.wire.responses import ResponsesCodec
@@ -55,22 +55,14 @@ class WireModel:
         `counter` counts tokens, of answers too where the server reports no usage; without
         it there is a rough estimate of requests, and such answers say nothing.
         """
-        self._endpoint = endpoint
         self._clock = clock
-        self._info = info or ModelInfo(provider=endpoint.provider, model=model)
-        self._codec: Codec = _CODECS[endpoint.api](endpoint, self._info)
+        self.info = info or ModelInfo(provider=endpoint.provider, model=model)
+        """What is known about the model."""
+        self.endpoint = endpoint
+        """Where the model is reached."""
+        self._codec: Codec = _CODECS[endpoint.api](endpoint, self.info)
         self._route = Route(transport, endpoint, self._codec.path, self._codec.headers)
         self._counter = counter
-
-    @property
-    def info(self) -> ModelInfo:
-        """What is known about the model."""
-        return self._info
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """Where the model is reached."""
-        return self._endpoint
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Count the input tokens of a request; a rough estimate unless a counter was given."""
@@ -96,13 +88,13 @@ class WireModel:
             LLMError: the call failed; nothing of a half answer may be used.
         """
         is_long = (request.max_output_tokens or 0) > _LONG_ANSWER
-        streamed = deltas or is_long or self._endpoint.quiet == "stream"
+        streamed = deltas or is_long or self.endpoint.quiet == "stream"
         try:
             body = self._codec.encode(request, stream=streamed)
         except UnicodeEncodeError:
             detail = "a text in it holds half of a surrogate pair, which cannot be sent"
-            raise LLMBadRequest(provider=self._endpoint.provider, detail=detail) from None
-        call = Call(self._endpoint, self._info.model, self._codec, self._clock)
+            raise LLMBadRequest(provider=self.endpoint.provider, detail=detail) from None
+        call = Call(self.endpoint, self.info.model, self._codec, self._clock)
         try:
             if await call.open(self._route, body, streamed=streamed):
                 out: list[Delta] | None = [] if deltas else None
@@ -134,10 +126,10 @@ class WireModel:
             id=new_id("msg"),
             session_id="",
             role="assistant",
-            parts=without_cut_call(answer),
+            parts=without_cut_call(answer) if answer.stop_reason in CUT else answer.parts,
             time_created=self._clock.now(),
-            provider=self._endpoint.provider,
-            model=answer.model or self._info.model,
+            provider=self.endpoint.provider,
+            model=answer.model or self.info.model,
             stop_reason=answer.stop_reason,
             usage=answer.usage,
             metadata=metadata,

@@ -65,18 +65,14 @@ _MOST_FAILURES = 4
 _decode_texts = msgspec.json.Decoder(list[str]).decode
 
 
-class Pieces:
+class Pieces(msgspec.Struct, eq=False):
     """A text that grows: by decoded pieces, and by the bytes of such that are not.
 
     `raw` takes these bytes: the insides of JSON strings, each of them whole.
     """
 
-    __slots__ = ("_texts", "raw")
-
-    def __init__(self, text: str = "") -> None:
-        """Begin with a text."""
-        self._texts = [text]
-        self.raw = bytearray()
+    _texts: list[str] = []
+    raw: bytearray = msgspec.field(default_factory=bytearray)
 
     def add(self, text: str) -> None:
         """Add a decoded piece."""
@@ -95,30 +91,20 @@ class Pieces:
         self.raw.clear()
 
 
-class Repeats:
+class Repeats(msgspec.Struct, eq=False):
     """Recognises the events that repeat the last decoded one with another piece."""
 
-    __slots__ = (
-        "_decoded",
-        "_delta",
-        "_end",
-        "_failures",
-        "_gaps",
-        "is_known",
-        "_start",
-        "_target",
-    )
-
-    def __init__(self) -> None:
-        """Know no event yet."""
-        self.is_known = False
-        """An event was learned from, and nothing else came since."""
-        self._target: Pieces | None = None
-        self._delta: Callable[[str], Delta] | None = None
-        self._start = self._end = b""
-        self._gaps: list[tuple[bytes, re.Pattern[bytes]]] = []
-        self._decoded = 0
-        self._failures = 0
+    is_known: bool = False
+    """An event was learned from, and nothing else came since."""
+    wants: bool = False
+    """The event that `others` gave last is worth learning from."""
+    _target: Pieces | None = None
+    _delta: Callable[[str], Delta] | None = None
+    _start: bytes = b""
+    _end: bytes = b""
+    _gaps: list[tuple[bytes, re.Pattern[bytes]]] = []
+    _decoded: int = 0
+    _failures: int = 0
 
     def others(self, events: list[bytes], out: list[Delta] | None) -> Iterator[bytes]:
         """Yield the events that have to be decoded; the pieces of all others are taken."""
@@ -126,6 +112,9 @@ class Repeats:
         while at < count:
             if self.is_known and (at := self.take(events, at, out)) == count:
                 return
+            self.is_known = False
+            self._decoded += 1
+            self.wants = self._decoded > _OPENING_EVENTS and self._failures < _MOST_FAILURES
             yield events[at]
             at += 1
 
@@ -150,12 +139,6 @@ class Repeats:
         if self._delta is not None and text:
             out.append(self._delta(text))
         return at + len(pieces)
-
-    def wants(self) -> bool:
-        """An event was decoded: say whether it is worth learning from."""
-        self.is_known = False
-        self._decoded += 1
-        return self._decoded > _OPENING_EVENTS and self._failures < _MOST_FAILURES
 
     def learn(
         self,

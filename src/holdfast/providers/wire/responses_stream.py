@@ -109,11 +109,14 @@ class ResponsesDecoder:
         for event in repeats.others(events, out):
             if event[:1] != b"{" and event.strip() == b"[DONE]":
                 continue
-            parsed = self._halves.decode(_decode, event, self._unreadable)
+            try:
+                parsed = _decode(event)
+            except UNREADABLE:
+                parsed = self._halves.decode(_decode, event, self._unreadable)
             self._take(parsed, event, out)
             if self.done:
                 return
-            if repeats.wants():
+            if repeats.wants:
                 self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:

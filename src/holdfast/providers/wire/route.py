@@ -32,10 +32,6 @@ class _Way:
         # With the first connection the pool adds what a proxy wants to know.
         self.head = head if request.proxy is None else b""
 
-    def is_for(self, key: str) -> bool:
-        """It is one of the running loop, and for this key."""
-        return self.key == key and self.loop is asyncio.get_running_loop()
-
 
 class Route:
     """The way to one API method of an endpoint; its head is made anew only for a new key."""
@@ -56,12 +52,15 @@ class Route:
     def kept(self) -> Line | None:
         """Return a connection that waits for a request, if there is one for the present key."""
         way = self._way
-        if way is not None and way.head and way.is_for(self._endpoint.key.reveal()):
-            while way.idle:
-                line = way.idle.pop()
-                if not line.is_closing():
-                    line.head = way.head
-                    return line
+        if way is None or way.key != self._endpoint.key.reveal():
+            return None
+        if way.loop is not asyncio.get_running_loop():
+            return None
+        while way.idle and way.head:
+            line = way.idle.pop()
+            if not line.is_closing():
+                line.head, line.key = way.head, way.key
+                return line
         return None
 
     async def connect(self, within_s: float | None = None) -> Line:
@@ -72,7 +71,8 @@ class Route:
             aiohttp.ClientError: there is nobody, or nobody to be trusted.
         """
         way, key = self._way, self._endpoint.key.reveal()
-        if way is None or way.pool.connector.closed or not way.is_for(key):
+        is_ours = way is not None and way.loop is asyncio.get_running_loop()
+        if way is None or not is_ours or way.key != key or way.pool.connector.closed:
             way = self._way = _Way(key, self._request(), self._transport.pool())
         line = self.kept()
         if line is not None:
@@ -89,7 +89,9 @@ class Route:
             connection.close()
         if not way.head:
             way.head = _head(way.request)
-        return Line(connection, keeper, way.idle, way.head)
+        line = Line(connection, keeper, way.idle, way.head)
+        line.key = way.key
+        return line
 
     def _request(self) -> aiohttp.ClientRequest:
         """Say in aiohttp's words where to go; it adds `Host` and the like."""

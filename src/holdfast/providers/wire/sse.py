@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from holdfast.errors import LLMProtocolError
 
 _BOM = b"\xef\xbb\xbf"
@@ -13,7 +15,7 @@ _NAME = re.compile(rb"event: (?!error\n)[^\n]*\n")
 """The line before an event's data that only says what the data says as well."""
 
 
-class SseParser:
+class SseParser(msgspec.Struct, eq=False):
     """Turn pieces of a stream into the data of its events.
 
     Any chunking of the same bytes gives the same events. Lines may end in LF, CR or
@@ -22,16 +24,12 @@ class SseParser:
     one event is held, and that only up to `max_event_bytes`.
     """
 
-    __slots__ = ("_at_start", "_buffer", "_cr", "_limit", "_provider", "failed")
-
-    def __init__(self, provider: str, max_event_bytes: int) -> None:
-        """Start before the first byte."""
-        self._provider = provider
-        self._limit = max_event_bytes
-        self._buffer = bytearray()
-        self._cr = False
-        self._at_start = True
-        self.failed: bytes | None = None
+    _provider: str
+    max_event_bytes: int
+    failed: bytes | None = None
+    _buffer: bytearray = msgspec.field(default_factory=bytearray)
+    _cr: bool = False
+    _at_start: bool = True
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the data of every event that `chunk` completes.
@@ -88,8 +86,8 @@ class SseParser:
         return events
 
     def _check(self, size: int) -> None:
-        if size > self._limit:
-            detail = f"one event is larger than {self._limit} bytes"
+        if size > self.max_event_bytes:
+            detail = f"one event is larger than {self.max_event_bytes} bytes"
             raise LLMProtocolError(provider=self._provider, detail=detail)
 
     def _without_bom(self, chunk: bytes) -> bytes:

@@ -48,14 +48,16 @@ class EncodedCache:
     ) -> list[Fragment]:
         """Return all messages as bytes, making only what was not made before."""
         found: list[Fragment] = []
-        young = self._young
         for message in messages:
-            entry = young.get(id(message))
+            key = id(message)
+            entry = self._young.get(key)
             if entry is not None and entry[0] is message:
                 found.append(entry[1])
-            else:
-                found.append(self.get(message, make, _fragment_size))
-                young = self._young
+                continue
+            entry = self._old.get(key)
+            made = entry[1] if entry is not None and entry[0] is message else make(message)
+            self._keep(message, made, len(made.data) + len(made.tail))
+            found.append(made)
         return found
 
     def get(self, source: _S, make: Callable[[_S], _T], size: Callable[[_T], int]) -> _T:
@@ -66,18 +68,17 @@ class EncodedCache:
             return entry[1]  # type: ignore[no-any-return]
         entry = self._old.get(key)
         made: _T = entry[1] if entry is not None and entry[0] is source else make(source)
+        self._keep(source, made, size(made))
+        return made
+
+    def _keep(self, source: object, made: object, size: int) -> None:
         # The source weighs about as much as its bytes, and an entry has a fixed price.
-        weight = 2 * size(made) + 512
+        weight = 2 * size + 512
         self._size += weight
         if self._size > self._limit:
             self._old, self._young, self._size = self._young, {}, weight
         if weight <= self._limit:
-            self._young[key] = (source, made)
-        return made
-
-
-def _fragment_size(fragment: Fragment) -> int:
-    return len(fragment.data) + len(fragment.tail)
+            self._young[id(source)] = (source, made)
 
 
 class Joiner(Protocol):
@@ -92,7 +93,7 @@ class Joiner(Protocol):
         ...
 
     def end(self, data: bytearray, state: bytes) -> bytes:
-        """Return what is still missing behind the last message."""
+        """Return what is still missing behind the last message; an empty `state` misses nothing."""
         ...
 
 
@@ -127,38 +128,32 @@ class Transcript:
         if len(messages) <= _WORTH_KEEPING:
             data = bytearray()
             state = joiner.add(data, self._cache.fragments(messages, joiner.fragment), b"")
-            return data, joiner.end(data, state)
-        base, behind = parts_of(messages)
-        tail = tuple(behind)
+            return data, joiner.end(data, state) if state else b""
+        base: tuple[Message, ...] = ()
+        tail: Sequence[Message] = messages
+        if not isinstance(messages, tuple):
+            base, tail = parts_of(messages)
+        tail = tuple(tail)
         first = id((base or tail)[0])
-        kept, new = self._continued(first, base, tail)
-        data = kept.data
-        kept.state = joiner.add(data, self._cache.fragments(new, joiner.fragment), kept.state)
-        kept.base, kept.tail = base, tail
-        self._keep(first, kept)
-        return data, joiner.end(data, kept.state)
-
-    def _continued(
-        self, first: int, base: tuple[Message, ...], tail: tuple[Message, ...]
-    ) -> tuple[_Kept, tuple[Message, ...]]:
-        """Take out what these messages go on from, and say which of them are new."""
-        kept = self._kept.pop(first, None)
-        if kept is None:
-            return _Kept(), base + tail
+        kept = self._kept.pop(first, None) or _Kept()
         self._size -= len(kept.data)
         if kept.base is base:
             done, now = kept.tail, tail
         else:
             done, now = kept.base + kept.tail, base + tail
-        count = len(done)
         # Comparing the same objects costs next to nothing.
-        if now[:count] == done:
-            return kept, now[count:]
-        return _Kept(), base + tail
-
-    def _keep(self, first: int, kept: _Kept) -> None:
-        """Remember a conversation; the oldest ones make room."""
+        if now[: len(done)] != done:
+            kept, done, now = _Kept(), (), base + tail
+        data, new = kept.data, now[len(done) :]
+        kept.state = joiner.add(data, self._cache.fragments(new, joiner.fragment), kept.state)
+        kept.base, kept.tail = base, tail
         self._kept[first] = kept
-        self._size += len(kept.data)
+        self._size += len(data)
+        if len(self._kept) > _MOST_KEPT or self._size > _MOST_BYTES:
+            self._make_room()
+        return data, joiner.end(data, kept.state) if kept.state else b""
+
+    def _make_room(self) -> None:
+        """Forget the oldest conversations."""
         while self._kept and (len(self._kept) > _MOST_KEPT or self._size > _MOST_BYTES):
             self._size -= len(self._kept.popitem(last=False)[1].data)

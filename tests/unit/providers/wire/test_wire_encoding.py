@@ -176,6 +176,39 @@ def test_system_messages_and_tools_are_encoded(wire: str) -> None:
     assert roles[-1] in ("system", "developer")
 
 
+def test_what_changes_between_two_requests_is_sent() -> None:
+    made, tool = codec(), ToolSpec(name="t", description="", parameters={"type": "object"})
+    options: dict[str, Any] = {"seed": 1}
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    first = ask(user(), system="One.", tools=(tool,), options=options, output_schema=schema)
+    known = made.encode(first, stream=False)
+    assert made.encode(first, stream=False) == known
+
+    def sent(stream: bool = False, **changes: Any) -> Any:
+        request = msgspec.structs.replace(first, **changes)
+        body = made.encode(request, stream=stream)
+        assert body == codec().encode(request, stream=stream)
+        return msgspec.json.decode(body)
+
+    assert sent(system="Two.")["messages"][0]["content"] == "Two."
+    assert sent(system="")["messages"][0]["role"] == "user"
+    assert "tools" not in sent(tools=())
+    assert sent(tool_choice="t")["tool_choice"]["function"]["name"] == "t"
+    assert sent(temperature=0.5)["temperature"] == 0.5
+    assert sent(top_p=0.5)["top_p"] == 0.5
+    assert sent(max_output_tokens=7)["max_completion_tokens"] == 7
+    assert sent(stop=("x",))["stop"] == ["x"]
+    assert sent(reasoning_effort="low")["reasoning_effort"] == "low"
+    assert sent(output_name="other")["response_format"]["json_schema"]["name"] == "other"
+    assert sent(stream=True)["stream"] is True
+    # In their place, as nothing forbids it.
+    options["seed"] = 2
+    schema["properties"]["a"] = {"type": "integer"}
+    data = sent()
+    assert data["seed"] == 2
+    assert list(data["response_format"]["json_schema"]["schema"]["properties"]) == ["a"]
+
+
 # --- the cache -----------------------------------------------------------------------
 
 

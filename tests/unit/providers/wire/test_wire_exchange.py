@@ -15,10 +15,11 @@ from aiohttp.connector import Connection
 from wire_kit import KEY, answer, ask, user
 from yarl import URL
 
-from holdfast.errors import LLMBadRequest, LLMConnectionError, LLMError
+from holdfast.errors import LLMAuthError, LLMBadRequest, LLMConnectionError, LLMError
 from holdfast.providers.wire import Endpoint, HttpTransport, Secret, WireModel
 from holdfast.providers.wire import line as wire_line
 from holdfast.providers.wire.line import Line as Kept
+from holdfast.providers.wire.route import Route
 from holdfast.testing.fake_server import Reply
 from holdfast.testing.fake_wires import whole_body
 
@@ -271,12 +272,13 @@ class Faucet(asyncio.Transport):
         super().__init__()
         self.protocol: asyncio.BaseProtocol | None = None
         self.is_paused = False
+        self.asked = asyncio.Event()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
 
     def write(self, data: object) -> None:
-        """Swallow the request."""
+        self.asked.set()
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -315,24 +317,40 @@ async def test_an_answer_that_nobody_reads_does_not_pile_up(transport: HttpTrans
     faucet = Faucet()
     idle: list[Kept] = []
     line = kept_line(transport, faucet, idle)
-    posting = asyncio.create_task(line.post(b"{}"))
+    posting = line.post(b"{}")
     await asyncio.sleep(0)
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     faucet.pour(head, 1)
     await posting
     chunk = b"2710\r\n" + b"x" * 10_000 + b"\r\n"
     assert faucet.pour(chunk, 1_000) < 50
-    held = await line.read()
+    await line.more()
+    held = line.take()
     assert len(held) < 500_000 and not faucet.is_paused
     assert faucet.pour(chunk, 10) == 10 and len(line.take()) == 100_000
     # The end is here and much is unread: the connection waits for more and must be heard again.
     faucet.pour(chunk, 1_000)
     line.data_received(b"0\r\n\r\n")
-    assert line.is_received and not line.is_read
+    assert line.is_received
     line.release()
     assert not faucet.is_paused and idle == [line]
     line.cut()
     assert idle == []
+
+
+async def test_a_refusal_counts_though_its_connection_broke_before_it_was_heard(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faucet = Faucet()
+    line = kept_line(transport, faucet, [])
+    monkeypatch.setattr(Route, "kept", lambda _: line)
+    asking = asyncio.create_task(ask_quietly(model_at("http://h.example/v1", transport)))
+    await faucet.asked.wait()
+    refused = http(b'{"error": {"message": "no such key"}}', status="401 Unauthorized")
+    line.data_received(refused[:-5])
+    line.connection_lost(ConnectionResetError())
+    with pytest.raises(LLMAuthError):
+        await asking
 
 
 async def test_a_connection_that_nobody_needs_for_long_is_closed(

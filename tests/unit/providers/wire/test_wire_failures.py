@@ -202,10 +202,17 @@ def test_a_date_without_zone_means_gmt_wherever_we_are(monkeypatch: pytest.Monke
 
 
 def test_a_request_id_is_found_and_tamed() -> None:
-    assert request_id({"request-id": "req_1", "x-request-id": "req_2"}) == "req_1"
-    assert request_id({"x-request-id": "a\x1b[31mb" + "c" * 500})[:2] == "a "
-    assert len(request_id({"x-request-id": "c" * 500})) == 128
-    assert request_id({}) == ""
+    assert request_id({"request-id": "req_1", "x-request-id": "req_2"}, "") == "req_1"
+    assert request_id({"x-request-id": "a\x1b[31mb" + "c" * 500}, "")[:2] == "a "
+    assert len(request_id({"x-request-id": "c" * 500}, "")) == 128
+    assert request_id({}, "") == ""
+    assert request_id({"request-id": "req_sk-1"}, "sk-1") == ""
+
+
+def test_a_refusal_does_not_hand_our_key_on_as_an_id() -> None:
+    key = ENDPOINT.key.reveal()
+    error = error_of(500, {"request_id": key}, {"x-request-id": f"req_{key}"})
+    assert key and key not in repr(error.context)
 
 
 async def test_the_request_id_of_the_body_counts_where_no_header_has_one() -> None:
