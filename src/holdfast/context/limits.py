@@ -69,9 +69,10 @@ def may_be_full(model: Model, request: ModelRequest) -> bool:
     at = len(messages)
     while at and messages[at - 1].role != "assistant":
         at -= 1
-    reported = _reported(info.provider, messages[at - 1]) if at else 0
-    if reported:
-        behind, left = messages[at:], full - reported
+    used = messages[at - 1].usage if at and messages[at - 1].provider == info.provider else None
+    read = used.input + used.cache_read + used.cache_write if used is not None else 0
+    if used is not None and read > 0:
+        behind, left = messages[at:], full - (read + used.output + used.reasoning)
         if _are_small(behind, left):
             return False
         return not behind or model.count_tokens(ModelRequest(messages=behind)) > left
@@ -93,7 +94,8 @@ def _are_small(messages: Sequence[Message], limit: int) -> bool:
             if isinstance(part, ToolPart):
                 if part.attachments:
                     return False
-                size += _size(part.output + part.error + part.raw_input)
+                text = part.output + part.error + part.raw_input
+                size += len(text) if text.isascii() else 4 * len(text)
                 if part.input:
                     size += len(msgspec.json.encode(part.input))
             elif isinstance(part, _TEXTS):
@@ -105,14 +107,6 @@ def _are_small(messages: Sequence[Message], limit: int) -> bool:
         if size > limit:
             return False
     return size <= limit
-
-
-def _reported(provider: str, answer: Message) -> int:
-    """What the provider counted for an answer and all before it; 0 where it did not."""
-    used = answer.usage
-    if used is None or answer.provider != provider:
-        return 0
-    return used.total if used.input + used.cache_read + used.cache_write > 0 else 0
 
 
 def _size(text: str) -> int:
