@@ -31,6 +31,7 @@ from holdfast.context.compaction import MOST_ATTEMPTS
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import Message, Part, ToolPart
+from holdfast.policy.budgets import NO_BUDGET
 from holdfast.providers.events import hearing_events
 from holdfast.providers.model import Delta, Finished, ModelRequest
 from holdfast.providers.wrapper import closed
@@ -54,6 +55,7 @@ from holdfast.tools.ledger import CallRecord, read_records
 from holdfast.tools.manager import Call, ToolExecutionManager
 from holdfast.tools.result import Parked as ParkedCall
 
+_UNLIMITED = (NO_BUDGET,) * 5
 _MOST_CORRECTIONS = 2
 _CANCELLED = "The run was cancelled."
 _FAILED = "The run failed; what became of this call was not recorded."
@@ -104,6 +106,7 @@ class AgentTurn:
         self._began_at = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._path = services.surroundings.where.agent_path or agent.name
+        self._hearing = hearing_events(agent.name)
 
     def messages_as_stored(self) -> list[Message] | None:
         """Return the messages of this run, or `None` where the journal may have others."""
@@ -205,23 +208,29 @@ class AgentTurn:
     async def _open_spending(self, session: Session) -> Spending | None:
         """Take up what may be spent; nothing is counted where nothing is limited."""
         services, confinement, name = self._services, self._services.confinement, self._agent.name
-        given, of_run = services.budgets, self._scope.budget
+        given, of_run, of_session = services.budgets, self._scope.budget, session_budget(session)
+        above = lineage_of(session)
+        shared = given.tenant.budget if given.tenant is not None else NO_BUDGET
+        limits = (shared, of_session, given.run, of_run, self._agent.budget)
+        # A reload may bring limits to a run that has none yet.
+        may_be_limited = confinement.has_policies
+        if above is None and not may_be_limited and limits == _UNLIMITED:
+            if confinement.limits(name) == (NO_BUDGET, NO_BUDGET):
+                return None
         budgets = msgspec.structs.replace(
             given,
             run=of_run if of_run.has_limits else given.run,
             operator=lambda: confinement.limits(name),
         )
-        above = lineage_of(session)
         spending = Spending(
             budgets,
             self._agent.budget,
-            session_budget(session),
+            of_session,
             self._turn,
             services.clock,
             above.shares if above is not None else (),
         )
-        # A reload may bring limits to a run that has none yet.
-        if not spending.is_limited and not confinement.has_policies:
+        if not spending.is_limited and not may_be_limited:
             return None
         pending = sum(part.state == "pending" for part in self._messages.last.tool_calls)
         await spending.open(session, services.sessions.journal, pending)
@@ -350,7 +359,7 @@ class AgentTurn:
         What the call met with is kept, however it ends.
         """
         model, listener = self._services.model, self._listener
-        with hearing_events(self._agent.name) as heard:
+        with self._hearing as heard:
             try:
                 stream = model.stream(request, deltas=listener is not None)
                 try:
@@ -364,6 +373,7 @@ class AgentTurn:
             finally:
                 if heard:
                     await self._turn.append(*heard, agent_path=self._path)
+                    heard.clear()
         detail = "the stream ended without an answer"
         raise LLMProtocolError(provider=model.info.provider, detail=detail)
 

@@ -83,8 +83,17 @@ class HistoryView:
             return ()
         name = (tail or base)[0].session_id
         built = self._built.pop(name, None)
-        new = _behind(built, base, tail, pruned_to)
-        if built is None or new is None:
+        new = tail
+        if built is not None:
+            before, new = tail[: len(built.tail)], tail[len(built.tail) :]
+            # Comparing the same objects costs next to nothing.
+            is_other = built.base is not base or before != built.tail
+            for message in new:
+                is_summary = message.role == "user" and compaction_of(message) is not None
+                is_other = is_other or is_summary or message.id == pruned_to
+            if is_other or built.pruned_to != pruned_to:
+                built = None
+        if built is None:
             built = self._anew(base, tail, pruned_to)
         elif new:
             made, loaded = self._new(new, 0, built.loaded)
@@ -170,25 +179,6 @@ class HistoryView:
 def for_model(messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:
     """Return the messages to send: requests and results apart, nothing dangling."""
     return tuple(HistoryView().show(messages, pruned_to=pruned_to))
-
-
-def _behind(
-    built: _Built | None, base: tuple[Message, ...], tail: Sequence[Message], pruned_to: str
-) -> Sequence[Message] | None:
-    """Return the messages that came behind those of a view, `None` if it no longer holds."""
-    if built is None or built.base is not base or built.pruned_to != pruned_to:
-        return None
-    count = len(built.tail)
-    # Comparing the same objects costs next to nothing.
-    if tail[:count] != built.tail:
-        return None
-    new = tail[count:]
-    for message in new:
-        if message.id == pruned_to:
-            return None
-        if message.role == "user" and compaction_of(message) is not None:
-            return None
-    return new
 
 
 def after_compaction(messages: Sequence[Message]) -> Sequence[Message]:

@@ -65,7 +65,7 @@ def may_be_full(model: Model, request: ModelRequest) -> bool:
     after it. What is certainly small is not counted at all.
     """
     info, messages = model.info, request.messages
-    full = room_of(info).full
+    full = _room(info.context_window, info.max_output_tokens, None).full
     at = len(messages)
     while at and messages[at - 1].role != "assistant":
         at -= 1
@@ -76,10 +76,9 @@ def may_be_full(model: Model, request: ModelRequest) -> bool:
         if _are_small(behind, left):
             return False
         return not behind or model.count_tokens(ModelRequest(messages=behind)) > left
-    fixed = _size(request.system) + sum(
-        64 + _size(spec.description) + len(msgspec.json.encode(spec.parameters))
-        for spec in request.tools
-    )
+    fixed = _size(request.system)
+    for spec in request.tools:
+        fixed += 64 + _size(spec.description) + len(msgspec.json.encode(spec.parameters))
     if _are_small(messages, full - fixed):
         return False
     return model.count_tokens(request) > full
