@@ -103,7 +103,6 @@ class AgentTurn:
         self._offered: dict[str, Tool] = {}
         self._was_compacted = False
         self._is_limited = False
-        self._began_at = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._path = services.surroundings.where.agent_path or agent.name
         self._hearing = hearing_events(agent.name)
@@ -114,9 +113,9 @@ class AgentTurn:
         may_differ = self._was_compacted or turn.was_redacted or turn.cancelled.is_set()
         if may_differ or turn.ended is None:
             return None
-        run_id = turn.run.id
-        own = self._messages[self._began_at :]
-        return [message for message in own if message.run_id == run_id]
+        # What a run that was not there before has said stands behind the beginning that it found.
+        messages = self._messages if turn.is_resumed else self._messages.tail
+        return [message for message in messages if message.run_id == self._run_id]
 
     async def execute(self) -> Outcome:
         """Do the next thing until nothing is left to do, or somebody asks to stop.
@@ -186,7 +185,6 @@ class AgentTurn:
         if session.message_count:
             number = self._turn.last if self._turn.is_alone else 0
             self._messages = await sessions.messages.growing(session, up_to=number)
-        self._began_at = 0 if self._turn.is_resumed else len(self._messages)
         if self._messages:
             # Only the last message can have calls that nobody has answered yet.
             self._left_open = frozenset([call.call_id for call in self._messages.last.tool_calls])
