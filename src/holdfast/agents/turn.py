@@ -198,9 +198,7 @@ class AgentTurn:
                 # A run that was cancelled while it was parked left its calls open.
                 await self._close_open_calls()
             # The queue has it, so it need not be stored before the first answer is asked for.
-            named = self._own(message)
-            self._turn.defer(MessageCreated(message=stored(named)))
-            self._messages.append(named)
+            await self._add(message, may_wait=True)
         return session
 
     async def _open_spending(self, session: Session) -> Spending | None:
@@ -447,31 +445,18 @@ class AgentTurn:
 
     # --- the transcript ---------------------------------------------------------------
 
-    async def _add(self, message: Message) -> tuple[ToolPart, ...]:
+    async def _add(self, message: Message, *, may_wait: bool = False) -> tuple[ToolPart, ...]:
         """Store a message as one of this run, and return the calls that it asks for.
 
-        The last answer is stored with the end that follows. Whatever is stored before that takes
-        it along. Where a budget counts, it is stored at once: when the run gives that back, the
-        journal is all that knows what was spent.
-        """
-        named = self._own(message)
-        calls, fact = named.tool_calls, MessageCreated(message=stored(named))
-        if named.role != "assistant":
-            await self._turn.append(fact)
-        elif calls or self._is_limited:
-            await self._turn.append(fact, agent_path=self._path)
-        else:
-            self._turn.defer(fact, agent_path=self._path)
-        self._messages.append(named)
-        return calls
+        Its parts get ids, so that they can be updated. A call gets one that no other call of the
+        conversation has: some models number their calls anew in each answer, or not at all.
 
-    def _own(self, message: Message) -> Message:
-        """Return a message as one of this run; parts get ids, so that they can be updated.
-
-        A call gets an id that no other call of the conversation has: some models number their
-        calls anew in each answer, or not at all.
+        One that `may_wait` is stored with whatever comes next, and so is the last answer: with
+        the end that follows. Where a budget counts, that is stored at once: when the run gives
+        the rest back, the journal is all that knows what was spent.
         """
         parts: list[Part] = []
+        calls: tuple[ToolPart, ...] = ()
         for part in message.parts:
             if not part.id:
                 part = msgspec.structs.replace(part, id=new_id("prt"))
@@ -482,16 +467,25 @@ class AgentTurn:
                 if not part.call_id or part.call_id in known:
                     part = msgspec.structs.replace(part, call_id=new_id("call"))
                 known.add(part.call_id)
+                calls += (part,)
             parts.append(part)
-        return msgspec.structs.replace(
+        is_answer = message.role == "assistant"
+        named = msgspec.structs.replace(
             message,
             id=message.id or new_id("msg"),
             session_id=self._session_id,
             run_id=self._run_id,
-            agent=self._agent.name if message.role == "assistant" else message.agent,
+            agent=self._agent.name if is_answer else message.agent,
             parts=tuple(parts),
             time_created=message.time_created or self._services.clock.now(),
         )
+        fact, path = MessageCreated(message=stored(named)), self._path if is_answer else ""
+        if may_wait or (is_answer and not calls and not self._is_limited):
+            self._turn.defer(fact, agent_path=path)
+        else:
+            await self._turn.append(fact, agent_path=path)
+        self._messages.append(named)
+        return calls
 
     def _known_call_ids(self) -> set[str]:
         """The ids of all calls so far; a turn without calls need not know them."""
