@@ -219,14 +219,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         raise NotImplementedError  # what lets agents work for each other does it
 
     async def _prepare(self, launch: Launch, listener: Listener) -> Prepared:
-        """Make everything ready for a run, and return what executes it.
-
-        Raises:
-            NotFound: there is no such agent or session, or no such tool or skill as are left
-                to the run.
-            UsageError: the message is no text, the agent neither an Agent nor a name, the run
-                that of another agent, or a choice none that there is.
-        """
+        """Make everything ready for a run, and return what executes it."""
         _check_types(launch)
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:

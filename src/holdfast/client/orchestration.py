@@ -89,7 +89,10 @@ class OrchestrationMethods(QuestionMethods):
         A run that waited for one that it started goes on when that one can go on.
 
         Raises:
-            NotFound: there is no such agent or session.
+            NotFound: there is no such agent or session, or no such tool or skill as are left
+                to the run.
+            UsageError: the message is no text, the agent neither an Agent nor a name, the run
+                that of another agent, or a choice none that there is.
         """
         with self._hearing(launch) as chosen:
             hear = _to_both(chosen, listener)

@@ -58,13 +58,13 @@ def _room(context_window: int, max_output_tokens: int, usable: int | None) -> Ro
     )
 
 
-def may_be_full(model: Model, request: ModelRequest) -> bool:
+def may_be_full(model: Model, info: ModelInfo, request: ModelRequest) -> bool:
     """Say whether a request could be too large; cheap, and wrong only on the safe side.
 
     What the provider counted with its last answer is not counted again, only what came
     after it. What is certainly small is not counted at all.
     """
-    info, messages = model.info, request.messages
+    messages = request.messages
     full = _room(info.context_window, info.max_output_tokens, None).full
     at = len(messages)
     while at and messages[at - 1].role != "assistant":
