@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.messages import Message
+from collections.abc import Sequence
+
+from holdfast.messages import Message, TokenUsage
 from holdfast.messages.joined import JoinedMessages, parts_of
+from holdfast.messages.usage import sum_of
 
 ALL = tuple(Message(id=f"m{number}", session_id="s", role="user") for number in range(4))
 
@@ -25,3 +28,18 @@ def test_the_parts_are_handed_out_as_they_were_given() -> None:
     assert parts_of(joined) == (ALL[:3], ALL[3:])
     assert parts_of(joined)[0] is joined.base
     assert parts_of(ALL) == ((), ALL)
+
+
+def test_they_are_a_sequence_like_any_other() -> None:
+    joined = JoinedMessages(ALL[:3], ALL[3:])
+    assert isinstance(joined, Sequence)
+    assert joined.index(ALL[3]) == 3
+    assert joined.count(ALL[1]) == 1
+    assert ALL[2] in joined
+    assert list(reversed(joined)) == list(reversed(ALL))
+
+
+def test_what_calls_used_together_is_what_they_used_one_by_one() -> None:
+    one = TokenUsage(input=1, output=2, reasoning=3, cache_read=4, cache_write=5)
+    assert sum_of([one, one, TokenUsage(output=7)]) == one + one + TokenUsage(output=7)
+    assert sum_of([]) == TokenUsage()

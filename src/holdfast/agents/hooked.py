@@ -39,6 +39,15 @@ _MOST_RETRIES = 3
 _EVENTS = ("model.requested", "model.failed", "model.text_delta", "model.reasoning_delta")
 
 
+def _ids_of(where: Where) -> dict[str, str]:
+    """Say in which run a hook is asked."""
+    return {
+        "session_id": where.session_id,
+        "run_id": where.run_id,
+        "agent": where.agent_path.rsplit("/", 1)[-1],
+    }
+
+
 class HookedModel(ModelWrapper):
     """Asks hooks before a request, after an answer and on failure; tells subscribers pieces."""
 
@@ -48,17 +57,18 @@ class HookedModel(ModelWrapper):
         self._hooks = hooks
         self._bus = bus
         self._where = where
-        self._ids = {
-            "session_id": where.session_id,
-            "run_id": where.run_id,
-            "agent": where.agent_path.rsplit("/", 1)[-1],
-            "provider": inner.info.provider,
-            "model": inner.info.model,
-        }
+
+    @property
+    def _ids(self) -> dict[str, str]:
+        info = self.info
+        return {**_ids_of(self._where), "provider": info.provider, "model": info.model}
 
     def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask, with the hooks around it; without hooks and subscribers, the model itself."""
-        is_hooked = self._hooks.has(ModelBeforeRequest, ModelAfterResponse, ModelError)
+        hooks = self._hooks
+        is_hooked = not hooks.is_empty and hooks.has(
+            ModelBeforeRequest, ModelAfterResponse, ModelError
+        )
         if is_hooked or self._bus.wants(*_EVENTS):
             return self._asked(request, deltas)
         return self.inner.stream(request, deltas=deltas)
@@ -182,11 +192,7 @@ class HookedContextBuilder:
         """Wrap what builds the contexts of one run."""
         self._inner = inner
         self._hooks = hooks
-        self._ids = {
-            "session_id": where.session_id,
-            "run_id": where.run_id,
-            "agent": where.agent_path.rsplit("/", 1)[-1],
-        }
+        self._where = where
 
     def build_agent_context(
         self,
@@ -200,7 +206,8 @@ class HookedContextBuilder:
     ) -> Coroutine[Any, Any, AgentContext]:
         """Return the context as the hooks leave it; without hooks, the builder's own."""
         build = self._inner.build_agent_context
-        if self._hooks.has(ContextBeforeBuild, ContextAfterBuild):
+        hooks = self._hooks
+        if not hooks.is_empty and hooks.has(ContextBeforeBuild, ContextAfterBuild):
             chosen = functools.partial(build, session, agent, tools, skills, memories)
             return self._asked(chosen, messages)
         return build(session, agent, tools, skills, memories, messages=messages)
@@ -211,7 +218,7 @@ class HookedContextBuilder:
         messages: Sequence[Message] | None,
     ) -> AgentContext:
         if messages is not None and self._hooks.has(ContextBeforeBuild):
-            asked = ContextBeforeBuild(messages=tuple(messages), **self._ids)
+            asked = ContextBeforeBuild(messages=tuple(messages), **_ids_of(self._where))
             messages = (await self._hooks.fire(asked)).payload.messages
         context = await build(messages=messages)
         if not self._hooks.has(ContextAfterBuild):
@@ -220,7 +227,7 @@ class HookedContextBuilder:
             system_prompt=context.system_prompt,
             messages=tuple(context.messages),
             tools=tuple(sorted(context.tools)),
-            **self._ids,
+            **_ids_of(self._where),
         )
         new = (await self._hooks.fire(built)).payload
         if new is built:

@@ -117,7 +117,7 @@ class AgentLifecycle:
 
     def enter_at_once(self, where: Where) -> bool:
         """Do what `enter_run` does if nobody has to be waited for; says whether it did."""
-        if self._lock.locked() or self._hooks.has(AgentStateChanged):
+        if self._is_waited_for():
             return False
         if self.state != "running":
             if self.state not in ("ready", "paused"):
@@ -135,7 +135,7 @@ class AgentLifecycle:
 
     def leave_at_once(self, where: Where, status: str) -> bool:
         """Take note of how a run ended if nobody has to be waited for; says whether it did."""
-        if self._lock.locked() or self._hooks.has(AgentStateChanged):
+        if self._is_waited_for():
             return False
         wanted = self._after_run(status)
         if wanted is not None:
@@ -182,6 +182,11 @@ class AgentLifecycle:
 
     # --- inside -----------------------------------------------------------------------
 
+    def _is_waited_for(self) -> bool:
+        """Say whether the state cannot change at once: somebody changes it, or is to be told."""
+        is_hooked = not self._hooks.is_empty and self._hooks.has(AgentStateChanged)
+        return is_hooked or self._lock.locked()
+
     def _move(self, wanted: AgentState, where: Where) -> AgentState:
         """Change the state, tell subscribers, and return what it was."""
         old = self.state
@@ -193,7 +198,9 @@ class AgentLifecycle:
                 allowed=", ".join(LEGAL[old]) or "none; make a new client",
             )
         self.state = wanted
-        self._emit(_EVENTS.get(wanted, ""), {"agent": self.name, "from": old}, where)
+        name = _EVENTS.get(wanted, "")
+        if name and self._bus.wants(name):
+            self._bus.emit(name, {"agent": self.name, "from": old}, where=where)
         return old
 
     async def _initialize(self, where: Where) -> None:
@@ -203,7 +210,8 @@ class AgentLifecycle:
         fired.raise_if_cancelled()
         await self.go("initializing", where)
         await self._open_resources(where)
-        self._emit("agent.initialized", {"agent": self.name}, where)
+        if self._bus.wants("agent.initialized"):
+            self._bus.emit("agent.initialized", {"agent": self.name}, where=where)
         await self.go("ready", where)
         await self._hooks.notify(
             AgentAfterInit(
@@ -230,10 +238,6 @@ class AgentLifecycle:
         await self._hooks.notify(
             AgentResourceReleased(agent=self.name, resource=resource, error=error)
         )
-
-    def _emit(self, name: str, data: dict[str, object], where: Where) -> None:
-        if name and self._bus.wants(name):
-            self._bus.emit(name, data, where=where)
 
 
 class _Guarded(AbstractAsyncContextManager[None]):
@@ -308,7 +312,7 @@ class AgentManager:
         if not life.enter_at_once(where):
             await life.enter_run(where)
         try:
-            if self._hooks.has(AgentBeforeExecution):
+            if not self._hooks.is_empty and self._hooks.has(AgentBeforeExecution):
                 fired = await self._hooks.fire(AgentBeforeExecution(message=message, **ids))
                 # A refusal is no failure of the agent.
                 status = "cancelled"
@@ -328,7 +332,7 @@ class AgentManager:
             if not life.leave_at_once(where, status):
                 # A run that is cancelled must still leave; the state would be wrong forever.
                 await asyncio.shield(life.leave_run(where, status))
-        return await self._after(result, ids)
+        return result if self._hooks.is_empty else await self._after(result, ids)
 
     async def close(self) -> None:
         """Shut every agent down."""

@@ -12,6 +12,7 @@ from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.errors import BudgetExceeded, UsageError
 from holdfast.messages import Message, Part, TokenUsage, ToolPart
+from holdfast.messages.usage import sum_of
 from holdfast.sessions import Run, SessionManager
 
 RunOutcome: TypeAlias = Literal["completed", "parked", "cancelled", "failed"]
@@ -60,9 +61,20 @@ async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:
 
 def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: float) -> AgentResult:
     """Make the result of a run from its messages."""
-    answers = [message for message in messages if message.role == "assistant"]
-    last = answers[-1] if answers else None
-    calls = [part for one in answers for part in one.parts if isinstance(part, ToolPart)]
+    last: Message | None = None
+    tools: dict[str, None] = {}
+    used: list[TokenUsage] = []
+    cost_usd = 0.0
+    for message in messages:
+        # Not only answers: a summary of the conversation is paid too.
+        cost_usd += message.cost_usd
+        if message.usage is not None:
+            used.append(message.usage)
+        if message.role == "assistant":
+            last = message
+            for part in message.parts:
+                if isinstance(part, ToolPart):
+                    tools[part.tool] = None
     metadata: JsonObject = {**run.result}
     if last is not None:
         metadata |= last.metadata
@@ -81,10 +93,9 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
         output=value,
         parts=last.parts if last is not None else (),
         metadata=metadata,
-        tools_used=tuple(dict.fromkeys([part.tool for part in calls])),
-        # Not only answers: a summary of the conversation is paid too.
-        tokens_used=sum([one.usage for one in messages if one.usage is not None], TokenUsage()),
-        cost_usd=sum([message.cost_usd for message in messages]),
+        tools_used=tuple(tools),
+        tokens_used=sum_of(used),
+        cost_usd=cost_usd,
         duration=duration,
         status=cast(RunOutcome, run.status),
         run_id=run.id,

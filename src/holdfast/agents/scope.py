@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import msgspec
 
 from holdfast.canonical import JsonObject
@@ -46,7 +44,8 @@ class RunScope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def to_options(self) -> JsonObject:
         """Return it as the options of a queued run; empty if nothing is limited."""
-        return cast(JsonObject, msgspec.to_builtins(self))
+        options: JsonObject = msgspec.to_builtins(self)
+        return options
 
     @classmethod
     def of(cls, options: JsonObject) -> RunScope:

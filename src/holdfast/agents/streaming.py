@@ -32,31 +32,22 @@ StreamItem: TypeAlias = Delta | ToolPart | ChildPiece | AgentResult
 class _Heard:
     """What a listener hears, in order, until somebody takes it."""
 
-    __slots__ = ("_items", "_waiter")
+    __slots__ = ("items", "waiter")
 
     def __init__(self) -> None:
-        self._items: list[StreamItem] = []
-        self._waiter: asyncio.Future[None] | None = None
+        self.items: list[StreamItem] = []
+        self.waiter: asyncio.Future[None] | None = None
+        """Of whoever waits until there is something, or somebody wakes them."""
 
     def hear(self, item: StreamItem) -> None:
-        self._items.append(item)
-        if self._waiter is not None:
+        self.items.append(item)
+        if self.waiter is not None:
             self.wake()
 
-    def take(self) -> list[StreamItem]:
-        """Return what was heard since the last time."""
-        items, self._items = self._items, []
-        return items
-
     def wake(self, *_: object) -> None:
-        waiter, self._waiter = self._waiter, None
+        waiter, self.waiter = self.waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-
-    async def more(self) -> None:
-        """Wait until there is something, or somebody calls."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
 
 
 async def streamed(
@@ -66,17 +57,19 @@ async def streamed(
 
     Pieces that came together are yielded one after the other, without waiting in between.
     """
-    heard = _Heard()
+    heard, loop = _Heard(), asyncio.get_running_loop()
     work = asyncio.create_task(start(heard.hear))
     work.add_done_callback(heard.wake)
     try:
         while True:
-            while items := heard.take():
+            while heard.items:
+                items, heard.items = heard.items, []
                 for item in items:
                     yield item
             if work.done():
                 break
-            await heard.more()
+            heard.waiter = loop.create_future()
+            await heard.waiter
         yield await work
     finally:
         if not work.done():

@@ -31,9 +31,10 @@ from holdfast.context.compaction import MOST_ATTEMPTS
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import Message, Part, ToolPart
+from holdfast.policy.budgets import NO_BUDGET
 from holdfast.providers.events import hearing_events
 from holdfast.providers.model import Delta, Finished, ModelRequest
-from holdfast.providers.wrapper import opened
+from holdfast.providers.wrapper import closed
 from holdfast.sessions import (
     Cancelled,
     Completed,
@@ -54,6 +55,7 @@ from holdfast.tools.ledger import CallRecord, read_records
 from holdfast.tools.manager import Call, ToolExecutionManager
 from holdfast.tools.result import Parked as ParkedCall
 
+_UNLIMITED = (NO_BUDGET,) * 5
 _MOST_CORRECTIONS = 2
 _CANCELLED = "The run was cancelled."
 _FAILED = "The run failed; what became of this call was not recorded."
@@ -87,9 +89,12 @@ class AgentTurn:
         self._session_id, self._run_id = turn.session_id, turn.run.id
         self._scope = RunScope.of(turn.request.options)
         self._hands = Hands(services, agent, turn, self._scope, tools)
+        self._manager: ToolExecutionManager | None = None
         allowed = self._scope.skill_names
-        self._skills = tuple(s for s in skills if allowed is None or s.name in allowed)
-        self._listener = listener
+        if allowed is not None:
+            skills = [skill for skill in skills if skill.name in allowed]
+        self._skills = tuple(skills)
+        self._listener = listener if listener is not hear_nothing else None
         self._options = {**agent.options, **self._scope.options, **options}
         self._messages = GrowingMessages()
         self._call_ids: set[str] | None = None
@@ -98,9 +103,9 @@ class AgentTurn:
         self._offered: dict[str, Tool] = {}
         self._was_compacted = False
         self._is_limited = False
-        self._began_at = 0
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._path = services.surroundings.where.agent_path or agent.name
+        self._hearing = hearing_events(agent.name)
 
     def messages_as_stored(self) -> list[Message] | None:
         """Return the messages of this run, or `None` where the journal may have others."""
@@ -108,9 +113,9 @@ class AgentTurn:
         may_differ = self._was_compacted or turn.was_redacted or turn.cancelled.is_set()
         if may_differ or turn.ended is None:
             return None
-        run_id = turn.run.id
-        own = self._messages[self._began_at :]
-        return [message for message in own if message.run_id == run_id]
+        # What a run that was not there before has said stands behind the beginning that it found.
+        messages = self._messages if turn.is_resumed else self._messages.tail
+        return [message for message in messages if message.run_id == self._run_id]
 
     async def execute(self) -> Outcome:
         """Do the next thing until nothing is left to do, or somebody asks to stop.
@@ -119,7 +124,10 @@ class AgentTurn:
         """
         try:
             async with self._turn.cancelled.ending():
-                return await self._loop()
+                session = await self._begin()
+                spending = await self._open_spending(session)
+                self._is_limited = spending is not None
+                return await self._loop(session, spending)
         except TimeoutError:
             if not self._turn.cancelled.is_set():
                 raise
@@ -136,52 +144,34 @@ class AgentTurn:
         finally:
             await self._hands.close()
 
-    async def _loop(self) -> Outcome:
-        session = await self._begin()
-        spending = await self._open_spending(session)
-        self._is_limited = spending is not None
+    async def _loop(self, session: Session, spending: Spending | None) -> Outcome:
         try:
-            return await self._go_on(session, spending)
+            self._offered = await self._hands.offer(session)
+            compactor = self._compactor(spending)
+            calls = self._messages.last.tool_calls
+            while True:
+                if calls:
+                    ended = await self._execute_calls(session, spending, calls)
+                    if ended is not None:
+                        return ended
+                last = self._messages.last
+                if self._turn.may_be_steered and await self._is_steered():
+                    calls = ()
+                elif calls and (given := answer_handed_over(last)) is not None:
+                    calls = await self._add(given)
+                elif not calls and last.role == "assistant" and last.run_id == self._run_id:
+                    if self._output is None or await self._fits(last, self._output):
+                        return Completed(result={"message_id": last.id})
+                elif self._steps >= self._agent.steps:
+                    return Failed(error=self._out_of_steps().to_dict())
+                else:
+                    self._steps += 1
+                    calls = await self._ask_model(compactor, spending)
         except BudgetExceeded as error:
             return Failed(error=error.to_dict())
         finally:
             if spending is not None:
                 spending.close()
-
-    async def _go_on(self, session: Session, spending: Spending | None) -> Outcome:
-        self._offered = await self._hands.offer(session)
-        compactor = self._compactor(spending)
-        manager: ToolExecutionManager | None = None
-        while True:
-            last = self._messages.last
-            calls = last.tool_calls
-            open_calls = [part for part in calls if part.state == "pending"]
-            if open_calls:
-                if manager is None:
-                    before = self._calls_before() if self._turn.is_resumed else ()
-                    manager = await self._hands.manager(session, spending, before)
-                parked = await self._execute_calls(manager, last, open_calls)
-                # Here, or below a call: then the request to end need not have arrived yet.
-                if by := manager.stopped_by or self._turn.stopped_by:
-                    await self._close_open_calls()
-                    return Cancelled(reason=f"{by} stopped the run", stopped_by=by)
-                if parked is not None:
-                    return Parked(reason=parked.reason)
-                if manager.exhausted is not None:
-                    return Failed(error=manager.exhausted.to_dict())
-                last = self._messages.last
-            if await self._is_steered():
-                continue
-            if calls and (given := answer_handed_over(last)) is not None:
-                await self._add(given)
-            elif not calls and self._is_own_answer(last):
-                if await self._fits(last):
-                    return Completed(result={"message_id": last.id})
-            elif self._steps >= self._agent.steps:
-                return Failed(error=self._out_of_steps().to_dict())
-            else:
-                self._steps += 1
-                await self._ask_model(compactor, spending)
 
     # --- the steps --------------------------------------------------------------------
 
@@ -195,7 +185,6 @@ class AgentTurn:
         if session.message_count:
             number = self._turn.last if self._turn.is_alone else 0
             self._messages = await sessions.messages.growing(session, up_to=number)
-        self._began_at = 0 if self._turn.is_resumed else len(self._messages)
         if self._messages:
             # Only the last message can have calls that nobody has answered yet.
             self._left_open = frozenset([call.call_id for call in self._messages.last.tool_calls])
@@ -209,31 +198,35 @@ class AgentTurn:
                 # A run that was cancelled while it was parked left its calls open.
                 await self._close_open_calls()
             # The queue has it, so it need not be stored before the first answer is asked for.
-            named = self._own(message)
-            self._turn.defer(MessageCreated(message=stored(named)))
-            self._messages.append(named)
+            await self._add(message, may_wait=True)
         return session
 
     async def _open_spending(self, session: Session) -> Spending | None:
         """Take up what may be spent; nothing is counted where nothing is limited."""
         services, confinement, name = self._services, self._services.confinement, self._agent.name
-        given, of_run = services.budgets, self._scope.budget
+        given, of_run, of_session = services.budgets, self._scope.budget, session_budget(session)
+        above = lineage_of(session)
+        shared = given.tenant.budget if given.tenant is not None else NO_BUDGET
+        limits = (shared, of_session, given.run, of_run, self._agent.budget)
+        # A reload may bring limits to a run that has none yet.
+        may_be_limited = confinement.has_policies
+        if above is None and not may_be_limited and limits == _UNLIMITED:
+            if confinement.limits(name) == (NO_BUDGET, NO_BUDGET):
+                return None
         budgets = msgspec.structs.replace(
             given,
             run=of_run if of_run.has_limits else given.run,
             operator=lambda: confinement.limits(name),
         )
-        above = lineage_of(session)
         spending = Spending(
             budgets,
             self._agent.budget,
-            session_budget(session),
+            of_session,
             self._turn,
             services.clock,
             above.shares if above is not None else (),
         )
-        # A reload may bring limits to a run that has none yet.
-        if not spending.is_limited and not confinement.has_policies:
+        if not spending.is_limited and not may_be_limited:
             return None
         pending = sum(part.state == "pending" for part in self._messages.last.tool_calls)
         await spending.open(session, services.sessions.journal, pending)
@@ -251,8 +244,6 @@ class AgentTurn:
 
     async def _is_steered(self) -> bool:
         """Let messages that arrived meanwhile join the conversation; says whether any did."""
-        if not self._turn.may_be_steered:
-            return False
         sent = await self._turn.take_steering()
         self._messages.extend(sent)
         return bool(sent)
@@ -270,8 +261,10 @@ class AgentTurn:
             hooks=CompactionHooks(hooks=services.surroundings.hooks, agent=self._agent.name),
         )
 
-    async def _ask_model(self, compactor: Compactor, spending: Spending | None) -> None:
-        """Ask the model once, and keep its answer.
+    async def _ask_model(
+        self, compactor: Compactor, spending: Spending | None
+    ) -> tuple[ToolPart, ...]:
+        """Ask the model once, keep its answer, and return the calls that it asks for.
 
         Room is made before the window is full, and again when the provider refuses.
 
@@ -286,7 +279,9 @@ class AgentTurn:
         attempt = 1
         while True:
             try:
-                return await self._ask_once(request, spending)
+                if spending is not None:
+                    return await self._ask_within(request, spending)
+                return await self._add(await self._answer(request))
             except LLMContextTooLong:
                 if attempt > MOST_ATTEMPTS:
                     raise
@@ -328,28 +323,20 @@ class AgentTurn:
             output_name=self._output.name if self._output else "answer",
         )
 
-    async def _ask_once(self, request: ModelRequest, spending: Spending | None) -> None:
-        """Reserve, ask, settle, and keep the answer."""
+    async def _ask_within(self, request: ModelRequest, spending: Spending) -> tuple[ToolPart, ...]:
+        """Reserve, ask, keep the answer, and settle."""
         answer: Message | None = None
-        held = None
-        if spending is not None:
-            model, charge = self._services.model, self._services.charge
-            request, held = await spending.before_model(model, request, charge)
+        model, charge = self._services.model, self._services.charge
+        request, held = await spending.before_model(model, request, charge)
         try:
-            with hearing_events(self._agent.name) as heard:
-                try:
-                    seconds = spending.seconds_left if spending is not None else None
-                    if spending is None or seconds is None:
-                        answer = await self._answer(request)
-                    else:
-                        answer = await self._in_time(request, spending, seconds)
-                    answer = self._services.charge(answer)
-                finally:
-                    if heard:
-                        await self._turn.append(*heard, agent_path=self._path)
-            await self._add(answer)
+            seconds = spending.seconds_left
+            if seconds is None:
+                answer = await self._answer(request)
+            else:
+                answer = await self._in_time(request, spending, seconds)
+            return await self._add(answer)
         finally:
-            if spending is not None and held is not None:
+            if held is not None:
                 await asyncio.shield(spending.after_model(held, answer))
 
     async def _in_time(self, request: ModelRequest, spending: Spending, seconds: float) -> Message:
@@ -363,26 +350,37 @@ class AgentTurn:
             raise
 
     async def _answer(self, request: ModelRequest) -> Message:
-        """Return the model's answer, and let the listener hear its pieces."""
-        model = self._services.model
-        async with opened(model, request, self._listener is not hear_nothing) as stream:
-            async for delta in stream:
-                self._listener(delta)
-                if isinstance(delta, Finished):
-                    return delta.message
+        """Return the model's answer and what it cost, and let the listener hear its pieces.
+
+        What the call met with is kept, however it ends.
+        """
+        model, listener = self._services.model, self._listener
+        with self._hearing as heard:
+            try:
+                stream = model.stream(request, deltas=listener is not None)
+                try:
+                    async for delta in stream:
+                        if listener is not None:
+                            listener(delta)
+                        if isinstance(delta, Finished):
+                            return self._services.charge(delta.message)
+                finally:
+                    await closed(stream)
+            finally:
+                if heard:
+                    await self._turn.append(*heard, agent_path=self._path)
+                    heard.clear()
         detail = "the stream ended without an answer"
         raise LLMProtocolError(provider=model.info.provider, detail=detail)
 
-    async def _fits(self, answer: Message) -> bool:
+    async def _fits(self, answer: Message, wanted: OutputType) -> bool:
         """Say whether an answer has the wanted type; if not, tell the model why, a few times.
 
         Raises:
             LLMProtocolError: it did not get it right.
         """
-        if self._output is None:
-            return True
         try:
-            self._output.parse(answer.text)
+            wanted.parse(answer.text)
             return True
         except ValueError as error:
             told = sum(
@@ -402,27 +400,42 @@ class AgentTurn:
             return False
 
     async def _execute_calls(
-        self, manager: ToolExecutionManager, message: Message, parts: list[ToolPart]
-    ) -> ParkedCall | None:
-        """Execute the open calls of a message; returns the first that has to wait."""
+        self, session: Session, spending: Spending | None, parts: Sequence[ToolPart]
+    ) -> Outcome | None:
+        """Execute those calls of the last message that are open; returns how that ends the run."""
+        turn, message_id = self._turn, self._messages.last.id
+        calls: list[Call] = []
+        for part in parts:
+            if part.state == "pending":
+                is_recorded = part.call_id in self._left_open
+                calls.append(Call(message_id=message_id, part=part, is_recorded=is_recorded))
+        if not calls:
+            return None
+        manager = self._manager
+        if manager is None:
+            before = self._calls_before() if turn.is_resumed else ()
+            manager = self._manager = await self._hands.manager(session, spending, before)
         records: Mapping[str, CallRecord] | None = None
-        if self._turn.is_resumed:
-            journal, began = self._services.sessions.journal, self._turn.run.queued_at
+        if turn.is_resumed:
+            journal, began = self._services.sessions.journal, turn.run.queued_at
             records = await read_records(journal, self._session_id, after=began)
-        calls = [
-            Call(message_id=message.id, part=part, is_recorded=part.call_id in self._left_open)
-            for part in parts
-        ]
         done: dict[str, ToolPart] = {}
         waiting: ParkedCall | None = None
         for result in await manager.execute_all(calls, records=records):
             if isinstance(result, ToolPart):
                 done[result.call_id] = result
-                self._listener(result)
+                if self._listener is not None:
+                    self._listener(result)
             else:
                 waiting = waiting or result
         self._replace_last(done)
-        return waiting
+        # Here, or below a call: then the request to end need not have arrived yet.
+        if by := manager.stopped_by or turn.stopped_by:
+            await self._close_open_calls()
+            return Cancelled(reason=f"{by} stopped the run", stopped_by=by)
+        if waiting is not None:
+            return Parked(reason=waiting.reason)
+        return Failed(error=manager.exhausted.to_dict()) if manager.exhausted is not None else None
 
     async def _close_open_calls(self) -> None:
         """Give every call without a result one, so that the conversation can go on."""
@@ -432,48 +445,47 @@ class AgentTurn:
 
     # --- the transcript ---------------------------------------------------------------
 
-    async def _add(self, message: Message) -> None:
-        """Store a message as one of this run; the last answer, with the end that follows.
+    async def _add(self, message: Message, *, may_wait: bool = False) -> tuple[ToolPart, ...]:
+        """Store a message as one of this run, and return the calls that it asks for.
 
-        Whatever is stored before that takes it along. Where a budget counts, it is stored at
-        once: when the run gives that back, the journal is all that knows what was spent.
+        Its parts get ids, so that they can be updated. A call gets one that no other call of the
+        conversation has: some models number their calls anew in each answer, or not at all.
+
+        One that `may_wait` is stored with whatever comes next, and so is the last answer: with
+        the end that follows. Where a budget counts, that is stored at once: when the run gives
+        the rest back, the journal is all that knows what was spent.
         """
+        parts: list[Part] = []
+        calls: tuple[ToolPart, ...] = ()
+        for part in message.parts:
+            if not part.id:
+                part = msgspec.structs.replace(part, id=new_id("prt"))
+            if isinstance(part, ToolPart):
+                known = self._call_ids
+                if known is None:
+                    known = self._call_ids = self._known_call_ids()
+                if not part.call_id or part.call_id in known:
+                    part = msgspec.structs.replace(part, call_id=new_id("call"))
+                known.add(part.call_id)
+                calls += (part,)
+            parts.append(part)
         is_answer = message.role == "assistant"
-        named = self._own(message)
-        if is_answer and not named.tool_calls and not self._is_limited:
-            self._turn.defer(MessageCreated(message=stored(named)), agent_path=self._path)
-        else:
-            await self._turn.add_message(named, agent_path=self._path if is_answer else "")
-        self._messages.append(named)
-
-    def _own(self, message: Message) -> Message:
-        """Return a message as one of this run; parts get ids, so that they can be updated."""
-        is_answer = message.role == "assistant"
-        return msgspec.structs.replace(
+        named = msgspec.structs.replace(
             message,
             id=message.id or new_id("msg"),
             session_id=self._session_id,
             run_id=self._run_id,
             agent=self._agent.name if is_answer else message.agent,
-            parts=tuple([self._named(part) for part in message.parts]),
+            parts=tuple(parts),
             time_created=message.time_created or self._services.clock.now(),
         )
-
-    def _named(self, part: Part) -> Part:
-        """Give a part an id; and a call one that no other call of the conversation has.
-
-        Some models number their calls anew in each answer, or not at all.
-        """
-        if not part.id:
-            part = msgspec.structs.replace(part, id=new_id("prt"))
-        if isinstance(part, ToolPart):
-            known = self._call_ids
-            if known is None:
-                known = self._call_ids = self._known_call_ids()
-            if not part.call_id or part.call_id in known:
-                part = msgspec.structs.replace(part, call_id=new_id("call"))
-            known.add(part.call_id)
-        return part
+        fact, path = MessageCreated(message=stored(named)), self._path if is_answer else ""
+        if may_wait or (is_answer and not calls and not self._is_limited):
+            self._turn.defer(fact, agent_path=path)
+        else:
+            await self._turn.append(fact, agent_path=path)
+        self._messages.append(named)
+        return calls
 
     def _known_call_ids(self) -> set[str]:
         """The ids of all calls so far; a turn without calls need not know them."""
@@ -486,14 +498,10 @@ class AgentTurn:
 
     def _replace_last(self, done: dict[str, ToolPart]) -> None:
         last = self._messages.last
-        parts = [
-            done.get(part.call_id, part) if isinstance(part, ToolPart) else part
-            for part in last.parts
-        ]
+        parts: list[Part] = []
+        for part in last.parts:
+            parts.append(done.get(part.call_id, part) if isinstance(part, ToolPart) else part)
         self._messages.replace_last(msgspec.structs.replace(last, parts=tuple(parts)))
-
-    def _is_own_answer(self, message: Message) -> bool:
-        return message.role == "assistant" and message.run_id == self._run_id
 
     def _out_of_steps(self) -> BudgetExceeded:
         return BudgetExceeded(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -57,6 +58,13 @@ from holdfast.tools.lsp import LanguageServer, LanguageServers
 
 _TITLE = 60
 DEFAULT_AGENT = "build"
+
+
+class Prepared(NamedTuple):
+    """A run that is about to begin."""
+
+    session_id: str
+    execute: Callable[[], Coroutine[Any, Any, AgentResult]]
 
 
 class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
@@ -207,14 +215,11 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
     """The same by its short name."""
 
     async def launch(self, launch: Launch, listener: Listener = hear_nothing) -> AgentResult:
-        """Execute a run, or resume it, and return its result; the base of all other ways.
+        """Execute a run, or resume it, and return its result; the base of all other ways."""
+        raise NotImplementedError  # what lets agents work for each other does it
 
-        Raises:
-            NotFound: there is no such agent or session, or no such tool or skill as are left
-                to the run.
-            UsageError: the message is no text, the agent neither an Agent nor a name, the run
-                that of another agent, or a choice none that there is.
-        """
+    async def _prepare(self, launch: Launch, listener: Listener) -> Prepared:
+        """Make everything ready for a run, and return what executes it."""
         _check_types(launch)
         sessions = await self._ready()
         if isinstance(launch.agent, str) and launch.agent:
@@ -264,10 +269,8 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         )
         path = "/".join(path_of(agent, session))
         where = Where(session_id=session.id, run_id=run_id, agent_path=path)
-        try:
-            return await self._agent_lives().run(agent, where, launch.message, execute)
-        finally:
-            await self._remember_turns(session.id)
+        lives = self._agent_lives()
+        return Prepared(session.id, partial(lives.run, agent, where, launch.message, execute))
 
     async def _runtime_for(
         self,
@@ -378,7 +381,9 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
 
     def _is_observed(self) -> bool:
         """Say whether somebody listens who wants to find what a run is about to use."""
-        return bool(self.hooks or self._event_bus().subscriptions)
+        hooks, bus = self._hooks, self._bus
+        is_hooked = hooks is not None and not hooks.is_empty
+        return is_hooked or (bus is not None and bool(bus.subscriptions))
 
     def _opening(self, launch: Launch) -> NewSession | None:
         """The session that begins in the transaction of its first run, if it can.

@@ -43,6 +43,7 @@ from holdfast.tools.services import Attendant, NobodyAttends
 
 _OPTIONS = QueueOptions()
 _LAST_WORDS_S = 5.0
+_NOBODY = NobodyAttends()
 
 
 class HookMethods(ClientBase):
@@ -52,6 +53,7 @@ class HookMethods(ClientBase):
     _bus: EventBus | None = None
     _lives: AgentManager | None = None
     _context: ExecutionContext | None = None
+    _around: Surroundings | None = None
     _is_announced = False
     _follows_facts = False
     attendant: Attendant | None = None
@@ -213,9 +215,11 @@ class HookMethods(ClientBase):
         if not self._is_announced:
             self._is_announced = True
             await self.hooks.notify(SystemStartup())
-        if not self._follows_facts and self.hooks.has(*FACT_POINTS):
-            self._follows_facts = True
-            await follow_facts(self._event_bus(), self.hooks)
+        hooks = self._hooks
+        if hooks is not None and not hooks.is_empty and not self._follows_facts:
+            if hooks.has(*FACT_POINTS):
+                self._follows_facts = True
+                await follow_facts(self._event_bus(), hooks)
         return sessions
 
     def _event_bus(self) -> EventBus:
@@ -229,12 +233,16 @@ class HookMethods(ClientBase):
         return self._lives
 
     def _surroundings(self) -> Surroundings:
-        return Surroundings(
-            hooks=self.hooks,
-            bus=self._event_bus(),
-            execution=self.context,
-            attendant=self.attendant or NobodyAttends(),
-        )
+        """What stands around every run: the same for all, while the same one attends."""
+        known, attendant = self._around, self.attendant or _NOBODY
+        if known is None or known.attendant is not attendant:
+            known = self._around = Surroundings(
+                hooks=self.hooks,
+                bus=self._event_bus(),
+                execution=self.context,
+                attendant=attendant,
+            )
+        return known
 
     async def _record(self, where: HookPayload, fact: Payload) -> None:
         """Keep what a hook decided with the session and run that it decided about."""

@@ -89,19 +89,27 @@ class OrchestrationMethods(QuestionMethods):
         A run that waited for one that it started goes on when that one can go on.
 
         Raises:
-            NotFound: there is no such agent or session.
+            NotFound: there is no such agent or session, or no such tool or skill as are left
+                to the run.
+            UsageError: the message is no text, the agent neither an Agent nor a name, the run
+                that of another agent, or a choice none that there is.
         """
         with self._hearing(launch) as chosen:
             hear = _to_both(chosen, listener)
-            result = await super().launch(chosen, hear)
-            for _ in range(_MOST_WAKINGS):
-                if result.status != "parked" or not await self._can_go_on(result.run_id):
+            for wakings_left in range(_MOST_WAKINGS, -1, -1):
+                prepared = await self._prepare(chosen, hear)
+                try:
+                    result = await prepared.execute()
+                finally:
+                    await self._remember_turns(prepared.session_id)
+                if result.status != "parked" or not wakings_left:
+                    break
+                if not await self._can_go_on(result.run_id):
                     break
                 await self._turns.wake(result.run_id, cause="a child can go on")
-                again = msgspec.structs.replace(
+                chosen = msgspec.structs.replace(
                     chosen, session_id=result.session_id, new_session=None, run_id=result.run_id
                 )
-                result = await super().launch(again, hear)
         return result
 
     # --- ending -----------------------------------------------------------------------

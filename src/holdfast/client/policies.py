@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from holdfast.agents.confinement import Confinement
 from holdfast.client.base import ClientBase
 from holdfast.policy import PolicyBundle, PolicyStore, Reload
@@ -53,7 +55,8 @@ class PolicyMethods(ClientBase):
             # One for all: it knows how often each host was asked, also before a reload.
             self._http = self._http or SafeHttpClient(lambda: store.bundle.network_rules)
             confinement = Confinement(
-                policies=lambda: store.bundle,
+                # Asked before every call: without a function of its own in between.
+                policies=functools.partial(getattr, store, "bundle"),
                 watch=store.watch,
                 http=self._http,
                 hidden=self._hidden,

@@ -222,6 +222,7 @@ class _Before(msgspec.Struct):
     skills: object
     messages: GrowingMessages
     count: int
+    """How many of them had come after the beginning that stays."""
 
 
 class _OfTurn:
@@ -255,8 +256,8 @@ class _OfTurn:
             and skills is last.skills
             and not memories
             # Another answer, and nobody has asked anything new.
-            and len(last.messages) == last.count + 1
-            and last.messages.last.role == "assistant"
+            and len(last.messages.tail) == last.count + 1
+            and last.messages.tail[-1].role == "assistant"
         ):
             shown = view.show(last.messages, pruned_to=session.pruned_to)
             last.context, last.count = replace(last.context, messages=shown), last.count + 1
@@ -266,5 +267,5 @@ class _OfTurn:
         )
         self._before = None
         if isinstance(messages, GrowingMessages) and not context.memories:
-            self._before = _Before(context, tools, skills, messages, len(messages))
+            self._before = _Before(context, tools, skills, messages, len(messages.tail))
         return context

@@ -92,17 +92,19 @@ class Compactor:
         clock: Clock = SYSTEM,
         hooks: CompactionHooks = NO_HOOKS,
     ) -> None:
-        """Summarise with this model; `charge` writes into the summary what it cost."""
+        """Summarise with this model, which is asked for its window once, now.
+
+        `charge` writes into the summary what it cost.
+        """
         self._model = model
+        self._info = model.info
         self._charge = charge
         self._clock = clock
         self._hooks = hooks
 
     def is_needed(self, request: ModelRequest, messages: Sequence[Message]) -> bool:
         """Say whether room should be made before this request is sent; cheap."""
-        if wants_compaction(messages):
-            return True
-        return may_be_full(self._model, request)
+        return wants_compaction(messages) or may_be_full(self._model, self._info, request)
 
     async def make_room(
         self, conversation: Conversation, build: Build, recorder: Recorder
@@ -121,7 +123,7 @@ class Compactor:
             with contextlib.suppress(HookRefused):
                 return await self.compact(conversation, build, recorder)
             return conversation
-        room = room_of(self._model.info)
+        room = room_of(self._info)
         return await self._shrink(conversation, build, recorder, room, "overflow")
 
     async def make_more_room(
@@ -133,7 +135,7 @@ class Compactor:
         was just refused.
         """
         tokens = self._count(await build(conversation.session, conversation.messages))
-        room = room_of(self._model.info, usable=tokens * 6 // 10)
+        room = room_of(self._info, usable=tokens * 6 // 10)
         if attempt > 1:
             # Nothing is protected any more but the newest step.
             room = dataclasses.replace(room, recent=1)
@@ -147,7 +149,7 @@ class Compactor:
         Raises:
             HookRefused: a hook said no; nothing has changed.
         """
-        room = room_of(self._model.info)
+        room = room_of(self._info)
         tokens = self._count(await build(conversation.session, conversation.messages))
         recent = min(room.recent, tokens // 4)
         if not self._older(conversation, recent):
@@ -198,7 +200,7 @@ class Compactor:
         if wish.refused is not None:
             raise wish.refused
         raise LLMContextTooLong(
-            model=self._model.info.model,
+            model=self._info.model,
             detail=f"{tokens} tokens are needed and {room.usable} fit, although everything "
             "that can be left out was left out",
         )
@@ -265,7 +267,7 @@ class Compactor:
         elif is_summary:
             summary = _summary_in(older, kept[len(older) :])
         else:
-            usable = room_of(self._model.info).usable
+            usable = room_of(self._info).usable
             summary = await summarise(self._model, older, usable=usable, focus=wish.focus)
         first = best = None
         for made in _versions(summary, older, plan):

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.messages import CompactionPart, Message, RetryPart, TextPart, ToolPart
-from holdfast.messages.joined import JoinedMessages, parts_of
+from holdfast.messages.joined import JoinedMessages
 from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, SubtaskPart
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
@@ -75,31 +75,43 @@ class HistoryView:
 
     def show(self, messages: Sequence[Message], *, pruned_to: str = "") -> Sequence[Message]:
         """Return the messages to send, in order: complete pairs, nothing dangling."""
-        base, tail = parts_of(messages)
+        base: tuple[Message, ...] = ()
+        tail = messages
+        if isinstance(messages, JoinedMessages):
+            base, tail = messages.base, messages.tail
         if not tail and not base:
             return ()
         name = (tail or base)[0].session_id
-        built = self._continued(name, base, tail, pruned_to)
+        built = self._built.pop(name, None)
+        new = tail
+        if built is not None:
+            before, new = tail[: len(built.tail)], tail[len(built.tail) :]
+            # Comparing the same objects costs next to nothing.
+            is_other = built.base is not base or before != built.tail
+            for message in new:
+                is_summary = message.role == "user" and compaction_of(message) is not None
+                is_other = is_other or is_summary or message.id == pruned_to
+            if is_other or built.pruned_to != pruned_to:
+                built = None
         if built is None:
-            return self._anew(name, messages, pruned_to)
-        new = tail[len(built.tail) :]
-        made, loaded = self._new(new, 0, built.loaded)
-        first, more = built.first, built.more + made
-        if new and not _is_open(new[-1]):
+            built = self._anew(base, tail, pruned_to)
+        elif new:
+            made, loaded = self._new(new, 0, built.loaded)
+            first, more = built.first, built.more + made
             if len(more) > _LONGEST_MORE:
                 first, more = first + more, ()
-            self._keep(name, _Built(base, tail[:], pruned_to, first, more, loaded))
+            built = _Built(base, tail[:], pruned_to, first, more, loaded)
+        self._built[name] = built
+        if len(self._built) > _MOST_BUILT:
+            self._built.popitem(last=False)
+        first, more = built.first, built.more
         return JoinedMessages(first, more) if len(first) > _SHORT else first + more
 
-    def _anew(self, name: str, messages: Sequence[Message], pruned_to: str) -> Sequence[Message]:
-        kept = after_compaction(list(messages))
+    def _anew(self, base: tuple[Message, ...], tail: Sequence[Message], pruned_to: str) -> _Built:
+        kept = after_compaction([*base, *tail])
         prune_end = _place_after(kept, pruned_to) if pruned_to else 0
         shown, loaded = self._new(kept, prune_end, frozenset())
-        # A message with an open call changes soon, and a view with it would be of no use.
-        if len(messages) > 1 and not _is_open(messages[-1]):
-            base, tail = parts_of(messages)
-            self._keep(name, _Built(base, tail[:], pruned_to, shown, (), loaded))
-        return JoinedMessages(shown) if len(shown) > _SHORT else shown
+        return _Built(base, tail[:], pruned_to, shown, (), loaded)
 
     def _new(
         self, messages: Sequence[Message], prune_end: int, loaded: frozenset[str]
@@ -121,35 +133,45 @@ class HistoryView:
                 shown += entry.messages
         return tuple(shown), loaded
 
-    def _continued(
-        self, name: str, base: tuple[Message, ...], tail: Sequence[Message], pruned_to: str
-    ) -> _Built | None:
-        """Return the view of the beginning if it was made before and still holds."""
-        built = self._built.get(name)
-        if built is None or built.base is not base or built.pruned_to != pruned_to:
-            return None
-        count = len(built.tail)
-        # Comparing the same objects costs next to nothing.
-        if len(tail) < count or tail[:count] != built.tail:
-            return None
-        for message in tail[count:]:
-            if message.id == pruned_to or compaction_of(message) is not None:
-                return None
-        return built
-
-    def _keep(self, name: str, built: _Built) -> None:
-        self._built.pop(name, None)
-        self._built[name] = built
-        if len(self._built) > _MOST_BUILT:
-            self._built.popitem(last=False)
-
     def _make(self, message: Message, is_pruned: bool) -> _Shown:
-        calls = message.tool_calls if message.role == "assistant" else ()
-        if not calls:
-            return _Shown(message, _without_unseen(message), ())
+        """Return what a model reads of a message: what it asks for, and the results behind it."""
+        seen: list[Part] = []
+        results: list[Part] = []
+        skills: tuple[str, ...] = ()
+        for part in message.parts:
+            if isinstance(part, ToolPart) and message.role == "assistant":
+                seen.append(
+                    ToolPart(
+                        id=part.id,
+                        call_id=part.call_id,
+                        tool=part.tool,
+                        input=part.input,
+                        raw_input=part.raw_input,
+                    )
+                )
+                is_done = part.state == "completed"
+                results.append(part if is_done and not is_pruned else _as_result(part, is_pruned))
+                if part.tool == "skill" and is_done and "skill" in part.metadata:
+                    skills += (_skill_key(part),)
+            elif not isinstance(part, _UNSEEN):
+                seen.append(part)
+        asking = message
+        if results or len(seen) < len(message.parts):
+            asking = msgspec.structs.replace(message, parts=tuple(seen))
+        if not results:
+            return _Shown(message, (asking,) if seen else (), ())
+        answering = Message(
+            id=f"{message.id}-results",
+            session_id=message.session_id,
+            role="tool",
+            parts=tuple(results),
+            time_created=message.time_created,
+            parent_id=message.id,
+            run_id=message.run_id,
+        )
         if len(self._known) >= _LARGEST:
             self._known.clear()
-        entry = _Shown(message, _pair(message, calls, is_pruned), _skills_of(calls))
+        entry = _Shown(message, (asking, answering), skills)
         self._known[id(message), is_pruned] = entry
         return entry
 
@@ -185,14 +207,6 @@ def compaction_of(message: Message) -> CompactionPart | None:
     return first if isinstance(first, CompactionPart) else None
 
 
-def _is_open(message: Message) -> bool:
-    """Say whether a call of a message has no result yet; then the message changes soon."""
-    for part in message.parts:
-        if isinstance(part, ToolPart) and part.state in ("pending", "running"):
-            return True
-    return False
-
-
 def prunable(part: ToolPart) -> bool:
     """Say whether a result is long enough, and not of a kind that must stay."""
     is_long = len(part.output) > PRUNE_CHARS or bool(part.attachments)
@@ -207,48 +221,6 @@ def _place_after(messages: Sequence[Message], message_id: str) -> int:
     return 0
 
 
-def _without_unseen(message: Message) -> tuple[Message, ...]:
-    """Return what a model reads of a message without calls: most often the message itself."""
-    visible = tuple([part for part in message.parts if not isinstance(part, _UNSEEN)])
-    if not visible:
-        return ()
-    if len(visible) == len(message.parts):
-        return (message,)
-    return (msgspec.structs.replace(message, parts=visible),)
-
-
-def _pair(message: Message, calls: tuple[ToolPart, ...], is_pruned: bool) -> tuple[Message, ...]:
-    """Return the request that the calls of a message make, and the results behind it."""
-    requests: list[Part] = []
-    for part in message.parts:
-        if isinstance(part, ToolPart):
-            requests.append(_as_request(part))
-        elif not isinstance(part, _UNSEEN):
-            requests.append(part)
-    results: tuple[Part, ...] = tuple([_as_result(part, is_pruned) for part in calls])
-    asking = msgspec.structs.replace(message, parts=tuple(requests))
-    answering = Message(
-        id=f"{message.id}-results",
-        session_id=message.session_id,
-        role="tool",
-        parts=results,
-        time_created=message.time_created,
-        parent_id=message.id,
-        run_id=message.run_id,
-    )
-    return asking, answering
-
-
-def _as_request(part: ToolPart) -> ToolPart:
-    return ToolPart(
-        id=part.id,
-        call_id=part.call_id,
-        tool=part.tool,
-        input=part.input,
-        raw_input=part.raw_input,
-    )
-
-
 def _as_result(part: ToolPart, is_pruned: bool) -> ToolPart:
     if part.state not in ("completed", "error"):
         return msgspec.structs.replace(part, state="error", error=_NOT_EXECUTED)
@@ -261,12 +233,8 @@ def _as_result(part: ToolPart, is_pruned: bool) -> ToolPart:
     return part
 
 
-def _skills_of(calls: tuple[ToolPart, ...]) -> tuple[str, ...]:
-    skills: tuple[str, ...] = ()
-    for part in calls:
-        if part.tool == "skill" and part.state == "completed" and "skill" in part.metadata:
-            skills = (*skills, f"{part.metadata['skill']}@{part.metadata.get('digest', '')}")
-    return skills
+def _skill_key(part: ToolPart) -> str:
+    return f"{part.metadata['skill']}@{part.metadata.get('digest', '')}"
 
 
 def _without_repeats(entry: _Shown, before: frozenset[str]) -> tuple[Message, ...]:
@@ -278,7 +246,7 @@ def _without_repeats(entry: _Shown, before: frozenset[str]) -> tuple[Message, ..
     parts: list[Part] = []
     for part in answering.parts:
         if isinstance(part, ToolPart) and part.tool == "skill" and "skill" in part.metadata:
-            key = f"{part.metadata['skill']}@{part.metadata.get('digest', '')}"
+            key = _skill_key(part)
             if key in loaded:
                 note = f"The skill {part.metadata['skill']} is loaded already, see above."
                 part = msgspec.structs.replace(part, output=note)

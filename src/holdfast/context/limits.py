@@ -58,27 +58,27 @@ def _room(context_window: int, max_output_tokens: int, usable: int | None) -> Ro
     )
 
 
-def may_be_full(model: Model, request: ModelRequest) -> bool:
+def may_be_full(model: Model, info: ModelInfo, request: ModelRequest) -> bool:
     """Say whether a request could be too large; cheap, and wrong only on the safe side.
 
     What the provider counted with its last answer is not counted again, only what came
     after it. What is certainly small is not counted at all.
     """
-    info, messages = model.info, request.messages
-    full = room_of(info).full
+    messages = request.messages
+    full = _room(info.context_window, info.max_output_tokens, None).full
     at = len(messages)
     while at and messages[at - 1].role != "assistant":
         at -= 1
-    reported = _reported(info.provider, messages[at - 1]) if at else 0
-    if reported:
-        behind, left = messages[at:], full - reported
+    used = messages[at - 1].usage if at and messages[at - 1].provider == info.provider else None
+    read = used.input + used.cache_read + used.cache_write if used is not None else 0
+    if used is not None and read > 0:
+        behind, left = messages[at:], full - (read + used.output + used.reasoning)
         if _are_small(behind, left):
             return False
         return not behind or model.count_tokens(ModelRequest(messages=behind)) > left
-    fixed = _size(request.system) + sum(
-        64 + _size(spec.description) + len(msgspec.json.encode(spec.parameters))
-        for spec in request.tools
-    )
+    fixed = _size(request.system)
+    for spec in request.tools:
+        fixed += 64 + _size(spec.description) + len(msgspec.json.encode(spec.parameters))
     if _are_small(messages, full - fixed):
         return False
     return model.count_tokens(request) > full
@@ -93,7 +93,8 @@ def _are_small(messages: Sequence[Message], limit: int) -> bool:
             if isinstance(part, ToolPart):
                 if part.attachments:
                     return False
-                size += _size(part.output + part.error + part.raw_input)
+                text = part.output + part.error + part.raw_input
+                size += len(text) if text.isascii() else 4 * len(text)
                 if part.input:
                     size += len(msgspec.json.encode(part.input))
             elif isinstance(part, _TEXTS):
@@ -105,14 +106,6 @@ def _are_small(messages: Sequence[Message], limit: int) -> bool:
         if size > limit:
             return False
     return size <= limit
-
-
-def _reported(provider: str, answer: Message) -> int:
-    """What the provider counted for an answer and all before it; 0 where it did not."""
-    used = answer.usage
-    if used is None or answer.provider != provider:
-        return 0
-    return used.total if used.input + used.cache_read + used.cache_write > 0 else 0
 
 
 def _size(text: str) -> int:

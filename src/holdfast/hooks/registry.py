@@ -133,6 +133,8 @@ class Hooks:
         self.scripts: ScriptRunner = scripts or NoScripts()
         self.failures = 0
         """How many calls of hooks failed."""
+        self.is_empty = True
+        """Whether there is no hook at all: what most runs ask, and nothing more."""
         self._clock = clock
         self._slots: dict[str, _Slot] = {}
 
@@ -294,6 +296,7 @@ class Hooks:
             slot.observers = [one for one in slot.observers if not _is(one, hook)]
             if not slot.interceptors and not slot.observers:
                 del self._slots[name]
+        self.is_empty = not self._slots
 
     def has(self, *points: type[HookPayload]) -> bool:
         """Say whether anybody waits at one of these points."""
@@ -369,6 +372,7 @@ class Hooks:
             else:
                 ordered = [*slot.interceptors, hook]
                 slot.interceptors = sorted(ordered, key=lambda known: -known.priority)
+        self.is_empty = not self._slots
         return hook
 
     async def _tell(self, hooks: Sequence[Hook], payload: HookPayload) -> None:

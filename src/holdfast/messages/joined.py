@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from holdfast.messages.message import Message
 
+# To ask whether something is of an abstract class takes Python's own code, each time.
+if TYPE_CHECKING:
+    _Sequence = Sequence[Message]
+else:
+    _Sequence = object
 
-class JoinedMessages(Sequence[Message]):
+
+class JoinedMessages(_Sequence):
     """Messages in order: `base`, then `tail`; equal to any other sequence of the same ones."""
 
     __slots__ = ("base", "tail")
@@ -61,10 +67,15 @@ class JoinedMessages(Sequence[Message]):
         return tuple(self) == tuple(other)
 
     __hash__ = None  # type: ignore[assignment]
+    index = Sequence.index
+    count = Sequence.count
 
     def __repr__(self) -> str:
         """Like that of a tuple."""
         return repr(tuple(self))
+
+
+Sequence.register(JoinedMessages)
 
 
 def parts_of(messages: Sequence[Message]) -> tuple[tuple[Message, ...], Sequence[Message]]:

@@ -38,13 +38,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     @property
     def text(self) -> str:
         """All text parts, one below the other."""
-        return "\n".join(part.text for part in self.parts if isinstance(part, TextPart))
+        texts: list[str] = []
+        for part in self.parts:  # seldom many; a comprehension is one call more
+            if isinstance(part, TextPart):
+                texts.append(part.text)
+        return "\n".join(texts)
 
     @property
     def tool_calls(self) -> tuple[ToolPart, ...]:
         """The tool parts, in order."""
         calls: tuple[ToolPart, ...] = ()
-        for part in self.parts:  # seldom many; a comprehension is one call more
+        for part in self.parts:  # seldom many, as above
             if isinstance(part, ToolPart):
                 calls += (part,)
         return calls

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -32,3 +34,21 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
             cache_read=self.cache_read + other.cache_read,
             cache_write=self.cache_write + other.cache_write,
         )
+
+
+def sum_of(usages: Iterable[TokenUsage]) -> TokenUsage:
+    """Return what many model calls used together."""
+    tokens = [0, 0, 0, 0, 0]
+    for used in usages:
+        tokens[0] += used.input
+        tokens[1] += used.output
+        tokens[2] += used.reasoning
+        tokens[3] += used.cache_read
+        tokens[4] += used.cache_write
+    return TokenUsage(
+        input=tokens[0],
+        output=tokens[1],
+        reasoning=tokens[2],
+        cache_read=tokens[3],
+        cache_write=tokens[4],
+    )

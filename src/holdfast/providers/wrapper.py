@@ -54,10 +54,14 @@ class opened(msgspec.Struct, eq=False):
 
     def __aexit__(self, *error: object) -> Awaitable[None]:
         """Close the stream now: one left half-read is closed by the loop some time later."""
-        stream = self._stream
-        if isinstance(stream, AsyncGeneratorType | AsyncGenerator):
-            return stream.aclose()
-        return _nothing()
+        return closed(self._stream)
+
+
+def closed(stream: AsyncIterator[Delta]) -> Awaitable[None]:
+    """Close what a model has returned, if it is of a kind that can be."""
+    if isinstance(stream, AsyncGeneratorType | AsyncGenerator):
+        return stream.aclose()
+    return _nothing()
 
 
 async def _nothing() -> None:

@@ -68,11 +68,12 @@ class SkillLibrary:
         """Look into these folders of the user too; their skills need no further trust."""
         self._trust = trust
         self._user_folders = tuple(Path(folder) for folder in user_folders)
+        self._user_names = tuple(str(folder) for folder in self._user_folders)
         self._known: dict[tuple[str, str], tuple[tuple[_File, ...], Skill | None, str]] = {}
 
     def has_any(self, directory: str | os.PathLike[str]) -> bool:
         """Say whether there is anything that may hold skills; a few looks, nothing is read."""
-        for own in self._user_folders:
+        for own in self._user_names:
             if os.access(own, os.F_OK):
                 return True
         for place in level_names(directory):

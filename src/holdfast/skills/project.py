@@ -21,20 +21,20 @@ def levels(directory: str | os.PathLike[str]) -> tuple[Path, ...]:
     return tuple([Path(place) for place in level_names(directory)])
 
 
-def level_names(directory: str | os.PathLike[str]) -> list[str]:
+def level_names(directory: str | os.PathLike[str]) -> tuple[str, ...]:
     """Return the same as texts."""
     place = os.fspath(directory)
-    above = _upwards(place if os.path.isabs(place) else os.path.abspath(place))
-    for count, (_, mark) in enumerate(above, 1):
+    above, marks = _upwards(place if place.startswith(os.sep) else os.path.abspath(place))
+    for count, mark in enumerate(marks, 1):
         if os.path.lexists(mark):
-            return [name for name, _ in above[:count]]
-    return [above[0][0]]
+            return above[:count]
+    return above[:1]
 
 
 @functools.lru_cache(maxsize=1_024)
-def _upwards(place: str) -> tuple[tuple[str, str], ...]:
-    """A directory and all above it, each with what marks it as the root of a repository."""
+def _upwards(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A directory and all above it, and what marks each of them as the root of a repository."""
     found = [os.path.abspath(place)]
     while (above := os.path.dirname(found[-1])) != found[-1]:
         found.append(above)
-    return tuple([(name, os.path.join(name, ".git")) for name in found])
+    return tuple(found), tuple([os.path.join(name, ".git") for name in found])

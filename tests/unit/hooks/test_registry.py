@@ -84,6 +84,17 @@ async def test_point_without_hooks_gives_the_payload_back(hooks: Hooks, record: 
     assert not hooks.has(ToolBeforeExecution)
 
 
+async def test_hooks_say_whether_there_are_any(hooks: Hooks) -> None:
+    assert hooks.is_empty
+    first = hooks.on(ToolBeforeExecution, lambda payload: Continue())
+    second = hooks.on(ToolBeforeExecution, lambda payload: Continue())
+    assert not hooks.is_empty
+    hooks.off(first)
+    assert not hooks.is_empty
+    hooks.off(second)
+    assert hooks.is_empty
+
+
 async def test_highest_priority_is_asked_first_then_the_order_of_arrival(hooks: Hooks) -> None:
     order = []
 
