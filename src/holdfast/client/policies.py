@@ -53,8 +53,7 @@ class PolicyMethods(ClientBase):
             # One for all: it knows how often each host was asked, also before a reload.
             self._http = self._http or SafeHttpClient(lambda: store.bundle.network_rules)
             confinement = Confinement(
-                policies=lambda: store.bundle,
-                watch=store.watch,
+                policies=store,
                 http=self._http,
                 hidden=self._hidden,
                 read_only=self._read_only,
