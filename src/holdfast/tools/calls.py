@@ -13,6 +13,7 @@ from holdfast.messages import ToolPart
 from holdfast.policy import CallRequest, Decision
 from holdfast.redaction import withheld
 from holdfast.tools.definition import Tool
+from holdfast.tools.schema import validate_arguments
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -57,7 +58,7 @@ def validated(tool: Tool, part: ToolPart) -> dict[str, Any]:
     """Return the typed arguments of a call; raises ToolInputInvalid."""
     if part.raw_input:
         raise ToolInputInvalid(tool=tool.name, detail="the arguments are no JSON object")
-    return tool.validate(part.input)
+    return validate_arguments(tool.signature.adapter, part.input, tool.name)
 
 
 def refuse_withheld(tool: Tool, arguments: JsonObject) -> None:
