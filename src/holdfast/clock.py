@@ -23,15 +23,12 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock; Python's own functions, for it is asked more often than anything."""
 
-    def now(self) -> float:
-        """Seconds since the epoch (UTC)."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds that never go backwards."""
-        return time.monotonic()
+    now = staticmethod(time.time)
+    """Seconds since the epoch (UTC)."""
+    monotonic = staticmethod(time.monotonic)
+    """Seconds that never go backwards."""
 
 
 SYSTEM = SystemClock()
