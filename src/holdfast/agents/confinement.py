@@ -68,6 +68,10 @@ class Confinement:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    _options: dict[tuple[bool, bool], SandboxOptions] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
     def gate(
         self, path: Sequence[str], rights: Rights, approver: Approver, terms: ApprovalTerms
     ) -> Gate:
@@ -148,16 +152,18 @@ class Confinement:
         With a network it is the machine's own, since no list of hosts holds for processes;
         every command is refused unless the policies grant exactly that.
         """
-        options = SandboxOptions(
-            profile="read-only"
-            if is_read_only
-            else "network"
-            if has_network
-            else "workspace-write",
-            hidden=self.hidden,
-            read_only=self.read_only,
-            gaps=self.gaps,
-        )
+        options = self._options.get((is_read_only, has_network))
+        if options is None:
+            options = self._options[is_read_only, has_network] = SandboxOptions(
+                profile="read-only"
+                if is_read_only
+                else "network"
+                if has_network
+                else "workspace-write",
+                hidden=self.hidden,
+                read_only=self.read_only,
+                gaps=self.gaps,
+            )
         runner = SandboxRunner(workspace, options)
         # The gate asks about every line that it cannot read; what comes here has passed it.
         commands = SandboxedCommands(
