@@ -22,7 +22,7 @@ from holdfast.journal import Payload
 from holdfast.policy import CallRequest
 from holdfast.policy.approvals import rules_for
 from holdfast.policy.file_events import violation
-from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told, validated
+from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told
 from holdfast.tools.consent import ConsentDesk, Granted, Refused, Waiting, sealed
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
@@ -145,7 +145,7 @@ class Admission:
         try:
             if consent.is_recorded:
                 refuse_withheld(tool, consent.arguments)
-            values = validated(tool, call.part)
+            values = tool.validate(consent.arguments)
         except (ToolInputInvalid, ArgumentsWithheld) as error:
             return self._refuse(passage, tool, f"{consent.by} put in other arguments: {error}")
         request = self._fixed.get(tool) or self._request(tool, values)

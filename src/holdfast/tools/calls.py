@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import ArgumentsWithheld, HoldfastError, ToolInputInvalid
+from holdfast.errors import ArgumentsWithheld, HoldfastError
 from holdfast.journal import Payload
 from holdfast.messages import ToolPart
 from holdfast.policy import CallRequest, Decision
 from holdfast.redaction import withheld
 from holdfast.tools.definition import Tool
-from holdfast.tools.schema import validate_arguments
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -52,13 +51,6 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     call: Call
     text: str
     facts: tuple[Payload, ...]
-
-
-def validated(tool: Tool, part: ToolPart) -> dict[str, Any]:
-    """Return the typed arguments of a call; raises ToolInputInvalid."""
-    if part.raw_input:
-        raise ToolInputInvalid(tool=tool.name, detail="the arguments are no JSON object")
-    return validate_arguments(tool.signature.adapter, part.input, tool.name)
 
 
 def refuse_withheld(tool: Tool, arguments: JsonObject) -> None:

@@ -36,7 +36,7 @@ from holdfast.policy.file_events import PolicyViolation
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import ledger
 from holdfast.tools.admission import Admission
-from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told, validated
+from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told
 from holdfast.tools.consent import ConsentDesk
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
@@ -56,6 +56,7 @@ from holdfast.tools.output import check_result, clip, shorten
 from holdfast.tools.recording import Facts, NotRecorded, Recorder, recorded
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
+from holdfast.tools.schema import validate_arguments
 
 Spend: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -195,7 +196,9 @@ class ToolExecutionManager:
                 raise self._unknown(call.part.tool)
             if call.is_recorded or record.started is not None:
                 refuse_withheld(tool, call.part.input)
-            values = validated(tool, call.part)
+            values = validate_arguments(
+                tool.signature.adapter, call.part.input, tool.name, raw_input=call.part.raw_input
+            )
             if self.hooks is not None:
                 await self.hooks.validated(call)
             if record is not NOTHING_KNOWN:

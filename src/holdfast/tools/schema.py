@@ -83,13 +83,17 @@ def read_signature(
 
 
 def validate_arguments(
-    adapter: TypeAdapter[dict[str, Any]], arguments: JsonObject, tool: str
+    adapter: TypeAdapter[dict[str, Any]], arguments: JsonObject, tool: str, *, raw_input: str = ""
 ) -> dict[str, Any]:
     """Return keyword arguments for the function, with the types that it declares.
+
+    `raw_input` is what a model wrote instead of a JSON object; nothing of it fits.
 
     Raises:
         ToolInputInvalid: they do not fit; every fault is named with its place.
     """
+    if raw_input:
+        raise ToolInputInvalid(tool=tool, detail="the arguments are no JSON object")
     try:
         # The adapter's own method first looks whether its types are known; here they always are.
         data = _encode(arguments)
