@@ -115,6 +115,8 @@ class ToolExecutionManager:
         self._spend = spend if spend is not spend_freely else None
         self.exhausted: BudgetExceeded | None = None
         """The budget that a call did not fit into; the run should end."""
+        self.stopped_by = ""
+        """Who ended the run when asked for consent; empty as long as nobody did."""
         self._desk = ConsentDesk(self.gate, approvals or NoApprovals(), self._facts.append, clock)
         self._admission = Admission(tool_registry, self.gate, self._desk, context)
         self._known: dict[str, CallRecord] = {}
@@ -148,11 +150,6 @@ class ToolExecutionManager:
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from failed
         return tuple([task.result() for task in tasks])
-
-    @property
-    def stopped_by(self) -> str:
-        """Who ended the run when asked for consent; empty as long as nobody did."""
-        return self._desk.stopped_by
 
     def remember(self, calls: Sequence[ToolPart]) -> None:
         """Count calls of the same run that were made before, so that loops are noticed."""
@@ -226,6 +223,7 @@ class ToolExecutionManager:
 
     async def _halt(self, stopped: Denial | Parked) -> ToolPart | Parked:
         if isinstance(stopped, Denial):
+            self.stopped_by = self._desk.stopped_by
             return await self._fail(stopped.call, stopped.text, facts=stopped.facts)
         return stopped
 
