@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import ArgumentsWithheld, HoldfastError
+from holdfast.errors import ArgumentsWithheld, HoldfastError, ToolInputInvalid
 from holdfast.journal import Payload
 from holdfast.messages import ToolPart
 from holdfast.policy import CallRequest, Decision
@@ -51,6 +51,18 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     call: Call
     text: str
     facts: tuple[Payload, ...]
+
+
+def refuse_unsound(tool: Tool, part: ToolPart) -> None:
+    """Return if the arguments of a call are those that were asked for, as far as can be seen.
+
+    Raises:
+        ToolInputInvalid: the model wrote something that is no JSON object.
+        ArgumentsWithheld: the journal, which keeps no secrets, gave back something else.
+    """
+    if part.raw_input:
+        raise ToolInputInvalid(tool=tool.name, detail="the arguments are no JSON object")
+    refuse_withheld(tool, part.input)
 
 
 def refuse_withheld(tool: Tool, arguments: JsonObject) -> None:

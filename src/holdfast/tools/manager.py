@@ -36,7 +36,7 @@ from holdfast.policy.file_events import PolicyViolation
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import ledger
 from holdfast.tools.admission import Admission
-from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told
+from holdfast.tools.calls import Call, Denial, Passage, refuse_unsound, told
 from holdfast.tools.consent import ConsentDesk
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
@@ -56,7 +56,6 @@ from holdfast.tools.output import check_result, clip, shorten
 from holdfast.tools.recording import Facts, NotRecorded, Recorder, recorded
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
-from holdfast.tools.schema import validate_arguments
 
 Spend: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -191,11 +190,9 @@ class ToolExecutionManager:
             tool = self.tool_registry.find(call.part.tool)
             if tool is None:
                 raise self._unknown(call.part.tool)
-            if call.is_recorded or record.started is not None:
-                refuse_withheld(tool, call.part.input)
-            values = validate_arguments(
-                tool.signature.adapter, call.part.input, tool.name, raw_input=call.part.raw_input
-            )
+            if call.part.raw_input or call.is_recorded or record.started is not None:
+                refuse_unsound(tool, call.part)
+            values = tool.validate(call.part.input)
             if self.hooks is not None:
                 await self.hooks.validated(call)
             if record is not NOTHING_KNOWN:
