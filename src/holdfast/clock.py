@@ -23,11 +23,12 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock; Python's own functions, for it is asked more often than anything."""
 
-    # The functions themselves: every step of every run asks several times.
     now = staticmethod(time.time)
+    """Seconds since the epoch (UTC)."""
     monotonic = staticmethod(time.monotonic)
+    """Seconds that never go backwards."""
 
 
 SYSTEM = SystemClock()

@@ -27,29 +27,23 @@ _count = 0
 
 def new_id(prefix: str) -> str:
     """Return a fresh id that sorts after every id this process made before."""
-    global _count
+    global _now, _head, _count
     with _lock:
         now = time.time_ns() // 1_000_000
-        # Within one millisecond (or when the wall clock steps back) count up instead.
-        if now > _now:
-            _begin(now)
-        elif _count == _LAST_COUNT:
-            _begin(_now + 1)
-        else:
+        if now <= _now and _count < _LAST_COUNT:
+            # Within one millisecond, or when the wall clock stepped back.
             _count += 1
+        else:
+            # The ids of a millisecond share 22 characters, and count from anywhere.
+            _now = now = max(now, _now + 1)
+            fresh = os.urandom(15)
+            _head = (
+                f"{_PAIRS[now >> 40]}{_PAIRS[now >> 30 & 1023]}{_PAIRS[now >> 20 & 1023]}"
+                f"{_PAIRS[now >> 10 & 1023]}{_PAIRS[now & 1023]}"
+                f"{fresh[:12].translate(_OF_BYTES).decode()}"
+            )
+            _count = int.from_bytes(fresh[12:]) & _LAST_COUNT
         return f"{prefix}_{_head}{_PAIRS[_count >> 10]}{_PAIRS[_count & 1023]}"
-
-
-def _begin(now: int) -> None:
-    """Begin the ids of a millisecond: 22 characters that they share, and where they count from."""
-    global _now, _head, _count
-    fresh = os.urandom(15)
-    _now = now
-    _head = (
-        f"{_PAIRS[now >> 40]}{_PAIRS[now >> 30 & 1023]}{_PAIRS[now >> 20 & 1023]}"
-        f"{_PAIRS[now >> 10 & 1023]}{_PAIRS[now & 1023]}{fresh[:12].translate(_OF_BYTES).decode()}"
-    )
-    _count = int.from_bytes(fresh[12:]) & _LAST_COUNT
 
 
 def _forget() -> None:

@@ -73,6 +73,8 @@ def _member_lines(name: str, member: object) -> Iterator[str]:
         member = member.__func__
     if inspect.isfunction(member):
         yield f"  {name}{_signature(member)}"
+    elif inspect.isbuiltin(member):
+        yield f"  {name}(...)"  # only some Pythons know the parameters of their own functions
     elif isinstance(member, property):
         yield f"  {name}: property"
 

@@ -10,12 +10,12 @@ import functools
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
 
 from holdfast.errors import PermissionDenied
-from holdfast.policy import ApprovalTerms, CallRequest, Decision, PolicyBundle, Rights, RuleSet
+from holdfast.policy import ApprovalTerms, PolicyBundle, PolicyStore, Rights, RuleSet
 from holdfast.policy.budgets import Budget
 from holdfast.settings.gaps import Gaps
 from holdfast.tools import PathRules, SandboxOptions, SandboxRunner, Workspace
@@ -41,60 +41,9 @@ def _root() -> os.stat_result:
     return os.stat("/")
 
 
-def _no_policies() -> PolicyBundle:
-    return _EMPTY
-
-
-def _watches_nothing(request: CallRequest, decision: Decision, *, agent: str = "") -> None:
-    """There is no candidate."""
-
-
-class Watch(Protocol):
-    """Hears of every decision; in shadow mode a candidate judges it again."""
-
-    def __call__(self, request: CallRequest, decision: Decision, *, agent: str = "") -> None:
-        """Take note of a decision about a call of an agent, which is named by its path."""
-        ...
-
-
-class PolicyGate(Gate):
-    """A gate below the policies that are in force when a call is judged.
-
-    A reload holds from the next decision on; a call that was let through goes on.
-    """
-
-    def __init__(
-        self,
-        policies: Callable[[], PolicyBundle],
-        watch: Watch,
-        path: Sequence[str],
-        rights: Rights,
-        approver: Approver,
-        terms: ApprovalTerms,
-    ) -> None:
-        """Judge calls of the agent at the end of a path."""
-        self._policies = policies
-        self._watch = watch
-        self._path = "/".join(path)
-        self._bundle = bundle = policies()
-        super().__init__(
-            ceiling=bundle.ceiling_for(self._path),
-            rights=rights,
-            approver=approver,
-            terms=terms,
-            policy_version=bundle.version,
-        )
-
-    def decide(self, request: CallRequest) -> Decision:
-        """Decide under the policies in force, and let a candidate look on."""
-        bundle = self._policies()
-        if bundle is not self._bundle:
-            self._bundle = bundle
-            self.ceiling = bundle.ceiling_for(self._path)
-            self.policy_version = bundle.version
-        decision = super().decide(request)
-        self._watch(request, decision, agent=self._path)
-        return decision
+def _no_policies() -> PolicyStore:
+    """A store that has read nothing: there are no files."""
+    return PolicyStore(Path())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +55,7 @@ class Confinement:
     and `gaps` watches over those of them that are missing.
     """
 
-    policies: Callable[[], PolicyBundle] = _no_policies
-    watch: Watch = _watches_nothing
+    policies: PolicyStore = field(default_factory=_no_policies)
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     gaps: Gaps | None = None
@@ -120,6 +68,10 @@ class Confinement:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    _options: dict[tuple[bool, bool], SandboxOptions] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
     def gate(
         self, path: Sequence[str], rights: Rights, approver: Approver, terms: ApprovalTerms
     ) -> Gate:
@@ -127,15 +79,21 @@ class Confinement:
 
         The last one is the agent itself; without any, what holds for all agents holds.
         """
-        return PolicyGate(self.policies, self.watch, path, rights, approver, terms)
+        return Gate(
+            policies=self.policies,
+            agent_path="/".join(path),
+            rights=rights,
+            approver=approver,
+            terms=terms,
+        )
 
     def ceiling(self, path: str) -> RuleSet:
         """Return the ceiling that holds right now for the agent at the end of a path (`a/b`)."""
-        return self.policies().ceiling_for(path)
+        return self.policies.bundle.ceiling_for(path)
 
     def limits(self, agent: str) -> tuple[Budget, Budget]:
         """Return what the operator lets a run, and the agent in it, spend right now."""
-        bundle = self.policies()
+        bundle = self.policies.bundle
         known = self._limits.get(agent)
         if known is None or known[0] is not bundle:
             if len(self._limits) >= _MOST_LIMITS:
@@ -147,7 +105,7 @@ class Confinement:
     @property
     def has_policies(self) -> bool:
         """Whether there are policy files, whose limits a reload may change."""
-        return bool(self.policies().files)
+        return bool(self.policies.bundle.files)
 
     def check_directory(self, directory: str) -> None:
         """Return if a directory can be a workspace with commands; one look, nothing is opened.
@@ -164,7 +122,7 @@ class Confinement:
 
     def workspace(self, directory: str) -> Workspace:
         """Open a directory under the policies' path rules."""
-        bundle = self.policies()
+        bundle = self.policies.bundle
         known = self._rules.get(directory)
         if known is None or known[0] is not bundle:
             if len(self._rules) >= _MOST_LIMITS:
@@ -194,16 +152,18 @@ class Confinement:
         With a network it is the machine's own, since no list of hosts holds for processes;
         every command is refused unless the policies grant exactly that.
         """
-        options = SandboxOptions(
-            profile="read-only"
-            if is_read_only
-            else "network"
-            if has_network
-            else "workspace-write",
-            hidden=self.hidden,
-            read_only=self.read_only,
-            gaps=self.gaps,
-        )
+        options = self._options.get((is_read_only, has_network))
+        if options is None:
+            options = self._options[is_read_only, has_network] = SandboxOptions(
+                profile="read-only"
+                if is_read_only
+                else "network"
+                if has_network
+                else "workspace-write",
+                hidden=self.hidden,
+                read_only=self.read_only,
+                gaps=self.gaps,
+            )
         runner = SandboxRunner(workspace, options)
         # The gate asks about every line that it cannot read; what comes here has passed it.
         commands = SandboxedCommands(
@@ -215,7 +175,7 @@ class Confinement:
 
     def _is_net_open(self) -> bool:
         """Say whether every host may be reached, so that nothing has to be held to a list."""
-        rules = self.policies().network_rules
+        rules = self.policies.bundle.network_rules
         return rules.allow_net and "*" in rules.allowed_hosts and not rules.blocked_hosts
 
 
@@ -229,7 +189,7 @@ def _below(paths: Sequence[str], directory: str) -> tuple[str, ...]:
 class _RawNetwork:
     """Runs commands with the machine's network as long as the policies grant that."""
 
-    def __init__(self, inner: CommandRunner, policies: Callable[[], PolicyBundle]) -> None:
+    def __init__(self, inner: CommandRunner, policies: PolicyStore) -> None:
         self._inner = inner
         self._policies = policies
 
@@ -253,7 +213,7 @@ class _RawNetwork:
         return await self._inner.run_program(program)
 
     def _check(self, target: str) -> None:
-        bundle = self._policies()
+        bundle = self._policies.bundle
         because = ""
         if not bundle.network_rules.allow_net:
             because = "the network is closed (ALLOW_NET, network.yaml)"

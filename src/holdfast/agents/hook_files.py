@@ -219,7 +219,7 @@ class ConfinedScripts:
         request = CallRequest(
             permission="hook", targets=(text,), target_kind="command", default="allow"
         )
-        decision = decide(request, confinement.policies().ceiling_for(""))
+        decision = decide(request, confinement.policies.bundle.ceiling_for(""))
         if decision.action != "allow":
             raise PermissionDenied(permission="hook", target=text, because=decision.explain())
         if not self._files.vouches_for(argv):

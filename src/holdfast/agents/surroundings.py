@@ -18,7 +18,7 @@ from holdfast.hooks.points import ToolAfterDiscovery, ToolBeforeDiscovery
 from holdfast.providers.model import Model
 from holdfast.tools import Tool, ToolContext, ToolRegistry
 from holdfast.tools.hooked import ToolHooks
-from holdfast.tools.manager import Call, ToolExecutionManager
+from holdfast.tools.manager import ToolExecutionManager
 from holdfast.tools.services import Attendant, NobodyAttends, ProgressSink, ProgressUpdate
 
 
@@ -91,13 +91,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         """Have the hooks asked about a manager's calls, and subscribers told of them."""
         if self.hooks:
             manager.hooks = ToolHooks(self.hooks, manager.tool_registry, self.where)
-        manager.on_executing = self._tell_of_call
-
-    def _tell_of_call(self, call: Call) -> None:
-        if self.bus.wants("tool.executing"):
-            part = call.part
-            data: JsonObject = {"call_id": part.call_id, "tool": part.tool}
-            self._emit("tool.executing", {**data, "message_id": call.message_id})
+        manager.bus, manager.where = self.bus, self.where
 
     async def discover(self, registry: ToolRegistry, visible: dict[str, Tool]) -> dict[str, Tool]:
         """Return the tools that the model may see, without those that a hook hides."""

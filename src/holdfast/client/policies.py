@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 from holdfast.agents.confinement import Confinement
 from holdfast.client.base import ClientBase
 from holdfast.policy import PolicyBundle, PolicyStore, Reload
@@ -55,9 +53,7 @@ class PolicyMethods(ClientBase):
             # One for all: it knows how often each host was asked, also before a reload.
             self._http = self._http or SafeHttpClient(lambda: store.bundle.network_rules)
             confinement = Confinement(
-                # Asked before every call: without a function of its own in between.
-                policies=functools.partial(getattr, store, "bundle"),
-                watch=store.watch,
+                policies=store,
                 http=self._http,
                 hidden=self._hidden,
                 read_only=self._read_only,

@@ -177,31 +177,26 @@ class ExecutionContext:
 
     def inherit(self, **ids: str) -> ExecutionContext:
         """Return a child that sees everything here and keeps its own changes to itself."""
-        child = self._with(ids)
-        child.data = ContextData(self.data)
-        child._services = _Services(self._services)
-        return child
+        return self._with(ids, ContextData(self.data), _Services(self._services))
 
     def isolate(self, **ids: str) -> ExecutionContext:
         """Return one with the same ids, and nothing else."""
-        return self._with(ids)
+        return self._with(ids, ContextData(), _Services())
 
     def copy(self, **ids: str) -> ExecutionContext:
         """Return an independent one with everything that is here now."""
-        twin = self._with(ids)
-        twin.data = self.data.flattened()
-        twin._services = self._services.flattened()
-        return twin
+        return self._with(ids, self.data.flattened(), self._services.flattened())
 
     def share(self, **ids: str) -> ExecutionContext:
         """Return one with the very same data and services; only its ids may differ."""
-        partner = self._with(ids)
-        partner.data = self.data
-        partner._services = self._services
-        return partner
+        return self._with(ids, self.data, self._services)
 
-    def _with(self, ids: dict[str, str]) -> ExecutionContext:
+    def _with(
+        self, ids: dict[str, str], data: ContextData, services: _Services
+    ) -> ExecutionContext:
         own = self.ids
         if unknown := ids.keys() - own.keys():
             raise UsageError(detail=f"An execution context has no {', '.join(sorted(unknown))}.")
-        return ExecutionContext(**{**own, **ids})
+        made = ExecutionContext.__new__(ExecutionContext)
+        made.__dict__.update(own, **ids, data=data, _services=services)
+        return made

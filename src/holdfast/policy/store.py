@@ -64,17 +64,13 @@ class PolicyStore:
         self.is_net_allowed = is_net_allowed
         self.shadow: Shadow | None = None
         self._journal = journal
-        self._bundle = PolicyBundle(is_net_allowed=is_net_allowed)
+        self.bundle = PolicyBundle(is_net_allowed=is_net_allowed)
+        """The policies in force; take it once per call. Only a load or a reload replaces it."""
         self._listeners: list[Callable[[PolicyBundle], None]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._differences: list[Change] = []
         self._seen: int | None = None
         self._candidate: Path | None = None
-
-    @property
-    def bundle(self) -> PolicyBundle:
-        """The policies in force; take it once per call."""
-        return self._bundle
 
     async def load(self) -> PolicyBundle:
         """Read the files for the first time.
@@ -85,20 +81,20 @@ class PolicyStore:
         if self._journal is not None:
             # Whoever asks for a reload from now on is heard, even before `follow_requests`.
             self._seen = await self._journal.last_seq()
-        self._bundle = await asyncio.to_thread(self._read)
+        self.bundle = await asyncio.to_thread(self._read)
         await self._tell(
             PolicyLoaded(
-                version=self._bundle.version,
+                version=self.bundle.version,
                 directory=str(self.directory),
-                files=self._bundle.files,
+                files=self.bundle.files,
                 asked_by="start",
             )
         )
-        return self._bundle
+        return self.bundle
 
     async def reload(self, *, asked_by: str = "") -> Reload:
         """Read the files again; wrong ones change nothing but are told and journalled."""
-        previous = self._bundle.version
+        previous = self.bundle.version
         try:
             bundle = await asyncio.to_thread(self._read)
         except PolicyInvalid as error:
@@ -112,7 +108,7 @@ class PolicyStore:
                 )
             )
             return Reload(version=previous, previous=previous, mistakes=mistakes)
-        self._bundle = bundle
+        self.bundle = bundle
         await self._reload_candidate(asked_by)
         for listener in self._listeners:
             listener(bundle)

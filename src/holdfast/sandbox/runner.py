@@ -196,7 +196,8 @@ class SandboxRunner:
         self._clock = clock
         if workspace.root == "/":
             raise UsageError(detail="The root of the file system cannot be a sandbox's workspace.")
-        clean_environment(self._options.environment, home="/")
+        if self._options.environment:
+            clean_environment(self._options.environment, home="/")
         self._uid = _FIRST_UID + (os.getpid() * 13 + next(_counter)) % _UIDS
         self._scratch = ""
         self._level: Level | None = None

@@ -22,7 +22,7 @@ from holdfast.journal import Payload
 from holdfast.policy import CallRequest
 from holdfast.policy.approvals import rules_for
 from holdfast.policy.file_events import violation
-from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told, validated
+from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told
 from holdfast.tools.consent import ConsentDesk, Granted, Refused, Waiting, sealed
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
@@ -58,34 +58,22 @@ class Admission:
         self._fixed: dict[Tool, CallRequest] = {}
         """What tools ask for that touch nothing nameable: always the same."""
 
-    def judge(self, call: Call, tool: Tool, values: dict[str, Any]) -> Passage:
-        """Return what the rules say of a call; it goes on only if `lets_pass` says so."""
-        request = self._fixed.get(tool) or self._request(tool, values)
-        decision = self._gate.decide(request)
-        return Passage(call=call, values=values, request=request, decision=decision)
-
-    def lets_pass(self, passage: Passage, tool: Tool) -> bool:
-        """Say whether a call may run without anybody being asked, and count it."""
-        if passage.decision.action != "allow":
-            return False
-        part = passage.call.part
-        is_looping = self.doom.is_repeating(passage.request.permission, part.input)
-        return not is_looping and not (self._context.labels.is_mixed and self._sends_out(tool))
-
-    async def ask(
-        self, passage: Passage, tool: Tool, context_of: ContextOf
+    async def admit(
+        self, call: Call, tool: Tool, values: dict[str, Any], context_of: ContextOf
     ) -> Passage | Denial | Parked:
-        """Return the way on of a call that was not let pass, its refusal, or that it waits.
+        """Return the way on of a call, its refusal, or that it waits for somebody.
 
         `context_of` makes the context of a preview.
         """
-        passed, is_looping = passage, self.doom.is_looping
-        if passage.decision.action != "allow":
-            consented = await self._consent(passage, tool, context_of)
+        request = self._fixed.get(tool) or self._request(tool, values)
+        decision = self._gate.decide(request)
+        passed = Passage(call=call, values=values, request=request, decision=decision)
+        if decision.action != "allow":
+            consented = await self._consent(passed, tool, context_of)
             if not isinstance(consented, Passage):
                 return consented
-            is_looping = self.doom.is_repeating(tool.name, passage.call.part.input)
             passed = consented
+        is_looping = self.doom.is_repeating(tool.name, call.part.input)
         if self._context.labels.is_mixed and self._sends_out(tool):
             asked = await self._consent_also(passed, tool, _egress(tool, passed), context_of)
             if not isinstance(asked, Passage) or asked.call is not passed.call:
@@ -157,12 +145,16 @@ class Admission:
         try:
             if consent.is_recorded:
                 refuse_withheld(tool, consent.arguments)
-            values = validated(tool, call.part)
+            values = tool.validate(consent.arguments)
         except (ToolInputInvalid, ArgumentsWithheld) as error:
             return self._refuse(passage, tool, f"{consent.by} put in other arguments: {error}")
-        judged = replace(self.judge(call, tool, values), facts=passage.facts)
-        if judged.decision.action == "deny":
-            return self._refuse(judged, tool, judged.decision.explain())
+        request = self._fixed.get(tool) or self._request(tool, values)
+        decision = self._gate.decide(request)
+        judged = Passage(
+            call=call, values=values, request=request, decision=decision, facts=passage.facts
+        )
+        if decision.action == "deny":
+            return self._refuse(judged, tool, decision.explain())
         return judged
 
     def _refuse(self, passage: Passage, tool: Tool, because: str) -> Denial:

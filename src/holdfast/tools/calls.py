@@ -53,11 +53,16 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[Payload, ...]
 
 
-def validated(tool: Tool, part: ToolPart) -> dict[str, Any]:
-    """Return the typed arguments of a call; raises ToolInputInvalid."""
+def refuse_unsound(tool: Tool, part: ToolPart) -> None:
+    """Return if the arguments of a call are those that were asked for, as far as can be seen.
+
+    Raises:
+        ToolInputInvalid: the model wrote something that is no JSON object.
+        ArgumentsWithheld: the journal, which keeps no secrets, gave back something else.
+    """
     if part.raw_input:
         raise ToolInputInvalid(tool=tool.name, detail="the arguments are no JSON object")
-    return tool.validate(part.input)
+    refuse_withheld(tool, part.input)
 
 
 def refuse_withheld(tool: Tool, arguments: JsonObject) -> None:

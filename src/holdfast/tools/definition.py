@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
+import msgspec
+from pydantic import ValidationError
+
 from holdfast.canonical import JsonObject, digest, sha256_hex
 from holdfast.errors import HoldfastError, TellModel, ToolError, ToolInputInvalid, UsageError
 from holdfast.messages import ToolSpec
@@ -19,7 +22,7 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.effects import Effect, Intent, Reconciliation
 from holdfast.tools.labels import LABELS, Label
 from holdfast.tools.result import Outcome, to_outcome
-from holdfast.tools.schema import Signature, read_signature, validate_arguments
+from holdfast.tools.schema import Signature, faults_of, read_signature
 from holdfast.tools.target import NO_TARGET, Target, TargetKind, text_target
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
@@ -30,6 +33,7 @@ Reconcile: TypeAlias = Callable[[Intent, ToolContext], Awaitable[Reconciliation]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _VERSION = re.compile(r"\d+(\.\d+){0,3}(-[0-9A-Za-z.-]+)?")
 DEFAULT_TIMEOUT_S = 120.0
+_encode = msgspec.json.Encoder().encode
 
 
 class ToolOptions(TypedDict, total=False):
@@ -199,7 +203,17 @@ class Tool:
         Raises:
             ToolInputInvalid: they do not fit the schema; every fault is named.
         """
-        return validate_arguments(self.signature.adapter, arguments, self.name)
+        try:
+            data = _encode(arguments)
+            # The adapter's own method first looks whether its types are known; here they are.
+            values: dict[str, Any] = self.signature.adapter.validator.validate_json(
+                data, strict=True
+            )
+        except ValidationError as error:
+            raise ToolInputInvalid(tool=self.name, detail=faults_of(error)) from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ToolInputInvalid(tool=self.name, detail="they are no JSON object") from error
+        return values
 
     async def call(self, values: Mapping[str, Any], context: ToolContext) -> Outcome:
         """Call the function with validated values: on the loop, or in a thread if it is `def`.

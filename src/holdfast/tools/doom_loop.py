@@ -26,11 +26,6 @@ class DoomLoop:
         )
         self._count = self._count + 1 if is_equal else 1
         self._tool, self._arguments = tool, arguments
-        return self.is_looping
-
-    @property
-    def is_looping(self) -> bool:
-        """Whether the last call was at least the third equal one in a row."""
         return self._count >= THRESHOLD
 
     def forgive(self) -> None:

@@ -36,22 +36,11 @@ class _Seat(Coroutine[Any, Any, Any]):
         self._first: tuple[object, ...] = ()
         self.task: asyncio.Task[Any] = asyncio.Task(self, loop=loop, context=context)
 
-    def is_free(self, context: contextvars.Context) -> bool:
-        """Say whether the next coroutine finds here what its caller sees, and nothing else."""
-        return self.context == context and not self.task.cancelling() and not self.task.done()
-
-    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Ended[T] | None:
-        """Take a coroutine's first step; what it returned if it did, else it keeps the seat."""
-        try:
-            waits_for = coroutine.send(None)
-        except StopIteration as end:
-            if self.task.cancelling():  # a task that cancels itself and ends is cancelled
-                raise asyncio.CancelledError from None
-            return Ended(end.value)
-        self._guest, self._first = coroutine, (waits_for,)
+    def take(self, guest: Coroutine[Any, Any, Any], waits_for: object) -> None:
+        """Let the task go on with a coroutine that has taken its first step, and waits now."""
+        self._guest, self._first = guest, (waits_for,)
         if not self._is_taken.done():
             self._is_taken.set_result(None)
-        return None
 
     def leave(self, caller: asyncio.Task[Any]) -> None:
         """Let the task end; nobody comes any more."""
@@ -87,15 +76,13 @@ _seats: dict[asyncio.Task[Any], _Seat] = {}
 """Where the next coroutine of a task sits, as long as the task is not done."""
 
 
-def _seat_for(caller: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> _Seat:
-    context = contextvars.copy_context()
-    seat = _seats.get(caller)
-    if seat is None or not seat.is_free(context):
-        if seat is not None:
-            caller.remove_done_callback(seat.leave)
-            seat.leave(caller)
-        seat = _seats[caller] = _Seat(loop, context)
-        caller.add_done_callback(seat.leave)
+def _new_seat(caller: asyncio.Task[Any], context: contextvars.Context) -> _Seat:
+    old = _seats.get(caller)
+    if old is not None:
+        caller.remove_done_callback(old.leave)
+        old.leave(caller)
+    seat = _seats[caller] = _Seat(caller.get_loop(), context)
+    caller.add_done_callback(seat.leave)
     return seat
 
 
@@ -103,19 +90,27 @@ def _start_by_hand(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T] | Ended
     loop = asyncio.get_running_loop()
     caller = asyncio.current_task(loop)
     assert caller is not None
-    seat = _seat_for(caller, loop)
+    context = contextvars.copy_context()
+    seat = _seats.get(caller)
+    # The coroutine finds here what its caller sees, and nothing else.
+    if seat is None or seat.context != context or seat.task.cancelling() or seat.task.done():
+        seat = _new_seat(caller, context)
+    task = seat.task
     asyncio.tasks._leave_task(loop, caller)
-    asyncio.tasks._enter_task(loop, seat.task)
+    asyncio.tasks._enter_task(loop, task)
     try:
-        ended = seat.context.run(seat.begin, coroutine)
+        waits_for = seat.context.run(coroutine.send, None)
+    except StopIteration as end:
+        if task.cancelling():  # a task that cancels itself and ends is cancelled
+            raise asyncio.CancelledError from None
+        return Ended(end.value)
     finally:
-        asyncio.tasks._leave_task(loop, seat.task)
+        asyncio.tasks._leave_task(loop, task)
         asyncio.tasks._enter_task(loop, caller)
-    if ended is not None:
-        return ended
+    seat.take(coroutine, waits_for)
     del _seats[caller]
     caller.remove_done_callback(seat.leave)
-    return seat.task
+    return task
 
 
 if sys.version_info >= (3, 12):

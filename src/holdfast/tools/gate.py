@@ -12,7 +12,16 @@ from typing import Literal, Protocol
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.policy import CallRequest, Decision, Rights, RuleSet, could_ever, decide
+from holdfast.policy import (
+    CallRequest,
+    Decision,
+    PolicyBundle,
+    PolicyStore,
+    Rights,
+    RuleSet,
+    could_ever,
+    decide,
+)
 from holdfast.policy.approvals import ApprovalTerms
 from holdfast.policy.decision import NO_RULES, Action
 from holdfast.sessions import PermissionRule
@@ -96,18 +105,36 @@ class Gate:
         approver: Approver | None = None,
         terms: ApprovalTerms | None = None,
         policy_version: str = "",
+        policies: PolicyStore | None = None,
+        agent_path: str = "",
     ) -> None:
-        """Hold the rules; nobody approves unless somebody is given."""
+        """Hold the rules; nobody approves unless somebody is given.
+
+        With `policies`, ceiling and version are those in force for the agent at the end of a
+        path (`a/b`) when a call is judged.
+        """
         self.ceiling = ceiling
         self.rights = rights or Rights()
         self.approver = approver or NobodyApproves()
         self.terms = terms or ApprovalTerms()
         self.policy_version = policy_version
+        self._agent_path = agent_path
+        self._policies = policies
+        self._bundle: PolicyBundle | None = None
+        if policies is not None:
+            self._take_up(policies.bundle)
         self._judged: dict[CallRequest, Decision] = {}
-        self._judged_by: tuple[RuleSet, Rights, str] = (self.ceiling, self.rights, policy_version)
+        self._judged_by: tuple[RuleSet, Rights, str] | None = None
 
     def decide(self, request: CallRequest) -> Decision:
-        """Decide by the rules alone; a command that cannot be read asks at least."""
+        """Decide by the rules alone; a command that cannot be read asks at least.
+
+        A reload of the policies holds from the next decision on; a call that was let through
+        goes on. In shadow mode a candidate looks on.
+        """
+        policies = self._policies
+        if policies is not None and policies.bundle is not self._bundle:
+            self._take_up(policies.bundle)
         rules = (self.ceiling, self.rights, self.policy_version)
         if rules != self._judged_by or len(self._judged) >= _MOST_JUDGED:
             self._judged, self._judged_by = {}, rules
@@ -122,7 +149,14 @@ class Gate:
                 self.rights.session,
                 policy_version=self.policy_version,
             )
+        if policies is not None and policies.shadow is not None:
+            policies.watch(request, decision, agent=self._agent_path)
         return decision
+
+    def _take_up(self, bundle: PolicyBundle) -> None:
+        self._bundle = bundle
+        self.ceiling = bundle.ceiling_for(self._agent_path)
+        self.policy_version = bundle.version
 
     def add_session_rules(self, rules: Sequence[PermissionRule]) -> None:
         """Let rules that a person just wrote hold from now on, at every level that asks.

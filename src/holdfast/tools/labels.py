@@ -29,6 +29,8 @@ class ContextLabels:
         self.is_online = is_online
         self.seen: frozenset[Label] = frozenset(labels)
         self._kept = self.seen
+        self.is_kept = True
+        """Whether no label is new since `unkept` was asked."""
         self.is_mixed = len(self.seen) == len(LABELS)
         """Whether both what strangers wrote and what they must not learn were read."""
 
@@ -37,13 +39,13 @@ class ContextLabels:
         if self.seen.issuperset(labels):
             return
         self.seen = self.seen.union(labels)
+        self.is_kept = False
         self.is_mixed = len(self.seen) == len(LABELS)
 
     def unkept(self) -> tuple[ToolStateSet, ...]:
         """Return the facts about labels that are new since the last time."""
-        if self.seen == self._kept:
-            return ()
         new, self._kept = sorted(self.seen - self._kept), self.seen
+        self.is_kept = True
         return tuple([ToolStateSet(key=_key(label), data={"value": True}) for label in new])
 
 

@@ -28,6 +28,7 @@ from holdfast.errors import (
     TellModel,
     ToolError,
 )
+from holdfast.hooks import NOWHERE, Emitter, Silence
 from holdfast.journal import Payload
 from holdfast.messages import ToolPart
 from holdfast.policy.approvals import Approvals, NoApprovals
@@ -35,7 +36,7 @@ from holdfast.policy.file_events import PolicyViolation
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import ledger
 from holdfast.tools.admission import Admission
-from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told, validated
+from holdfast.tools.calls import Call, Denial, Passage, refuse_unsound, told
 from holdfast.tools.consent import ConsentDesk
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
@@ -47,6 +48,7 @@ from holdfast.tools.events import (
     ToolStarted,
 )
 from holdfast.tools.gate import Gate, ToolPermissionFilter
+from holdfast.tools.heritage import without_end
 from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.invocation import ask_aside, invoke
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
@@ -101,20 +103,26 @@ class ToolExecutionManager:
         self.tool_registry = tool_registry
         self.gate = gate or Gate()
         self._context = context
+        ends_in = context.heritage.seconds_left
+        self._ends_in = ends_in if ends_in is not without_end else None
         self._agent_path = "/".join(context.agent_path)
+        self._recorder = recorder
         self._facts = Facts(recorder, self._agent_path)
         self._limits = limits or Limits()
         self._clock = clock
         self._cache: dict[str, ToolPart] = {}
-        self._spend = spend
+        self._spend = spend if spend is not spend_freely else None
         self.exhausted: BudgetExceeded | None = None
         """The budget that a call did not fit into; the run should end."""
+        self.stopped_by = ""
+        """Who ended the run when asked for consent; empty as long as nobody did."""
         self._desk = ConsentDesk(self.gate, approvals or NoApprovals(), self._facts.append, clock)
         self._admission = Admission(tool_registry, self.gate, self._desk, context)
         self._known: dict[str, CallRecord] = {}
         self.hooks: ToolHooks | None = None
-        self.on_executing: Callable[[Call], None] | None = None
+        self.bus: Emitter = Silence()
         """Told of every call whose function is about to be called."""
+        self.where = NOWHERE
 
     async def execute_all(
         self, calls: Sequence[Call], *, records: Mapping[str, CallRecord] | None = None
@@ -141,11 +149,6 @@ class ToolExecutionManager:
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from failed
         return tuple([task.result() for task in tasks])
-
-    @property
-    def stopped_by(self) -> str:
-        """Who ended the run when asked for consent; empty as long as nobody did."""
-        return self._desk.stopped_by
 
     def remember(self, calls: Sequence[ToolPart]) -> None:
         """Count calls of the same run that were made before, so that loops are noticed."""
@@ -187,25 +190,27 @@ class ToolExecutionManager:
             tool = self.tool_registry.find(call.part.tool)
             if tool is None:
                 raise self._unknown(call.part.tool)
-            if call.is_recorded or record.started is not None:
-                refuse_withheld(tool, call.part.input)
-            values = validated(tool, call.part)
+            if call.part.raw_input or call.is_recorded or record.started is not None:
+                refuse_unsound(tool, call.part)
+            values = tool.validate(call.part.input)
             if self.hooks is not None:
                 await self.hooks.validated(call)
             if record is not NOTHING_KNOWN:
                 return await self._recover(call, tool, values, record)
-            passage = self._admission.judge(call, tool, values)
-            if not self._admission.lets_pass(passage, tool):
-                passed = await self._admission.ask(passage, tool, self._call_context)
-                if not isinstance(passed, Passage):
-                    return await self._halt(passed)
-                passage, call = passed, passed.call
-            if self.hooks is not None and (given := self.hooks.substitute(call)) is not None:
-                done = self._completed(call, tool, given, None)
-                return await self._finish(call, done, *passage.facts)
-            if tool.cacheable and (known := self._cache.get(self._cache_key(tool, call.part))):
-                return await self._finish(call, _with_result(call.part, known), *passage.facts)
-            return await self._start(tool, passage)
+            passage = await self._admission.admit(call, tool, values, self._call_context)
+            if not isinstance(passage, Passage):
+                return await self._halt(passage)
+            call = passage.call
+            may_be_known = self.hooks is not None or tool.cacheable
+            if may_be_known and (known := self._without_running(call, tool)) is not None:
+                return await self._finish(call, known, *passage.facts)
+            context = self._call_context(call)
+            if self._spend is not None or tool.effect != "read" or passage.facts:
+                await self._begin(tool, passage, context)
+            try:
+                return await self._run(call, tool, passage.values, context)
+            except NotRecorded as failed:
+                raise _lost(tool, failed) from failed
         except TellModel as said:
             return await self._fail(call, said.text)
         except HoldfastError as error:
@@ -215,6 +220,7 @@ class ToolExecutionManager:
 
     async def _halt(self, stopped: Denial | Parked) -> ToolPart | Parked:
         if isinstance(stopped, Denial):
+            self.stopped_by = self._desk.stopped_by
             return await self._fail(stopped.call, stopped.text, facts=stopped.facts)
         return stopped
 
@@ -243,31 +249,38 @@ class ToolExecutionManager:
         )
         return (against,)
 
-    async def _start(self, tool: Tool, passage: Passage) -> ToolPart | Parked:
-        call, context = passage.call, self._call_context(passage.call)
-        try:
-            await self._spend()
-        except BudgetExceeded as error:
-            self.exhausted = error
-            raise
+    def _without_running(self, call: Call, tool: Tool) -> ToolPart | None:
+        """Return the result that a hook has given, or that an equal call of the run had."""
+        if self.hooks is not None and (given := self.hooks.substitute(call)) is not None:
+            return self._completed(call, tool, given, None)
+        if tool.cacheable and (known := self._cache.get(self._cache_key(tool, call.part))):
+            return msgspec.structs.replace(known, id=call.part.id, call_id=call.part.call_id)
+        return None
+
+    async def _begin(self, tool: Tool, passage: Passage, context: ToolContext) -> None:
+        """Spend what a call costs, and record that it begins."""
+        call = passage.call
+        if self._spend is not None:
+            try:
+                await self._spend()
+            except BudgetExceeded as error:
+                self.exhausted = error
+                raise
         # A call that somebody consented to leaves its intent in the same transaction.
-        if tool.effect != "read" or passage.facts:
-            started = ToolStarted(
-                intent=await self._intent(call, tool, passage.values, context),
-                message_id=call.message_id,
-                effect=tool.effect,
-                source_hash=tool.source_hash,
-                targets=passage.request.targets,
-                policy_version=passage.decision.policy_version,
-            )
-            # On the disk before the effect, and with it the message that asks for the call:
-            # a power cut must neither hide the effect nor change its key.
-            is_synced = tool.effect != "read"
-            await self._facts.append(*passage.facts, started, is_synced=is_synced)
-        try:
-            return await self._run(call, tool, passage.values, context)
-        except NotRecorded as failed:
-            raise _lost(tool, failed) from failed
+        if tool.effect == "read" and not passage.facts:
+            return
+        started = ToolStarted(
+            intent=await self._intent(call, tool, passage.values, context),
+            message_id=call.message_id,
+            effect=tool.effect,
+            source_hash=tool.source_hash,
+            targets=passage.request.targets,
+            policy_version=passage.decision.policy_version,
+        )
+        # On the disk before the effect, and with it the message that asks for the call:
+        # a power cut must neither hide the effect nor change its key.
+        is_synced = tool.effect != "read"
+        await self._facts.append(*passage.facts, started, is_synced=is_synced)
 
     async def _recover(
         self, call: Call, tool: Tool, values: dict[str, Any], record: CallRecord
@@ -343,12 +356,13 @@ class ToolExecutionManager:
     async def _run(
         self, call: Call, tool: Tool, values: dict[str, Any], context: ToolContext
     ) -> ToolPart | Parked:
-        if self.on_executing is not None:
-            self.on_executing(call)
+        if self.bus.wants("tool.executing"):
+            self._tell_of(call)
         begun = self._clock.now()
-        limit, bound, left = tool.timeout_s, self._limits.timeout_s, context.heritage.seconds_left()
+        limit, bound = tool.timeout_s, self._limits.timeout_s
         if bound and bound < limit:
             limit = bound
+        left = self._ends_in() if self._ends_in is not None else None
         if left is not None and left + _GRACE_S < limit:
             limit = left + _GRACE_S
         try:
@@ -382,17 +396,23 @@ class ToolExecutionManager:
             self._cache[self._cache_key(tool, call.part)] = done
         if tool.effect == "read" and self.hooks is None:
             # A read can be repeated after a crash, so its result may wait for company.
-            self._facts.defer(*facts, _ending(call, done))
+            self._recorder.defer(*facts, _ending(call, done), agent_path=self._agent_path)
             return done
         return await self._finish(call, done, *facts)
 
     def _labelled(self, tool: Tool) -> tuple[Payload, ...]:
         """Note what the model is about to read, and return what is new about that."""
         labels = self._context.labels
-        labels.add(tool.labels)
+        if tool.labels:
+            labels.add(tool.labels)
         if labels.is_online and tool.target_kind == "command":
             labels.add(("untrusted",))
-        return labels.unkept()
+        return () if labels.is_kept else labels.unkept()
+
+    def _tell_of(self, call: Call) -> None:
+        part = call.part
+        told_of = {"call_id": part.call_id, "tool": part.tool, "message_id": call.message_id}
+        self.bus.emit("tool.executing", told_of, where=self.where)
 
     # --- results ----------------------------------------------------------------------
 
@@ -501,10 +521,6 @@ def _ending(call: Call, part: ToolPart) -> Payload:
     if call.is_nested:
         return NestedCallEnded(call_id=part.call_id, message_id=call.message_id, part=part)
     return MessagePartUpdated(message_id=call.message_id, part=part)
-
-
-def _with_result(part: ToolPart, known: ToolPart) -> ToolPart:
-    return msgspec.structs.replace(known, id=part.id, call_id=part.call_id)
 
 
 __all__ = ["Call", "Limits", "Recorder", "Spend", "ToolExecutionManager", "spend_freely"]

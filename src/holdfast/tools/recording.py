@@ -51,10 +51,6 @@ class Facts:
         recorder, path = self._recorder, self._agent_path
         await recorded(recorder.append(*payloads, agent_path=path, is_synced=is_synced))
 
-    def defer(self, *payloads: Payload) -> None:
-        """Append facts a moment later; a crash may lose them."""
-        self._recorder.defer(*payloads, agent_path=self._agent_path)
-
 
 async def recorded(writing: Awaitable[T]) -> T:
     """Await something that writes to the journal, and tell its failure from a tool's."""

@@ -127,7 +127,7 @@ class ToolRegistry:
         state = self._state()
         if state != self._layers_at or len(self._layers) >= _MOST_LAYERS:
             self._layers, self._layers_at = {}, state
-        key: tuple[str | int, ...] = (scope, *[id(tool) for tool in tools])
+        key: tuple[str | int, ...] = (scope, *map(id, tools))
         known = self._layers.get(key)
         if known is None:
             # It holds the tools, so their identities stay their own.
@@ -172,12 +172,16 @@ class ToolRegistry:
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The latest version of every tool, layers merged, sorted by name; read-only."""
-        self._refresh()
+        state = self._state()
+        if state != self._cached_at:
+            self._refresh(state)
         return self._tools
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools as a model sees them, in a stable order; built once per change."""
-        self._refresh()
+        state = self._state()
+        if state != self._cached_at:
+            self._refresh(state)
         return self._specs
 
     def scope_of(self, name: str) -> str:
@@ -228,10 +232,7 @@ class ToolRegistry:
             layer = layer._parent
         return tuple(changes)
 
-    def _refresh(self) -> None:
-        state = self._state()
-        if state == self._cached_at:
-            return
+    def _refresh(self, state: tuple[int, ...]) -> None:
         below = self._parent.tools if self._parent is not None else {}
         merged = {_key(name): tool for name, tool in below.items()}
         merged.update(self._newest)

@@ -23,13 +23,12 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from typing_extensions import TypedDict
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import ToolInputInvalid, UsageError
+from holdfast.errors import UsageError
 from holdfast.tools.context import ToolContext
 from holdfast.tools.docstrings import parse_docstring
 from holdfast.tools.result import Parked, ToolResult
 
 _MAX_FAULTS = 10
-_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,26 +81,8 @@ def read_signature(
     )
 
 
-def validate_arguments(
-    adapter: TypeAdapter[dict[str, Any]], arguments: JsonObject, tool: str
-) -> dict[str, Any]:
-    """Return keyword arguments for the function, with the types that it declares.
-
-    Raises:
-        ToolInputInvalid: they do not fit; every fault is named with its place.
-    """
-    try:
-        # The adapter's own method first looks whether its types are known; here they always are.
-        data = _encode(arguments)
-        values: dict[str, Any] = adapter.validator.validate_json(data, strict=True)
-    except ValidationError as error:
-        raise ToolInputInvalid(tool=tool, detail=_faults(error)) from error
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ToolInputInvalid(tool=tool, detail="they are no JSON object") from error
-    return values
-
-
-def _faults(error: ValidationError) -> str:
+def faults_of(error: ValidationError) -> str:
+    """Name what is wrong with the arguments of a call, each with its place."""
     lines = []
     for fault in error.errors(include_url=False, include_context=False)[:_MAX_FAULTS]:
         place = ".".join(str(part) for part in fault["loc"]) or "arguments"
