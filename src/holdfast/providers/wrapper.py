@@ -54,6 +54,7 @@ class opened(msgspec.Struct, eq=False):
 
     def __aexit__(self, *error: object) -> Awaitable[None]:
         """Close the stream now: one left half-read is closed by the loop some time later."""
+        assert self._stream is not None
         return closed(self._stream)
 
 
