@@ -45,7 +45,8 @@ class Projection(ABC, Generic[Row]):
     is_lazy: ClassVar[bool] = False
     """Rows change with nearly every event: while somebody holds the session's lease, a store may
     make and write them later, as long as every query sees them. So they must not depend on
-    `Event.seq`, and `apply` cannot refuse an event: it is stored by then."""
+    `Event.seq` or on its bytes (`Event.payload`; what it says is handed over beside it), and
+    `apply` cannot refuse an event: it is stored by then."""
 
     @abstractmethod
     def key(self, event: Event, payload: Payload) -> str:

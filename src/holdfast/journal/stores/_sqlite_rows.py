@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import SchemaTooNew
 from holdfast.journal.envelope import Draft, Event
@@ -52,7 +53,10 @@ class SessionRows:
         self.waiting: Changes = {}
         """What the database holds now in the places of rows that are not written yet."""
         self.unfolded: list[Fact] = []
-        """What lazy projections follow and have not been told of yet, in order."""
+        """What lazy projections follow and have not been told of yet, in order.
+
+        Without the bytes of the events: many sessions wait at a time, and what they say is here.
+        """
 
     def keep(self, changes: Changes) -> None:
         """Take rows that changed; they wait to be written."""
@@ -114,15 +118,15 @@ class RowTables:
                 if projection.key(event, draft.value):
                     return None
             if event.kind in self._lazy_by_kind:
-                later.append((event, draft.value))
+                later.append((replace(event, payload=b""), draft.value))
         return later
 
     def fold(self, connection: sqlite3.Connection, rows: SessionRows, new: Sequence[Fact]) -> None:
         """Take new events into account; the rows wait to be written."""
         self._fold(connection, rows, new, self._eager_by_kind)
-        for fact in new:
-            if fact[0].kind in self._lazy_by_kind:
-                rows.unfolded.append(fact)
+        for event, payload in new:
+            if event.kind in self._lazy_by_kind:
+                rows.unfolded.append((replace(event, payload=b""), payload))
 
     def _fold(
         self,
