@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
@@ -214,9 +215,9 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
     stream = stream_agent
     """The same by its short name."""
 
+    @abstractmethod
     async def launch(self, launch: Launch, listener: Listener = hear_nothing) -> AgentResult:
         """Execute a run, or resume it, and return its result; the base of all other ways."""
-        raise NotImplementedError  # what lets agents work for each other does it
 
     async def _prepare(self, launch: Launch, listener: Listener) -> Prepared:
         """Make everything ready for a run, and return what executes it."""
