@@ -23,11 +23,11 @@ from _report import Result, arguments, interleave, report
 from holdfast.journal import Journal, Payload, SqliteStore, payload
 from holdfast.messages import Message, TextPart, ToolPart
 from holdfast.redaction import Redactor
-from holdfast.sessions import Completed, Turn, TurnQueue
 from holdfast.sessions import events as facts
-from holdfast.sessions.leases import LeaseKeeper
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.projections import SESSION_PROJECTIONS
+from holdfast.turns import Turn, TurnCompleted, TurnQueue
+from holdfast.turns.leases import LeaseKeeper
 
 T = TypeVar("T")
 SMALL = "x" * 100
@@ -247,7 +247,7 @@ def length_results(place: Path, is_quick: bool) -> list[Result]:
 STEPS = 10
 
 
-async def _turn_of_steps(turn: Turn) -> Completed:
+async def _turn_of_steps(turn: Turn) -> TurnCompleted:
     """Store what a turn of ten calls and an answer stores."""
     for number in range(STEPS + 1):
         call = ToolPart(id=f"prt_{number}", call_id="call_1", tool="multiply", input={"a": number})
@@ -259,7 +259,7 @@ async def _turn_of_steps(turn: Turn) -> Completed:
         )
         await turn.append(facts.MessageCreated(message=message))
         turn.defer(facts.MessagePartUpdated(message_id=message.id, part=call))
-    return Completed()
+    return TurnCompleted()
 
 
 def _written() -> int:

@@ -29,9 +29,9 @@ from _sketch import Sketch
 from wire import ROUNDS, SYSTEM, Bench, served
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.agents.streaming import StreamItem
 from holdfast.messages import Message, TextPart
 from holdfast.providers.wire import WireModel
+from holdfast.runs.streaming import StreamItem
 from holdfast.sessions.events import MessageCreated
 
 AT_ONCE = 200

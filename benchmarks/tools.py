@@ -26,10 +26,10 @@ from _report import Result, arguments, report
 
 from holdfast.client import AsyncClient
 from holdfast.messages import Message, ToolPart
-from holdfast.sessions import Completed, Outcome, Turn
 from holdfast.tools import Tool, ToolContext, ToolRegistry, Workspace, tool
 from holdfast.tools.gate import Gate
-from holdfast.tools.manager import Call, Limits, ToolExecutionManager
+from holdfast.tools.manager import Call, CallLimits, ToolExecutionManager
+from holdfast.turns import Outcome, Turn, TurnCompleted
 
 _GOAL_US = 60.0
 _BATCH = 100
@@ -67,7 +67,7 @@ class Bench:
             workspace=Workspace(directory), session_id=turn.session_id, run_id=turn.run.id
         )
         self._manager = ToolExecutionManager(
-            tools, recorder=turn, context=context, gate=Gate(), limits=Limits()
+            tools, recorder=turn, context=context, gate=Gate(), limits=CallLimits()
         )
         self._number = 0
 
@@ -193,7 +193,7 @@ async def measure(rounds: int, history: int) -> dict[str, float]:
                 for _ in range(history // _BATCH):
                     await cases["in a row"]()
                 found["long history"] = (await _interleave({"x": cases["in a row"]}, rounds))["x"]
-                return Completed()
+                return TurnCompleted()
 
             session = await client.create_session("bench", directory=folder)
             run = await turns.submit(session.id)

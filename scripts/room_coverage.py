@@ -10,7 +10,7 @@ import sys
 
 import coverage
 
-ROOMS = ["journal", "policy", "sessions"]
+ROOMS = ["journal", "policy", "sessions", "turns"]
 
 
 def missing_coverage(room: str) -> str:

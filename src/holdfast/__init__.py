@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from holdfast.client import AsyncClient as AsyncClient
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import TellModel as TellModel
-    from holdfast.front import Agent as Agent
+    from holdfast.front import RunnableAgent as Agent
     from holdfast.messages import Message as Message
     from holdfast.sync import Client as Client
     from holdfast.tools import tool as tool
 
 _HOME = {
-    "Agent": "holdfast.front",
+    "Agent": "holdfast.front:RunnableAgent",
     "AgentResult": "holdfast.agents",
     "AsyncClient": "holdfast.client",
     "Client": "holdfast.sync",
@@ -51,7 +51,8 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(home), name)
+    module, _, called = home.partition(":")
+    value: object = getattr(importlib.import_module(module), called or name)
     globals()[name] = value
     return value
 

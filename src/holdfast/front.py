@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from holdfast import agents
 from holdfast.agents import AgentResult
-from holdfast.agents.streaming import StreamItem
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError
+from holdfast.runs.streaming import StreamItem
 from holdfast.sync import Client
 
 
-class Agent(agents.Agent):
+class RunnableAgent(agents.Agent):
     """An agent with `run`, `run_sync` and `stream`::
 
         agent = Agent("helper", model="openai:gpt-5.2", tools=[my_tool])

@@ -10,7 +10,7 @@ from pathlib import Path
 PROGRAM = """
 import asyncio, signal, sys, threading
 from holdfast import Client
-from holdfast.sessions import Completed
+from holdfast.turns import TurnCompleted
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 client = Client(sys.argv[1])

@@ -15,7 +15,7 @@ from holdfast.messages import TextPart
 from holdfast.orchestration.workflows import Workflow
 from holdfast.policy.budgets import Budget
 from holdfast.settings import load_settings
-from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing import ModelReply, ScriptedModel, tool_call
 from holdfast.tools import ToolContext
 
 TESTS = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ async def wipe() -> str:
 async def converse(client: AsyncClient, session_id: str) -> None:
     """Run an agent through everything that a run may meet."""
     model = ScriptedModel(
-        Reply(text="hm", reasoning="let me see", calls=(tool_call("look"), tool_call("fail"))),
+        ModelReply(text="hm", reasoning="let me see", calls=(tool_call("look"), tool_call("fail"))),
         [tool_call("wipe"), tool_call("act")],
         "done",
     )

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient
-from holdfast.agents.launch import Launch
-from holdfast.agents.lineage import LINEAGE_KEY, below
 from holdfast.errors import UsageError
+from holdfast.runs.lineage import LINEAGE_KEY, below
+from holdfast.runs.request import Launch
 from holdfast.testing import ScriptedModel, tool_call
 from holdfast.tools import tool
 

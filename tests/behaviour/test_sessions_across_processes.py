@@ -16,8 +16,9 @@ import pytest
 from holdfast import AsyncClient
 from holdfast.errors import SessionBusy
 from holdfast.messages import Message
-from holdfast.sessions import Completed, Outcome, Session, Turn, TurnQueue, compose
+from holdfast.sessions import Session, compose
 from holdfast.settings import load_settings
+from holdfast.turns import Outcome, Turn, TurnCompleted, TurnQueue
 
 WAIT_S = 60
 TTL_S = 1.0
@@ -29,7 +30,8 @@ PRELUDE = """
 import asyncio, sys
 from holdfast import AsyncClient
 from holdfast.errors import LeaseLost
-from holdfast.sessions import Cancelled, Completed, Parked, compose
+from holdfast.sessions import compose
+from holdfast.turns import TurnCancelled, TurnCompleted, TurnParked
 from holdfast.settings import load_settings
 
 settings = load_settings(overrides={"sessions.lease_ttl_s": float(sys.argv[3])}).settings
@@ -124,7 +126,7 @@ async def texts(client: AsyncClient, session: Session) -> list[str]:
 
 
 async def complete(turn: Turn) -> Outcome:
-    return Completed(result={"resumed": turn.is_resumed})
+    return TurnCompleted(result={"resumed": turn.is_resumed})
 
 
 TURNS = """
@@ -134,7 +136,7 @@ async def work(client, queue):
             for word in ("asks", "works", "answers"):
                 text = f"{number} {word}"
                 await turn.add_message(compose(session_id, "user", text, 0.0))
-            return Completed()
+            return TurnCompleted()
         run = await queue.submit(session_id)
         assert (await queue.run(run.id, handler)).status == "completed"
     for start in range(0, 100, 10):
@@ -189,8 +191,8 @@ async def work(client, queue):
         taken = await turn.take_steering()
         say("steered", *[message.text for message in taken])
         if turn.cancelled.is_set():
-            return Cancelled()
-        return Completed()
+            return TurnCancelled()
+        return TurnCompleted()
     run = await queue.submit(session_id)
     ended = await queue.run(run.id, handler)
     say(ended.status)
@@ -226,7 +228,7 @@ async def test_a_stopped_process_that_wakes_up_cannot_write(
         async def takes_over(turn: Turn) -> Outcome:
             begun.set()
             await go_on.wait()
-            return Completed()
+            return TurnCompleted()
 
         mine = asyncio.create_task(queue.run(run_id, takes_over))
         await asyncio.wait_for(begun.wait(), WAIT_S)
@@ -267,7 +269,7 @@ async def work(client, queue):
     async def handler(turn):
         say("begun", turn.run.id)
         await asyncio.wait_for(turn.cancelled.wait(), 60)
-        return Cancelled()
+        return TurnCancelled()
     run = await queue.submit(session_id)
     ended = await queue.run(run.id, handler)
     say(ended.status, ended.reason)
@@ -285,7 +287,7 @@ async def test_interrupting_a_run_in_another_process_goes_first(
 
         async def handler(turn: Turn) -> Outcome:
             order.append(turn.run.id)
-            return Completed()
+            return TurnCompleted()
 
         runs: Any = [queue.run(run.id, handler) for run in (behind, urgent)]
         await asyncio.wait_for(asyncio.gather(*runs), WAIT_S)
@@ -297,7 +299,7 @@ async def test_interrupting_a_run_in_another_process_goes_first(
 PARK = """
 async def work(client, queue):
     async def handler(turn):
-        return Parked(reason="approval")
+        return TurnParked(reason="approval")
     run = await queue.submit(session_id)
     say((await queue.run(run.id, handler)).status, run.id)
 """

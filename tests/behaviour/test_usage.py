@@ -13,7 +13,7 @@ from holdfast.cli.app import root
 from holdfast.errors import NotFound
 from holdfast.messages import TokenUsage
 from holdfast.providers.model import ModelInfo
-from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing import ModelReply, ScriptedModel, tool_call
 from holdfast.tools import tool
 
 
@@ -24,10 +24,10 @@ async def look() -> str:
 
 
 def agent(name: str, tokens: int) -> Agent:
-    asks = Reply(calls=(tool_call("look"),), usage=TokenUsage(input=tokens))
+    asks = ModelReply(calls=(tool_call("look"),), usage=TokenUsage(input=tokens))
     return Agent(
         name,
-        model=ScriptedModel(asks, Reply(text="done", usage=TokenUsage(output=tokens))),
+        model=ScriptedModel(asks, ModelReply(text="done", usage=TokenUsage(output=tokens))),
         tools=[look],
     )
 
@@ -62,7 +62,7 @@ async def test_each_answer_is_counted_once_wherever_it_belongs(tmp_path: Path) -
 
 async def test_total_with_an_unknown_price_does_not_pretend_to_know(tmp_path: Path) -> None:
     info = ModelInfo(provider="test", model="secret-sauce")
-    model = ScriptedModel(Reply(text="done", usage=TokenUsage(output=5)), info=info)
+    model = ScriptedModel(ModelReply(text="done", usage=TokenUsage(output=5)), info=info)
     async with AsyncClient(tmp_path) as client:
         await Agent("a", model=model).run("go", client=client)
         total = (await client.get_usage()).total

@@ -102,7 +102,7 @@ def caller(ledger: Ledger) -> Agent:
 
 
 def giver() -> Agent:
-    """Hands over to the worker, and is never asked again."""
+    """TurnTools over to the worker, and is never asked again."""
 
     def think(request: ModelRequest) -> ToolPart:
         assert request.messages[-1].role == "user", "the worker answers in its place"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import AlreadyExists
 from holdfast.journal import Journal, RowQuery, SqliteStore, verify
-from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Note, Step
+from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Note, SampleStep
 
 TARGET = 24
 
@@ -48,7 +48,7 @@ async def _append(directory: str, durability) -> None:
         assert lease is not None
         number = lease.session_seq
         while number < TARGET:
-            payloads = [Note(text="n", rank=number), Step(number=number)][number % 2 :]
+            payloads = [Note(text="n", rank=number), SampleStep(number=number)][number % 2 :]
             if number % 7 == 0:
                 payloads = [Note(text="x" * 40_000)]
             events = await journal.append("s1", payloads, epoch=lease.epoch)

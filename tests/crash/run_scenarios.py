@@ -14,7 +14,7 @@ from holdfast import Agent, AsyncClient, tool
 from holdfast.messages import Message
 from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
-from holdfast.testing import FunctionModel, Reply, tool_call
+from holdfast.testing import FunctionModel, ModelReply, tool_call
 from holdfast.testing.crash import boundary
 from holdfast.tools import ToolContext
 from holdfast.tools.events import ToolStarted
@@ -78,7 +78,7 @@ def seller(world: World) -> Agent:
         world.do("charges", context.idempotency_key, amount)
         return f"charged {amount}"
 
-    def answer(request: ModelRequest) -> Reply:
+    def answer(request: ModelRequest) -> ModelReply:
         step = sum(message.role == "assistant" for message in request.messages)
         number = len(world.did("model"))
         world.do("model", step, number)
@@ -86,7 +86,7 @@ def seller(world: World) -> Agent:
             0: (tool_call("price", item="kettle"), tool_call("note", text="kettle")),
             1: (tool_call("charge", amount=5),),
         }.get(step, ())
-        return Reply(text=f"step {step}, call {number}", calls=calls)
+        return ModelReply(text=f"step {step}, call {number}", calls=calls)
 
     return Agent("seller", model=FunctionModel(answer), tools=[price, note, charge])
 

@@ -30,7 +30,7 @@ from holdfast.errors import (
 )
 from holdfast.journal import Journal, SqliteStore, verify
 from holdfast.journal.stores import _group_commit, _sqlite_file
-from holdfast.testing._store_samples import SAMPLE_TABLES, Note, Step
+from holdfast.testing._store_samples import SAMPLE_TABLES, Note, SampleStep
 
 SCENARIOS = Path(__file__).with_name("adversity_scenarios.py")
 
@@ -421,7 +421,7 @@ async def test_commits_that_must_reach_the_disk_ask_for_it(tmp_path: Path, monke
         await journal.append("s1", [Note()])
         assert {mode for _, mode in seen} == {1}
         seen.clear()
-        await journal.append("s1", [Step()], epoch=1)
+        await journal.append("s1", [SampleStep()], epoch=1)
         assert ("COMMIT", 2) in seen
         seen.clear()
         await journal.redact("s1", [1], reason="asked")

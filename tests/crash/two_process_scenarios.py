@@ -10,12 +10,12 @@ from pathlib import Path
 
 from holdfast.errors import LeaseLost
 from holdfast.journal import Journal, SqliteStore
-from holdfast.sessions import Completed, Turn, TurnQueue
-from holdfast.sessions.leases import LeaseKeeper
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import compose
 from holdfast.sessions.projections import SESSION_PROJECTIONS
 from holdfast.testing._store_samples import SAMPLE_TABLES, Note
+from holdfast.turns import Turn, TurnCompleted, TurnQueue
+from holdfast.turns.leases import LeaseKeeper
 
 SESSION = "ses_shared"
 
@@ -64,14 +64,14 @@ async def open_and_append(directory: str, name: str) -> None:
     say("done")
 
 
-async def answer(turn: Turn) -> Completed:
+async def answer(turn: Turn) -> TurnCompleted:
     """Add what was asked and an answer to it, in three steps with pauses between them."""
     assert turn.request.message is not None
     await turn.add_message(turn.request.message)
     await asyncio.sleep(0)
     text = turn.request.message.text
     await turn.add_message(compose(SESSION, "assistant", f"re: {text}", 0.0))
-    return Completed(result={"answered": text})
+    return TurnCompleted(result={"answered": text})
 
 
 async def take_turns(directory: str, name: str, count: str) -> None:

@@ -24,14 +24,14 @@ from mcp_kit import program, served
 
 from holdfast import Agent, AsyncClient
 from holdfast.agents.handoff import transfer_to
-from holdfast.agents.launch import Launch
-from holdfast.agents.lineage import below
 from holdfast.clock import SystemClock
 from holdfast.orchestration.delegation import AgentTask
 from holdfast.orchestration.workflows import Workflow
 from holdfast.policy import Budget, CallRequest, Rights, RuleSet, decide
 from holdfast.policy.budgets import Share
 from holdfast.providers.model import ModelRequest
+from holdfast.runs.lineage import below
+from holdfast.runs.request import Launch
 from holdfast.sessions import PermissionRule
 from holdfast.settings import load_settings
 from holdfast.skills import Skill

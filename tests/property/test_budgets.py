@@ -13,7 +13,7 @@ from holdfast.errors import BudgetExceeded
 from holdfast.journal import Journal, MemoryStore, SqliteStore
 from holdfast.policy.budgets import NOTHING, Amount, Budget, BudgetLedger, Reservation
 from holdfast.policy.shared_budget import TENANTS, SharedBudget
-from holdfast.sessions import LeaseKeeper
+from holdfast.turns import LeaseKeeper
 
 amounts = st.builds(
     Amount,

@@ -10,23 +10,19 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents import Agent, AgentRuntime
+from holdfast.agents import Agent
 from holdfast.journal import Event, Journal, MemoryStore, Origin, RowQuery
 from holdfast.policy import CallRequest, RuleSet, decide
 from holdfast.policy.approvals import APPROVALS, Approval, ApprovalTerms, seal, seal_of
 from holdfast.policy.events import ApprovalAnswered, ApprovalUsed
-from holdfast.sessions import (
-    SESSION_PROJECTIONS,
-    LeaseKeeper,
-    PermissionRule,
-    SessionManager,
-    TurnQueue,
-)
+from holdfast.runs import AgentRuntime
+from holdfast.sessions import SESSION_PROJECTIONS, PermissionRule, SessionManager
 from holdfast.sessions.events import SessionRulesAdded
 from holdfast.testing import ScriptedModel, tool_call
 from holdfast.tools import Tool, ToolContext, ToolRegistry, tool
 from holdfast.tools.events import ToolStarted
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
+from holdfast.turns import LeaseKeeper, TurnQueue
 
 NAMES = ("t0", "t1", "t2")
 PEOPLE = ("ann", "bob")

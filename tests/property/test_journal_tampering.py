@@ -20,7 +20,7 @@ from holdfast.journal.audit import HeadsFile
 from holdfast.journal.envelope import GENESIS, chain_hash, header_of
 from holdfast.journal.payloads import encode_redacted
 from holdfast.testing import FakeClock
-from holdfast.testing._store_samples import Note, Step
+from holdfast.testing._store_samples import Note, SampleStep
 
 LENGTH = 8
 EDITED = {
@@ -49,9 +49,9 @@ async def build(path: Path) -> HeadsFile:
             head = await journal.store.acquire(name, "me", 10)
             assert head is not None
             await journal.append(name, [Note(text="x" * 40_000), Note(text="second")], epoch=1)
-            await journal.append(name, [Step(number=1), Note(text="third")], epoch=1)
+            await journal.append(name, [SampleStep(number=1), Note(text="third")], epoch=1)
             await journal.redact(name, [3], reason="asked")
-            await journal.append(name, [Step(number=2), Note(text="last")], epoch=1)
+            await journal.append(name, [SampleStep(number=2), Note(text="last")], epoch=1)
         heads = parse_heads(await export_heads(journal.store, clock))
         gone = heads.heads["gone"]
         note = SessionDeleted(session_id="gone", last=gone.session_seq, hash=gone.hash)
@@ -214,7 +214,7 @@ def test_a_payload_removed_without_a_record_is_found(original, tmp_path) -> None
 
 
 @pytest.mark.parametrize(
-    "content", [encode_redacted(Note(text="forged")), b"{}", b"\xff", encode_redacted(Step())]
+    "content", [encode_redacted(Note(text="forged")), b"{}", b"\xff", encode_redacted(SampleStep())]
 )
 def test_content_put_in_the_place_of_a_redaction_is_found(original, tmp_path, content) -> None:
     sql = f"UPDATE events SET payload = ? WHERE {SESSION_1} AND session_seq = 3"

@@ -17,7 +17,6 @@ from holdfast.journal import Journal, MemoryStore
 from holdfast.messages import TextPart
 from holdfast.sessions import (
     SESSION_PROJECTIONS,
-    LeaseKeeper,
     RetentionPolicy,
     SessionManager,
     clean_up,
@@ -25,6 +24,7 @@ from holdfast.sessions import (
     parse_export,
 )
 from holdfast.testing import FakeClock
+from holdfast.turns import LeaseKeeper
 
 
 @functools.cache

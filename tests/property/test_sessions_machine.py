@@ -28,7 +28,6 @@ from holdfast.messages import Message, TextPart
 from holdfast.sessions import (
     SESSION_PROJECTIONS,
     STATES,
-    LeaseKeeper,
     SessionManager,
     allowed_states,
     export_lines,
@@ -36,6 +35,7 @@ from holdfast.sessions import (
 )
 from holdfast.sessions.events import MessageCreated
 from holdfast.testing import FakeClock
+from holdfast.turns import LeaseKeeper
 
 Talk = tuple[tuple[str, tuple[str, ...]], ...]
 """A conversation: message ids with the texts of their parts."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.orchestration.workflows import Workflow, loop, parallel, step, when
-from holdfast.orchestration.workflows.definition import Retry
+from holdfast.orchestration.workflows.definition import StepRetry
 from holdfast.orchestration.workflows.graph import to_json, to_mermaid, to_svg
 from holdfast.orchestration.workflows.order import Schedule, all_before, find_cycle, layers
 
@@ -124,5 +124,5 @@ def test_every_workflow_can_be_drawn_whatever_its_texts_are(flow: Workflow) -> N
 def test_the_wait_between_attempts_grows_and_is_bounded(
     attempt: int, wait: float, factor: float, most: float
 ) -> None:
-    retry = Retry(wait=wait, factor=factor, most_wait=most)
+    retry = StepRetry(wait=wait, factor=factor, most_wait=most)
     assert 0 <= retry.wait_after(attempt) <= retry.wait_after(attempt + 1) <= most

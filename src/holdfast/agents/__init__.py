@@ -1,4 +1,4 @@
-"""One agent, one turn, one run."""
+"""What an agent is: its definition, registry, factory, templates, files, and its result."""
 
 from holdfast.agents.builtin import builtin_agents
 from holdfast.agents.definition import Agent, AgentRecord
@@ -7,10 +7,7 @@ from holdfast.agents.files import AgentFile, AgentFiles, parse_agent
 from holdfast.agents.lifecycle import AgentLifecycle, AgentManager, AgentState
 from holdfast.agents.registry import AGENTS, AgentEntry, AgentRegistry
 from holdfast.agents.result import AgentResult
-from holdfast.agents.runtime import AgentRuntime
-from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.templates import CostEstimate, Template, builtin_templates, find_template
-from holdfast.agents.turn import Listener
 
 __all__ = [
     "AGENTS",
@@ -26,11 +23,8 @@ __all__ = [
     "AgentRecord",
     "AgentRegistry",
     "AgentResult",
-    "AgentRuntime",
     "AgentState",
     "CostEstimate",
-    "Listener",
-    "Surroundings",
     "Template",
     "builtin_agents",
     "builtin_templates",

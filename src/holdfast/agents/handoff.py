@@ -28,7 +28,7 @@ STATE_KEY = "state"
 HANDED_TO = "handed_to"
 
 
-class Baggage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HandoffInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What there is to hand over: the giver's message, its conversation, its state."""
 
     message: str
@@ -36,7 +36,7 @@ class Baggage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: JsonObject = msgspec.field(default_factory=dict)
 
 
-class Parcel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HandoffPayload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What goes along: the task, text for the model to read first, and state for programs."""
 
     task: str
@@ -60,7 +60,7 @@ class Transform:
 
     name: str
     version: int
-    function: Callable[[Baggage], Parcel]
+    function: Callable[[HandoffInput], HandoffPayload]
 
     def __post_init__(self) -> None:
         """Refuse one that cannot be named in the record."""
@@ -76,38 +76,40 @@ class Transform:
             code = getattr(self.function, "__code__", None)
             return sha256_hex(code.co_code if code is not None else repr(self.function).encode())
 
-    def apply(self, baggage: Baggage) -> Parcel:
+    def apply(self, baggage: HandoffInput) -> HandoffPayload:
         """Return what goes along.
 
         Raises:
             UsageError: the function returned something else.
         """
         made: object = self.function(baggage)
-        if not isinstance(made, Parcel):
-            raise UsageError(detail=f"The transform {self.name} made {made!r}, no Parcel.")
+        if not isinstance(made, HandoffPayload):
+            raise UsageError(detail=f"The transform {self.name} made {made!r}, no HandoffPayload.")
         return made
 
 
-def transform(name: str, *, version: int) -> Callable[[Callable[[Baggage], Parcel]], Transform]:
+def transform(
+    name: str, *, version: int
+) -> Callable[[Callable[[HandoffInput], HandoffPayload]], Transform]:
     """Make a transform of a function: `@transform("summary", version=2)`."""
 
-    def make(function: Callable[[Baggage], Parcel]) -> Transform:
+    def make(function: Callable[[HandoffInput], HandoffPayload]) -> Transform:
         return Transform(name=name, version=version, function=function)
 
     return make
 
 
 @transform("message-only", version=1)
-def message_only(baggage: Baggage) -> Parcel:
+def message_only(baggage: HandoffInput) -> HandoffPayload:
     """Let only the giver's message along."""
-    return Parcel(task=baggage.message)
+    return HandoffPayload(task=baggage.message)
 
 
 @transform("conversation", version=1)
-def conversation(baggage: Baggage) -> Parcel:
+def conversation(baggage: HandoffInput) -> HandoffPayload:
     """Let the words of the conversation, without tool output, and the whole state along."""
     lines = [f"{each.role}: {each.text}" for each in baggage.messages if each.text]
-    return Parcel(task=baggage.message, context="\n".join(lines), state=baggage.state)
+    return HandoffPayload(task=baggage.message, context="\n".join(lines), state=baggage.state)
 
 
 @payload("agent.handed_off", is_open=True, is_inherited=False, is_synced=True)
@@ -125,7 +127,7 @@ class HandedOff(Payload, frozen=True, kw_only=True):
     run_id: str
 
 
-def digest_of(parcel: Parcel) -> str:
+def digest_of(parcel: HandoffPayload) -> str:
     """Return the digest by which the record knows what went along."""
     return digest(msgspec.to_builtins(parcel))
 
@@ -201,9 +203,9 @@ def _address(metadata: JsonObject, outcome: ToolResult) -> Any:  # noqa: ANN401 
 
 
 __all__ = [
-    "Baggage",
+    "HandoffInput",
     "HandedOff",
-    "Parcel",
+    "HandoffPayload",
     "Transform",
     "answer_handed_over",
     "conversation",

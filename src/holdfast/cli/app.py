@@ -17,10 +17,10 @@ from holdfast.cli.commands import COMMANDS
 from holdfast.cli.frame import FORMATS, Invocation, LazyGroup
 from holdfast.cli.interrupts import INTERRUPTS, flush_output
 
-__all__ = ["Root", "main", "root"]
+__all__ = ["RootGroup", "main", "root"]
 
 
-class Root(LazyGroup):
+class RootGroup(LazyGroup):
     """A lazy group whose `main` prints every error in one style and never a bare traceback."""
 
     def main(
@@ -124,7 +124,7 @@ def _root() -> None:
 
 root = click.command(
     "holdfast",
-    cls=Root,
+    cls=RootGroup,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )(_root)

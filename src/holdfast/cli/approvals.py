@@ -11,7 +11,6 @@ from typing import Literal
 import click
 import msgspec
 
-from holdfast.agents.lineage import lineage_of
 from holdfast.canonical import JsonObject
 from holdfast.cli.approve import parse_arguments, reason_of, show_rules
 from holdfast.cli.frame import Group, Invocation, pass_invocation
@@ -21,6 +20,7 @@ from holdfast.client.approvals import ApprovalDetails
 from holdfast.client.questions import OpenQuestion
 from holdfast.errors import NotFound, UsageError
 from holdfast.policy.approvals import Approval
+from holdfast.runs.lineage import lineage_of
 from holdfast.sync import Client
 
 _SHORT = 60

@@ -17,9 +17,9 @@ from holdfast.cli.chat_input import (
     open_reader,
     read_message,
 )
-from holdfast.cli.chat_turn import AskPerson, ChatTurn
+from holdfast.cli.chat_turn import ChatApprover, ChatTurn
 from holdfast.cli.failures import report
-from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.interrupts import INTERRUPTS
 from holdfast.cli.output import emit, printable, say
@@ -33,7 +33,7 @@ from holdfast.tools.gate import AutoConfirm
 _VERDICTS = ("happened", "not-happened", "abort")
 
 
-@click.command("chat", cls=Command)
+@click.command("chat", cls=CliCommand)
 @click.option("--agent", default="", metavar="NAME", help="Agent; else the session's, or build.")
 @click.option("--plugins", is_flag=True, help="Also agents of installed packages.")
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
@@ -89,7 +89,7 @@ class _Chat:
         history = ChatHistory(client.settings.storage_path / HISTORY_FILE, client.redactor.text)
         self._reader = open_reader(invocation, history, list(COMMANDS), is_plain=is_plain)
         self._is_attended = not isinstance(self._reader, StreamReader)
-        asker = AskPerson() if self._is_attended and not is_confirmed else None
+        asker = ChatApprover() if self._is_attended and not is_confirmed else None
         client.approver = AutoConfirm() if is_confirmed else asker
         self._screen = Screen(invocation, has_markdown=self._is_attended and not is_plain)
         self._turn = ChatTurn(client, self._screen, asker)

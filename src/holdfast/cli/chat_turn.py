@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 import click
 
 from holdfast.agents import AgentResult
-from holdfast.agents.streaming import StreamItem
 from holdfast.cli.approve import ask_here
 from holdfast.cli.screen import Screen
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.ids import new_id
+from holdfast.runs.streaming import StreamItem
 from holdfast.sync import Client
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest, Approver
 
@@ -42,8 +42,8 @@ class _Asked:
 _Item: TypeAlias = StreamItem | _Asked | BaseException
 
 
-class AskPerson(Approver):
-    """Hands what asks over to the thread in which the person sits."""
+class ChatApprover(Approver):
+    """TurnTools what asks over to the thread in which the person sits."""
 
     def __init__(self) -> None:
         """Hand over to nobody yet."""
@@ -109,7 +109,7 @@ class _Interrupts:
 class ChatTurn:
     """Runs one message of a chat and shows what happens."""
 
-    def __init__(self, client: Client, screen: Screen, approver: AskPerson | None) -> None:
+    def __init__(self, client: Client, screen: Screen, approver: ChatApprover | None) -> None:
         """Work with this client; without somebody to ask, what asks is refused."""
         self._client = client
         self._screen = screen

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from holdfast.cli.frame import Command
+from holdfast.cli.frame import CliCommand
 
 _COMPLETE_VAR = "_HOLDFAST_COMPLETE"
 
 
-@click.command("completion", cls=Command)
+@click.command("completion", cls=CliCommand)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

@@ -10,13 +10,13 @@ from typing import Final
 import click
 
 from holdfast.cli import doctor_kernel, doctor_machine, doctor_models, doctor_sandbox
-from holdfast.cli.doctor_check import Check, Patient
+from holdfast.cli.doctor_check import DoctorCheck, Patient
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.errors import ConfigError
 
-CHECKS: Final[tuple[Callable[[Patient], Check], ...]] = (
+CHECKS: Final[tuple[Callable[[Patient], DoctorCheck], ...]] = (
     doctor_machine.check_sqlite,
     doctor_machine.check_state_dir,
     doctor_machine.check_space,
@@ -38,7 +38,7 @@ CHECKS: Final[tuple[Callable[[Patient], Check], ...]] = (
 _COLORS: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@click.command("doctor", cls=Command)
+@click.command("doctor", cls=CliCommand)
 @pass_invocation
 @click.pass_context
 def command(ctx: click.Context, invocation: Invocation) -> None:
@@ -63,14 +63,14 @@ def command(ctx: click.Context, invocation: Invocation) -> None:
     ctx.exit(ExitCode.DONE if is_well else ExitCode.FAILED)
 
 
-def examine(invocation: Invocation) -> list[Check]:
+def examine(invocation: Invocation) -> list[DoctorCheck]:
     """Run all checks at once; wrong settings are a finding, and end the examination."""
     try:
         loaded = invocation.loaded
     except ConfigError as error:
         return [
             doctor_machine.check_python(),
-            Check(
+            DoctorCheck(
                 name="settings",
                 status="fail",
                 found=str(error),
@@ -88,29 +88,29 @@ def examine(invocation: Invocation) -> list[Check]:
     files = ", ".join(str(path) for path in loaded.files) or "defaults and variables only"
     return [
         doctor_machine.check_python(),
-        Check(name="settings", status="ok", found=files),
+        DoctorCheck(name="settings", status="ok", found=files),
         *results,
         _check_network(patient),
     ]
 
 
-def _check_network(patient: Patient) -> Check:
+def _check_network(patient: Patient) -> DoctorCheck:
     source = patient.loaded.source_of("network.allow_net")
     if not patient.loaded.settings.network.allow_net:
-        return Check(
+        return DoctorCheck(
             name="network",
             status="ok",
             found=f"tools may not reach the network ({source})",
             fix="Set ALLOW_NET=true to permit it, within the policies.",
         )
-    return Check(
+    return DoctorCheck(
         name="network",
         status="ok",
         found=f"tools may reach the network, within policies ({source})",
     )
 
 
-def _say_advice(checks: list[Check], *, is_well: bool) -> None:
+def _say_advice(checks: list[DoctorCheck], *, is_well: bool) -> None:
     for check in checks:
         if check.status != "ok":
             say(f"\n{check.name}: {check.found}")

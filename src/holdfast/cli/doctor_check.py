@@ -13,7 +13,7 @@ Status = Literal["ok", "warn", "fail"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class DoctorCheck:
     """The result of one check.
 
     `found` says what is there, `means` what follows from it, `fix` how to get more;

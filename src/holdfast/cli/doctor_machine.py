@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.doctor_check import Check, Patient
+from holdfast.cli.doctor_check import DoctorCheck, Patient
 
 _MIN_PYTHON: Final = (3, 11)
 _MIN_SQLITE: Final = (3, 35, 0)
@@ -31,12 +31,12 @@ _EARLIEST_S: Final = 1_767_225_600
 _EXTRA_LINE: Final = re.compile(r"([A-Za-z0-9._-]+).*\bextra\s*==\s*['\"]([\w-]+)['\"]")
 
 
-def check_python() -> Check:
+def check_python() -> DoctorCheck:
     """Name the Python that runs."""
     found = f"{platform.python_implementation()} {platform.python_version()}"
     if sys.version_info[:2] >= _MIN_PYTHON:
-        return Check(name="python", status="ok", found=found)
-    return Check(
+        return DoctorCheck(name="python", status="ok", found=found)
+    return DoctorCheck(
         name="python",
         status="fail",
         found=found,
@@ -45,11 +45,11 @@ def check_python() -> Check:
     )
 
 
-def check_sqlite(patient: Patient) -> Check:
+def check_sqlite(patient: Patient) -> DoctorCheck:
     """Use SQLite in the state directory as the journal does: WAL, synced to disk."""
     version = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
-        return Check(
+        return DoctorCheck(
             name="sqlite",
             status="fail",
             found=version,
@@ -61,7 +61,7 @@ def check_sqlite(patient: Patient) -> Check:
     try:
         mode = _write_database(place)
     except (OSError, sqlite3.Error) as error:
-        return Check(
+        return DoctorCheck(
             name="sqlite",
             status="fail",
             found=f"{version}, but it cannot write in {place}: {error}",
@@ -70,7 +70,7 @@ def check_sqlite(patient: Patient) -> Check:
         )
     took_ms = (patient.clock.monotonic() - start) * 1000
     if mode != "wal":
-        return Check(
+        return DoctorCheck(
             name="sqlite",
             status="fail",
             found=f"{version}, without write-ahead log in {place} (mode {mode})",
@@ -78,7 +78,7 @@ def check_sqlite(patient: Patient) -> Check:
             fix="Choose a local disk with AGENT_STATE_DIR.",
         )
     words = "with FTS5" if _has_fts5() else "without FTS5: memory search is slower"
-    return Check(
+    return DoctorCheck(
         name="sqlite",
         status="ok" if _has_fts5() else "warn",
         found=f"{version} {words}; WAL and fsync work ({took_ms:.0f} ms)",
@@ -110,12 +110,12 @@ def _has_fts5() -> bool:
     return True
 
 
-def check_state_dir(patient: Patient) -> Check:
+def check_state_dir(patient: Patient) -> DoctorCheck:
     """Look whether the state directory can be written, and on what disk it is."""
     wanted, place = patient.state_dir, patient.state_place()
     fix = "Choose another place with AGENT_STATE_DIR, or give this user the right to write."
     if not os.access(place, os.W_OK | os.X_OK):
-        return Check(
+        return DoctorCheck(
             name="state dir",
             status="fail",
             found=f"{place} cannot be written",
@@ -124,7 +124,7 @@ def check_state_dir(patient: Patient) -> Check:
         )
     kind = _filesystem_of(place)
     if kind in _NETWORK_FILESYSTEMS:
-        return Check(
+        return DoctorCheck(
             name="state dir",
             status="warn",
             found=f"{wanted} is on a network file system ({kind})",
@@ -132,7 +132,7 @@ def check_state_dir(patient: Patient) -> Check:
             fix="Choose a local disk with AGENT_STATE_DIR.",
         )
     found = str(wanted) if wanted.is_dir() else f"{wanted} (will be created)"
-    return Check(name="state dir", status="ok", found=found)
+    return DoctorCheck(name="state dir", status="ok", found=found)
 
 
 def _filesystem_of(place: Path) -> str:
@@ -151,13 +151,13 @@ def _filesystem_of(place: Path) -> str:
     return kind
 
 
-def check_space(patient: Patient) -> Check:
+def check_space(patient: Patient) -> DoctorCheck:
     """Look how much space is left for records."""
     place = patient.state_place()
     try:
         free = shutil.disk_usage(place).free
     except OSError as error:
-        return Check(
+        return DoctorCheck(
             name="disk space",
             status="fail",
             found=f"{place}: {error.strerror}",
@@ -166,8 +166,8 @@ def check_space(patient: Patient) -> Check:
         )
     found = f"{free // _MIB:,} MiB free for {patient.state_dir}"
     if free >= _LOW_SPACE:
-        return Check(name="disk space", status="ok", found=found)
-    return Check(
+        return DoctorCheck(name="disk space", status="ok", found=found)
+    return DoctorCheck(
         name="disk space",
         status="fail" if free < _NO_SPACE else "warn",
         found=found,
@@ -176,11 +176,11 @@ def check_space(patient: Patient) -> Check:
     )
 
 
-def check_workspace(patient: Patient) -> Check:
+def check_workspace(patient: Patient) -> DoctorCheck:
     """Look whether agents can work in the workspace."""
     place = patient.loaded.settings.workspace
     if not os.access(place, os.R_OK | os.X_OK):
-        return Check(
+        return DoctorCheck(
             name="workspace",
             status="fail",
             found=f"{place} cannot be read",
@@ -188,7 +188,7 @@ def check_workspace(patient: Patient) -> Check:
             fix="Choose another directory with --workspace or AGENT_WORKSPACE.",
         )
     if place == Path(place.anchor):
-        return Check(
+        return DoctorCheck(
             name="workspace",
             status="warn",
             found=f"{place} is the whole file system",
@@ -196,31 +196,31 @@ def check_workspace(patient: Patient) -> Check:
             fix="Choose the directory of your project with --workspace or AGENT_WORKSPACE.",
         )
     if not os.access(place, os.W_OK):
-        return Check(
+        return DoctorCheck(
             name="workspace",
             status="warn",
             found=f"{place} cannot be written",
             means="Agents can read, but not change files.",
             fix="Give this user the right to write, if agents should.",
         )
-    return Check(name="workspace", status="ok", found=str(place))
+    return DoctorCheck(name="workspace", status="ok", found=str(place))
 
 
-def check_git(_patient: Patient) -> Check:
+def check_git(_patient: Patient) -> DoctorCheck:
     """Look for git."""
     return _program("git", "git", "Agents cannot see or make commits.", "apt install git")
 
 
-def check_ripgrep(_patient: Patient) -> Check:
+def check_ripgrep(_patient: Patient) -> DoctorCheck:
     """Look for ripgrep."""
     means = "Searching files works, but slower."
     return _program("ripgrep", "rg", means, "apt install ripgrep (or: cargo install ripgrep)")
 
 
-def _program(name: str, program: str, means: str, fix: str) -> Check:
+def _program(name: str, program: str, means: str, fix: str) -> DoctorCheck:
     path = shutil.which(program)
     if path is None:
-        return Check(name=name, status="warn", found="not installed", means=means, fix=fix)
+        return DoctorCheck(name=name, status="warn", found="not installed", means=means, fix=fix)
     try:
         done = subprocess.run(
             [path, "--version"],
@@ -231,17 +231,17 @@ def _program(name: str, program: str, means: str, fix: str) -> Check:
         )
     except (OSError, subprocess.SubprocessError) as error:
         found = f"{path} does not run: {type(error).__name__}"
-        return Check(name=name, status="warn", found=found, means=means, fix=fix)
+        return DoctorCheck(name=name, status="warn", found=found, means=means, fix=fix)
     first = done.stdout.decode("utf-8", "replace").split("\n", 1)[0].strip()
-    return Check(name=name, status="ok", found=first[:100] or path)
+    return DoctorCheck(name=name, status="ok", found=first[:100] or path)
 
 
-def check_extras(_patient: Patient) -> Check:
+def check_extras(_patient: Patient) -> DoctorCheck:
     """Say which optional parts are installed, from the package's own metadata."""
     try:
         lines = importlib.metadata.requires("holdfast") or []
     except importlib.metadata.PackageNotFoundError:
-        return Check(
+        return DoctorCheck(
             name="extras",
             status="ok",
             found="unknown: holdfast runs from its source tree, not as an installed package",
@@ -253,7 +253,7 @@ def check_extras(_patient: Patient) -> Check:
             needed.setdefault(found[2], []).append(found[1])
     there = [name for name, packages in needed.items() if all(map(_is_installed, packages))]
     missing = [name for name in needed if name not in there]
-    return Check(
+    return DoctorCheck(
         name="extras",
         status="ok",
         found=f"installed: {', '.join(there) or 'none'}; not installed: "
@@ -262,11 +262,11 @@ def check_extras(_patient: Patient) -> Check:
     )
 
 
-def check_uvloop(_patient: Patient) -> Check:
+def check_uvloop(_patient: Patient) -> DoctorCheck:
     """Look for the faster event loop."""
     if _is_installed("uvloop"):
-        return Check(name="uvloop", status="ok", found=importlib.metadata.version("uvloop"))
-    return Check(
+        return DoctorCheck(name="uvloop", status="ok", found=importlib.metadata.version("uvloop"))
+    return DoctorCheck(
         name="uvloop",
         status="warn",
         found="not installed",
@@ -283,14 +283,14 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def check_locale(_patient: Patient) -> Check:
+def check_locale(_patient: Patient) -> DoctorCheck:
     """Look whether text of all languages can be printed and stored."""
     output = (sys.stdout.encoding or "unknown").lower()
     files = sys.getfilesystemencoding().lower()
     found = f"output {output}, file names {files}"
     if output.replace("-", "") == files.replace("-", "") == "utf8":
-        return Check(name="locale", status="ok", found=found)
-    return Check(
+        return DoctorCheck(name="locale", status="ok", found=found)
+    return DoctorCheck(
         name="locale",
         status="warn",
         found=found,
@@ -299,11 +299,11 @@ def check_locale(_patient: Patient) -> Check:
     )
 
 
-def check_clock(patient: Patient) -> Check:
+def check_clock(patient: Patient) -> DoctorCheck:
     """Compare the clock with a date that has passed."""
     if patient.clock.now() >= _EARLIEST_S:
-        return Check(name="clock", status="ok", found="set")
-    return Check(
+        return DoctorCheck(name="clock", status="ok", found="set")
+    return DoctorCheck(
         name="clock",
         status="warn",
         found="it is set to a time before 2026",

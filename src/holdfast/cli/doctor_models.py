@@ -7,7 +7,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from holdfast.cli.doctor_check import Check, Patient
+from holdfast.cli.doctor_check import DoctorCheck, Patient
 
 LOCAL_SERVERS: Final = {"LM Studio": 1234, "Ollama": 11434, "llama.cpp": 8080}
 
@@ -15,7 +15,7 @@ _TIMEOUT_S: Final = 0.5
 _MAX_ANSWER: Final = 1024 * 1024
 
 
-def check_provider(patient: Patient) -> Check:
+def check_provider(patient: Patient) -> DoctorCheck:
     """Say which model a run would use, as far as the settings decide it."""
     settings = patient.loaded.settings
     configured = [
@@ -31,7 +31,7 @@ def check_provider(patient: Patient) -> Check:
         if value is not None
     ]
     if not configured:
-        return Check(
+        return DoctorCheck(
             name="model",
             status="warn",
             found="no provider is configured",
@@ -41,10 +41,10 @@ def check_provider(patient: Patient) -> Check:
             "Ollama or llama.cpp.",
         )
     name = f"; model {settings.model.name}" if settings.model.name else ""
-    return Check(name="model", status="ok", found=", ".join(configured) + name)
+    return DoctorCheck(name="model", status="ok", found=", ".join(configured) + name)
 
 
-def check_local_servers(_patient: Patient) -> Check:
+def check_local_servers(_patient: Patient) -> DoctorCheck:
     """Look for model servers on loopback, all at once and briefly."""
     with ThreadPoolExecutor(max_workers=len(LOCAL_SERVERS)) as pool:
         answers = list(pool.map(probe, LOCAL_SERVERS.values()))
@@ -54,9 +54,9 @@ def check_local_servers(_patient: Patient) -> Check:
         if models is not None
     ]
     if found:
-        return Check(name="local models", status="ok", found="; ".join(found))
+        return DoctorCheck(name="local models", status="ok", found="; ".join(found))
     ports = ", ".join(f"{name} {port}" for name, port in LOCAL_SERVERS.items())
-    return Check(name="local models", status="ok", found=f"none answers ({ports})")
+    return DoctorCheck(name="local models", status="ok", found=f"none answers ({ports})")
 
 
 def probe(port: int, *, timeout_s: float = _TIMEOUT_S) -> list[str] | None:

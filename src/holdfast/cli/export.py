@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.cli.sessions import open_client
 from holdfast.errors import NotFound, UsageError
@@ -14,7 +14,7 @@ from holdfast.orchestration.loop import LOOP_AGENT
 from holdfast.sync import Client
 
 
-@click.command("export", cls=Command)
+@click.command("export", cls=CliCommand)
 @click.argument("name", metavar="SESSION|RUN", required=False, default="")
 @click.option("--to", "target", metavar="PATH", help="File to write, or directory with --layout.")
 @click.option("--layout", is_flag=True, help="Everything, as plain JSON files for other programs.")

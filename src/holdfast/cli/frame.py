@@ -178,7 +178,7 @@ class UnknownCommand(click.UsageError):
         )
 
 
-class Command(click.Command):
+class CliCommand(click.Command):
     """A click command that takes the global options as well."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - click's own signature
@@ -207,15 +207,15 @@ class Command(click.Command):
                     formatter.write_dl(records)
 
 
-class Group(Command, click.Group):
+class Group(CliCommand, click.Group):
     """A click group that takes the global options and names the nearest command."""
 
-    command_class = Command
+    command_class = CliCommand
     group_class = type
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, then the commands."""
-        Command.format_options(self, ctx, formatter)
+        CliCommand.format_options(self, ctx, formatter)
         self.format_commands(ctx, formatter)
 
     def resolve_command(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from holdfast.agents.hook_files import HookFile
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.sessions import open_client
 from holdfast.hooks import all_points
+from holdfast.runs.hook_files import HookFile
 
 _COLUMNS = ("name", "source", "trusted", "point", "command")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.cli.sessions import open_client
 from holdfast.errors import InvalidImport
@@ -15,7 +15,7 @@ from holdfast.errors import InvalidImport
 _LARGEST_HEADER = 4096
 
 
-@click.command("import", cls=Command)
+@click.command("import", cls=CliCommand)
 @click.argument("file", metavar="FILE")
 @click.option("--as-new", is_flag=True, help="A session: give it a new id.")
 @pass_invocation

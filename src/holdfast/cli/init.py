@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.errors import UsageError
 
@@ -89,7 +89,7 @@ FILES: Final[dict[str, str]] = {
 """What a project begins with, by path."""
 
 
-@click.command("init", cls=Command)
+@click.command("init", cls=CliCommand)
 @click.argument("directory", default=".", metavar="DIR")
 @pass_invocation
 def command(invocation: Invocation, directory: str) -> None:

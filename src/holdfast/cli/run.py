@@ -13,11 +13,10 @@ import click
 import msgspec
 
 from holdfast.agents import AgentResult
-from holdfast.agents.scope import scope_of
 from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.loop import (
     LoopWishes,
@@ -33,12 +32,13 @@ from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, error_from_dict
 from holdfast.ids import new_id
 from holdfast.policy.approvals import OnAsk
-from holdfast.sessions.beginnings import unfinished
+from holdfast.runs.kept_request import scope_of
 from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
 from holdfast.tools.services import Attendant
+from holdfast.turns.fast_start import unfinished
 
 
-@click.command("run", cls=Command)
+@click.command("run", cls=CliCommand)
 @click.argument("goal", nargs=-1)
 @click.option("--agent", default="", metavar="NAME", help="Agent; else the session's, or build.")
 @click.option("--plugins", is_flag=True, help="Also agents of installed packages.")

@@ -60,13 +60,13 @@ class StepLines:
         if not self._invocation.is_text:
             return
         match fact:
-            case facts.StepStarted(path=path, does=does):
+            case facts.WorkflowStepStarted(path=path, does=does):
                 self._under_way[path] = does
             case facts.StepCompleted(path=path):
                 self._line("✓", "green", path, self._under_way.pop(path, ""))
             case facts.StepSkipped(path=path):
                 self._line("-", "bright_black", path, "left out")
-            case facts.StepFailed(path=path, error=error, then=then):
+            case facts.WorkflowStepFailed(path=path, error=error, then=then):
                 self._under_way.pop(path, None)
                 mark, colour = ("↻", "yellow") if then == "retry" else ("✗", "red")
                 self._line(mark, colour, path, str(error.get("message", "")))

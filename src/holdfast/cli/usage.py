@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from holdfast.cli.event_loop import run_async
-from holdfast.cli.frame import Command, Invocation, pass_invocation
+from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
 from holdfast.client.usage import UsageReport
@@ -15,7 +15,7 @@ from holdfast.providers.accounting import UsageTotals
 _SCOPES = ("agent", "run", "session", "model")
 
 
-@click.command("usage", cls=Command)
+@click.command("usage", cls=CliCommand)
 @click.option("--session", default="", metavar="ID", help="Only this session.")
 @click.option("--by", type=click.Choice(_SCOPES), default="agent", help="Default: agent.")
 @pass_invocation

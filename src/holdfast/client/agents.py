@@ -11,18 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agents import Agent, AgentRegistry, AgentResult, AgentRuntime
-from holdfast.agents.confinement import Confinement
-from holdfast.agents.consent_above import ConsentForTheLine
+from holdfast.agents import Agent, AgentRegistry, AgentResult
 from holdfast.agents.files import AgentFiles
-from holdfast.agents.history import history_tool
-from holdfast.agents.launch import Launch, check_names
-from holdfast.agents.lineage import lineage_of, path_of, rights_of, sandbox_of
-from holdfast.agents.scope import RunScope, Starter, scope_of
-from holdfast.agents.spending import Budgets, Charge
-from holdfast.agents.streaming import StreamItem, streamed
-from holdfast.agents.tools import compact, plan_tools, visible_tools
-from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.client.kinds import check_is_agents, session_begun_by
 from holdfast.client.mcp import McpMethods
@@ -38,16 +28,18 @@ from holdfast.policy.approvals import ON_ASK, OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, BudgetLedger
 from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Model
-from holdfast.sessions import (
-    NewSession,
-    Outcome,
-    Run,
-    Session,
-    SessionManager,
-    Turn,
-    compose,
-    new_session,
-)
+from holdfast.runs import AgentRuntime
+from holdfast.runs.confinement import Confinement
+from holdfast.runs.history import history_tool
+from holdfast.runs.kept_request import RunScope, Starter, scope_of
+from holdfast.runs.lineage import lineage_of, path_of, rights_of, sandbox_of
+from holdfast.runs.propagating_approver import PropagatingApprover
+from holdfast.runs.request import Launch, check_names
+from holdfast.runs.spending import Budgets, Charge
+from holdfast.runs.streaming import StreamItem, streamed
+from holdfast.runs.tools import compact, plan_tools, visible_tools
+from holdfast.runs.turn import Listener, hear_nothing
+from holdfast.sessions import NewSession, Run, Session, SessionManager, compose, new_session
 from holdfast.sessions.events import ON_BUSY, OnBusy
 from holdfast.skills import TrustStore, skill_tool
 from holdfast.tools import Tool, ToolRegistry
@@ -56,6 +48,7 @@ from holdfast.tools.builtin.search import searxng_tools
 from holdfast.tools.bundles import register_bundles
 from holdfast.tools.gate import Approver
 from holdfast.tools.lsp import LanguageServer, LanguageServers
+from holdfast.turns import Outcome, Turn
 
 _TITLE = 60
 DEFAULT_AGENT = "build"
@@ -368,7 +361,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         chosen, above = approver or self.approver, lineage_of(session)
         if chosen is None or above is None:
             return chosen
-        return ConsentForTheLine(chosen, self._journal, above)
+        return PropagatingApprover(chosen, self._journal, above)
 
     def _budgets(self) -> Budgets:
         """What limits all runs, with sums that all runs of this client share."""

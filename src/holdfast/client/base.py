@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.agents import AGENTS
-from holdfast.agents.children import CHILDREN
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, SqliteStore
 from holdfast.observability import process_redactor
@@ -18,15 +17,17 @@ from holdfast.orchestration.triggers.book import TRIGGER_PROJECTIONS
 from holdfast.policy.approvals import APPROVALS, ApprovalTerms, OnAsk
 from holdfast.policy.shared_budget import TENANTS
 from holdfast.redaction import Redactor
-from holdfast.sessions import SESSION_PROJECTIONS, LeaseKeeper, SessionManager, TurnQueue
+from holdfast.runs.children import CHILDREN
+from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
 from holdfast.settings import load_settings
-from holdfast.settings.guarded import gaps_of, governing_places, secret_places
+from holdfast.settings.guarded import governing_places, secret_places, unvouched_settings
 from holdfast.settings.load import config_error
 from holdfast.tools.state import TOOL_STATE
+from holdfast.turns import LeaseKeeper, TurnQueue
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
-    from holdfast.settings.gaps import Gaps
+    from holdfast.settings.unvouched import UnvouchedSettings
 
 JOURNAL_FILE = "journal.db"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -108,9 +109,9 @@ class ClientBase:
         return tuple(map(str, governing_places(self.settings)))
 
     @property
-    def _gaps(self) -> Gaps:
+    def _gaps(self) -> UnvouchedSettings:
         """What watches over those of these that are missing."""
-        return gaps_of(self.settings, self.base_dir)
+        return unvouched_settings(self.settings, self.base_dir)
 
     def _refuse_doubtful_settings(self) -> None:
         settings = self.settings

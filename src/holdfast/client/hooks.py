@@ -8,7 +8,7 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
-from holdfast.agents import AgentManager, AgentState, Surroundings
+from holdfast.agents import AgentManager, AgentState
 from holdfast.agents.lifecycle import Resource
 from holdfast.canonical import JsonObject
 from holdfast.client.base import ClientBase
@@ -37,6 +37,7 @@ from holdfast.hooks.notices import (
 )
 from holdfast.hooks.points import SystemShutdown, SystemStartup
 from holdfast.journal import SYSTEM_SESSION, Origin, Payload
+from holdfast.runs import Instrumentation
 from holdfast.sessions import SessionManager
 from holdfast.sessions.lifecycle import LIFECYCLE_EVENTS, SessionLifecycle, lifecycle_handler
 from holdfast.tools.services import Attendant, NobodyAttends
@@ -53,7 +54,7 @@ class HookMethods(ClientBase):
     _bus: EventBus | None = None
     _lives: AgentManager | None = None
     _context: ExecutionContext | None = None
-    _around: Surroundings | None = None
+    _around: Instrumentation | None = None
     _is_announced = False
     _follows_facts = False
     attendant: Attendant | None = None
@@ -232,11 +233,11 @@ class HookMethods(ClientBase):
             self._lives = AgentManager(self.hooks, self._event_bus())
         return self._lives
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self) -> Instrumentation:
         """What stands around every run: the same for all, while the same one attends."""
         known, attendant = self._around, self.attendant or _NOBODY
         if known is None or known.attendant is not attendant:
-            known = self._around = Surroundings(
+            known = self._around = Instrumentation(
                 hooks=self.hooks,
                 bus=self._event_bus(),
                 execution=self.context,

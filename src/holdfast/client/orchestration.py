@@ -9,16 +9,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.agents import Agent, AgentResult, Surroundings
-from holdfast.agents.children import ChildRun, children_of, runs_below
-from holdfast.agents.confinement import Confinement
-from holdfast.agents.consent_above import add_rules_above
+from holdfast.agents import Agent, AgentResult
 from holdfast.agents.delegation import Delegation
-from holdfast.agents.launch import Launch
-from holdfast.agents.lineage import Lineage, lineage_of, path_of, rights_of
 from holdfast.agents.result import run_messages
-from holdfast.agents.streaming import ChildPiece
-from holdfast.agents.turn import Listener, hear_nothing
 from holdfast.client.questions import QuestionMethods
 from holdfast.errors import NotFound
 from holdfast.hooks import BusEvent
@@ -37,6 +30,14 @@ from holdfast.orchestration.delegation import (
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.providers.model import Delta
+from holdfast.runs import Instrumentation
+from holdfast.runs.children import ChildRun, children_of, runs_below
+from holdfast.runs.confinement import Confinement
+from holdfast.runs.lineage import Lineage, lineage_of, path_of, rights_of
+from holdfast.runs.propagating_approver import add_rules_above
+from holdfast.runs.request import Launch
+from holdfast.runs.streaming import ChildPiece
+from holdfast.runs.turn import Listener, hear_nothing
 from holdfast.sessions import PermissionRule, Run, Session
 from holdfast.tools import ToolRegistry
 
@@ -204,7 +205,7 @@ class OrchestrationMethods(QuestionMethods):
     def _limits(self) -> DelegationLimits:
         return DelegationLimits(**self.settings.orchestration.model_dump())
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self) -> Instrumentation:
         if self._delegation is None:
             children = Children(self, self._sessions, self._turns, limits=self._limits())
             self._delegation = CallDelegation(children)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.agents.confinement import Confinement
 from holdfast.client.base import ClientBase
 from holdfast.policy import PolicyBundle, PolicyStore, Reload
+from holdfast.runs.confinement import Confinement
 from holdfast.tools.safe_http import SafeHttpClient
 
 

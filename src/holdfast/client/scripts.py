@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.agents.hook_files import ConfinedScripts, HookFile, HookFiles, register_files
 from holdfast.client.hooks import HookMethods
 from holdfast.client.policies import PolicyMethods
 from holdfast.hooks import Hook, Hooks
+from holdfast.runs.hook_files import ConfinedScripts, HookFile, HookFiles, register_files
 from holdfast.sessions import SessionManager
 from holdfast.skills import TrustStore
 

@@ -6,10 +6,6 @@ import asyncio
 
 import msgspec
 
-from holdfast.agents.launch import Launch
-from holdfast.agents.lineage import lineage_of
-from holdfast.agents.scope import RunScope
-from holdfast.agents.spending import Spending, session_budget
 from holdfast.canonical import JsonObject
 from holdfast.client.agents import AgentMethods
 from holdfast.client.kinds import called_tool
@@ -19,18 +15,11 @@ from holdfast.messages import Message, ToolPart, ToolState
 from holdfast.policy import Rights, RuleSet
 from holdfast.policy.approvals import ApprovalBook, OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.sessions import (
-    Cancelled,
-    Completed,
-    Failed,
-    Outcome,
-    Parked,
-    Run,
-    Session,
-    Turn,
-    compose,
-)
-from holdfast.sessions.turn_endings import finish
+from holdfast.runs.kept_request import RunScope
+from holdfast.runs.lineage import lineage_of
+from holdfast.runs.request import Launch
+from holdfast.runs.spending import Spending, session_budget
+from holdfast.sessions import Run, Session, compose
 from holdfast.tools import ToolContext
 from holdfast.tools.artifacts import JournalArtifacts, load_artifact
 from holdfast.tools.builtin import SearchProvider, restore_grants
@@ -40,6 +29,8 @@ from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
 from holdfast.tools.state import JournalState
 from holdfast.tools.tracker import ToolExecution, ToolExecutionTracker
+from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
+from holdfast.turns.outcomes import finish
 
 
 class ToolCallResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,7 +225,7 @@ class ToolMethods(AgentMethods):
         except TimeoutError:
             if await finish(turn.close_calls("The run was cancelled.")):
                 raise asyncio.CancelledError from None
-            return Cancelled(reason=turn.cancel_reason)
+            return TurnCancelled(reason=turn.cancel_reason)
         except asyncio.CancelledError:
             await finish(turn.close_calls("The run was cancelled."))
             raise
@@ -297,11 +288,11 @@ class ToolMethods(AgentMethods):
                 spending.close()
             await asyncio.shield(runner.aclose())
         if manager.exhausted is not None:
-            return Failed(error=manager.exhausted.to_dict())
+            return TurnFailed(error=manager.exhausted.to_dict())
         for result in results:
             if not isinstance(result, ToolPart):
-                return Parked(reason=result.reason)
-        return Completed(result={"message_id": mine[-1].id})
+                return TurnParked(reason=result.reason)
+        return TurnCompleted(result={"message_id": mine[-1].id})
 
     async def _open_spending(self, turn: Turn, scope: RunScope, pending: int) -> Spending | None:
         """Take up what the call may spend; nothing is counted where nothing is limited."""

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.agents.launch import Launch
 from holdfast.client.workflows import WorkflowMethods
 from holdfast.errors import AlreadyExists
 from holdfast.orchestration.triggers import (
@@ -23,6 +22,7 @@ from holdfast.orchestration.triggers import (
 )
 from holdfast.orchestration.triggers.events import FiringStatus
 from holdfast.orchestration.triggers.loop import LOOK_S
+from holdfast.runs.request import Launch
 
 
 class TriggerMethods(WorkflowMethods):

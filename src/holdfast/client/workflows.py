@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from holdfast.agents import Agent
-from holdfast.agents.children import runs_below
-from holdfast.agents.lineage import below
 from holdfast.canonical import JsonObject, digest
 from holdfast.client.tools import ToolMethods
 from holdfast.errors import AlreadyExists, UsageError, WorkflowInvalid
@@ -18,10 +16,10 @@ from holdfast.journal import Payload, RowQuery
 from holdfast.orchestration.workflows import (
     AGENT_PREFIX,
     Definition,
-    Order,
     Workflow,
     WorkflowFile,
     WorkflowFiles,
+    WorkflowRequest,
     WorkflowResult,
     WorkflowRunner,
     WorkflowServices,
@@ -32,6 +30,8 @@ from holdfast.orchestration.workflows.files import FOLDER, SUFFIXES, read_workfl
 from holdfast.orchestration.workflows.runner import hear_nothing
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.runs.children import runs_below
+from holdfast.runs.lineage import below
 from holdfast.sessions import Run, Session
 from holdfast.sessions.projections import RUNS
 from holdfast.tools import Tool
@@ -99,7 +99,7 @@ class WorkflowMethods(ToolMethods):
             UsageError: the run is one of another workflow, or of none.
         """
         definition, called, code = await self._resolved(workflow)
-        order = Order(
+        order = WorkflowRequest(
             definition=definition,
             inputs=fitting_inputs(definition, inputs or {}),
             called=called,
@@ -160,7 +160,7 @@ class WorkflowMethods(ToolMethods):
         if run.has_ended:
             return await runner.result(run_id)
         [queued] = await self._journal.store.read(run.session_id, seqs=[run.queued_at])
-        order = Order.of(getattr(queued.decode(), "options", {}))
+        order = WorkflowRequest.of(getattr(queued.decode(), "options", {}))
         session = await self._sessions.get_session(run.session_id)
         return await self._see_through(runner, order, session, run_id, stay=stay)
 
@@ -228,7 +228,7 @@ class WorkflowMethods(ToolMethods):
     async def _see_through(
         self,
         runner: WorkflowRunner,
-        order: Order,
+        order: WorkflowRequest,
         session: Session,
         run_id: str,
         *,
@@ -292,7 +292,9 @@ class WorkflowMethods(ToolMethods):
             code |= flows[name].code if name in flows else {}
         return definition, called, code
 
-    async def _check_names(self, order: Order, code: dict[str, Tool | Agent | Workflow]) -> None:
+    async def _check_names(
+        self, order: WorkflowRequest, code: dict[str, Tool | Agent | Workflow]
+    ) -> None:
         """Refuse what nobody could call, before anything is done."""
         registry = self._tool_registry()
         definitions = (order.definition, *order.called.values())

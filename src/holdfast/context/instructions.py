@@ -33,7 +33,7 @@ def inside(tag: str, text: str) -> str:
 _NOT_READ = ((0, 0, 0), ("", ""))
 
 
-class Found(NamedTuple):
+class FoundInstructions(NamedTuple):
     """The file that holds for a directory, and what tells whether it has changed."""
 
     name: str
@@ -50,7 +50,7 @@ class ProjectInstructions:
         self._levels: dict[str, tuple[tuple[str, Path], ...]] = {}
         self._read: dict[str, tuple[tuple[int, int, int], tuple[str, str]]] = {}
 
-    def find(self, directory: str) -> Found | None:
+    def find(self, directory: str) -> FoundInstructions | None:
         """Return the file that holds for a directory; one look per directory above it."""
         places = self._levels.get(directory)
         if places is None:
@@ -64,15 +64,15 @@ class ProjectInstructions:
             except OSError:
                 continue
             if stat.S_ISREG(seen.st_mode):
-                return Found(name, path, (seen.st_mtime_ns, seen.st_size, seen.st_ino))
+                return FoundInstructions(name, path, (seen.st_mtime_ns, seen.st_size, seen.st_ino))
         return None
 
-    def fresh(self, found: Found) -> tuple[str, str] | None:
+    def fresh(self, found: FoundInstructions) -> tuple[str, str] | None:
         """Return what was read of a file, if that is what is there now; see `read`."""
         stamp, read = self._read.get(found.name, _NOT_READ)
         return read if stamp == found.stamp else None
 
-    def read(self, directory: str, found: Found) -> tuple[str, str]:
+    def read(self, directory: str, found: FoundInstructions) -> tuple[str, str]:
         """Return the text and a note about what is missing from it.
 
         Opened as tools open files: beneath the project's root, links out of it refused. A

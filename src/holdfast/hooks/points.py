@@ -231,7 +231,7 @@ class ToolAfterExecution(HookPayload, frozen=True, kw_only=True):
 
 
 @_point("tool.error", "modify", "replace", "retry", changeable=("error",))
-class ToolError(HookPayload, frozen=True, kw_only=True):
+class ToolFailure(HookPayload, frozen=True, kw_only=True):
     """A call failed or was refused; `error` is what the model will be told."""
 
     tool: str
@@ -472,7 +472,7 @@ __all__ = [
     "ToolAfterExecution",
     "ToolBeforeDiscovery",
     "ToolBeforeExecution",
-    "ToolError",
+    "ToolFailure",
     "ToolValidation",
     "WorkflowAfterStage",
     "WorkflowBeforeStage",

@@ -13,11 +13,11 @@ from holdfast.errors import HoldfastError, McpAuthFailed, MissingExtra
 from holdfast.mcp.network import check_process, resolve_endpoint
 from holdfast.mcp.results import shown_error
 from holdfast.policy import PolicyBundle
-from holdfast.settings.gaps import Gaps
 from holdfast.settings.mcp import McpEndpoint
+from holdfast.settings.unvouched import UnvouchedSettings
 from holdfast.tools import (
-    Limits,
     PathRules,
+    SandboxLimits,
     SandboxOptions,
     SandboxRunner,
     SandboxStream,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _GIB: Final = 1024**3
 # A server stays: it has no time limit, and programs with virtual machines of their own reserve
 # far more memory than they use.
-_LIMITS: Final = Limits(cpu_s=0, memory_bytes=64 * _GIB, timeout_s=0.0)
+_LIMITS: Final = SandboxLimits(cpu_s=0, memory_bytes=64 * _GIB, timeout_s=0.0)
 _LAST_LINES: Final = 600
 _FIRST_ERROR: Final = 400
 _END_S: Final = 2.0
@@ -55,7 +55,7 @@ class Opening:
     policies: Callable[[], PolicyBundle]
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
-    gaps: Gaps | None = None
+    gaps: UnvouchedSettings | None = None
     lookup: Lookup = system_lookup
     secrets: set[str] = field(default_factory=set, repr=False)
     sandbox: str = ""

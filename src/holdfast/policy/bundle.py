@@ -15,11 +15,11 @@ from holdfast.policy.commands import parse_command
 from holdfast.policy.decision import QUESTIONS, Action, CallRequest, RuleSet, decide
 from holdfast.policy.files import (
     AgentPolicy,
-    Budgets,
+    CeilingRule,
     Expectation,
     NetworkFile,
     PathsFile,
-    Rule,
+    RunLimits,
     ToolsFile,
 )
 from holdfast.policy.network import NetworkRules
@@ -200,7 +200,7 @@ class PolicyBundle:
         )
 
     @property
-    def budgets(self) -> Budgets:
+    def budgets(self) -> RunLimits:
         """How much a run may use in all."""
         return self.tools.budgets
 
@@ -297,5 +297,5 @@ def _rule(permission: str, pattern: str, action: Action) -> PermissionRule:
     return PermissionRule(permission=permission, pattern=pattern, action=action)
 
 
-def _rule_of(rule: Rule) -> PermissionRule:
+def _rule_of(rule: CeilingRule) -> PermissionRule:
     return _rule(rule.permission, rule.pattern, rule.action)

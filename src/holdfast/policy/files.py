@@ -109,7 +109,7 @@ class Expectation(_Strict):
         return self
 
 
-class Rule(_Strict):
+class CeilingRule(_Strict):
     """A rule of the ceiling, for what the lists cannot say."""
 
     permission: Name
@@ -117,34 +117,34 @@ class Rule(_Strict):
     action: Verdict
 
 
-class Limits(_Strict):
+class AgentLimits(_Strict):
     """How much one agent may use; what is left out is without limit."""
 
     max_tool_calls: Count | None = None
     max_tokens: Count | None = None
 
 
-class Budgets(Limits):
+class RunLimits(AgentLimits):
     """How much a run may use in all."""
 
     max_cost_usd: Amount | None = None
     max_wall_s: Amount | None = None
 
 
-class ToolDefaults(Limits):
+class ToolDefaults(AgentLimits):
     """What holds for agents that say nothing of their own."""
 
     allowed_tools: list[Name] | None = None
     allowed_commands: list[CommandPrefix] | None = None
 
 
-class AgentPolicy(Budgets):
+class AgentPolicy(RunLimits):
     """What holds for one agent; what it leaves out comes from the defaults."""
 
     allowed_tools: list[Name] | None = None
     denied_tools: list[Name] = []
     allowed_commands: list[CommandPrefix] | None = None
-    rules: list[Rule] = []
+    rules: list[CeilingRule] = []
 
 
 class ToolsFile(_Strict):
@@ -152,8 +152,8 @@ class ToolsFile(_Strict):
 
     defaults: ToolDefaults = ToolDefaults()
     agents: Annotated[dict[Name, AgentPolicy], AfterValidator(_check_cases)] = {}
-    budgets: Budgets = Budgets()
-    rules: list[Rule] = []
+    budgets: RunLimits = RunLimits()
+    rules: list[CeilingRule] = []
     tests: list[Expectation] = []
 
 

@@ -28,7 +28,7 @@ from holdfast.policy.file_events import (
 from holdfast.policy.loader import load_policies
 from holdfast.policy.replay import Change
 from holdfast.policy.shadow import Shadow
-from holdfast.settings.gaps import Gaps
+from holdfast.settings.unvouched import UnvouchedSettings
 
 
 class Reload(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class PolicyStore:
         *,
         is_net_allowed: bool = False,
         journal: Journal | None = None,
-        gaps: Gaps | None = None,
+        gaps: UnvouchedSettings | None = None,
     ) -> None:
         """Hold an empty bundle, under which no network is reached; `load` reads the files.
 

@@ -77,13 +77,13 @@ def calling_agent() -> str:
     return caller.agent if caller is not None else ""
 
 
-class hearing_events(msgspec.Struct, eq=False):
+class CallEvents(msgspec.Struct, eq=False):
     """Collect what happens around the model calls that an agent makes in this block."""
 
     agent: str = ""
     """Who makes the calls."""
     heard: list[ProviderEvent] = []
-    _token: Token[hearing_events | None] | None = None
+    _token: Token[CallEvents | None] | None = None
 
     def __enter__(self) -> list[ProviderEvent]:
         """Listen, and give what is heard while it comes."""
@@ -96,4 +96,4 @@ class hearing_events(msgspec.Struct, eq=False):
         _caller.reset(self._token)
 
 
-_caller: ContextVar[hearing_events | None] = ContextVar("caller_of_models", default=None)
+_caller: ContextVar[CallEvents | None] = ContextVar("caller_of_models", default=None)

@@ -33,7 +33,7 @@ _NAP_S = 1.0
 _BREATH_S = 0.001
 
 
-class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+class RateReservation(msgspec.Struct, frozen=True, kw_only=True):
     """What was charged for one call, to be settled when it is known what it used."""
 
     charges: tuple[RateCharge, ...]
@@ -95,7 +95,7 @@ class RateLimiter:
         input_tokens: int = 0,
         output_tokens: int = 0,
         on_short: Callable[[Shortage, bool], None] | None = None,
-    ) -> Reservation:
+    ) -> RateReservation:
         """Charge one call and its expected tokens to every rule, waiting if that is the choice.
 
         `on_short` is told once when a rule stands in the way, and whether that refuses
@@ -115,7 +115,7 @@ class RateLimiter:
                 shortage = self._ahead(ticket) or await self._store.charge(charges)
                 now = self._clock.monotonic()
                 if not isinstance(shortage, Shortage):
-                    return Reservation(charges=charges, at=shortage, waited_s=now - begun)
+                    return RateReservation(charges=charges, at=shortage, waited_s=now - begun)
                 is_too_long = now - begun + shortage.wait_s > self.max_wait_s
                 is_refused = self.on_exhausted == "refuse" or is_too_long
                 if on_short is not None and (is_refused or ticket.shortage is None):
@@ -132,7 +132,7 @@ class RateLimiter:
             if ticket.shortage is not None:
                 self._waiting.remove(ticket)
 
-    async def settle(self, reservation: Reservation, tokens: int) -> None:
+    async def settle(self, reservation: RateReservation, tokens: int) -> None:
         """Replace the expected tokens of a call by those that it used."""
         for charge in reservation.charges:
             if charge.unit == "tokens":
@@ -140,7 +140,7 @@ class RateLimiter:
                     charge, at=reservation.at, difference=tokens - charge.amount
                 )
 
-    async def release(self, reservation: Reservation) -> None:
+    async def release(self, reservation: RateReservation) -> None:
         """Give everything back: the call was never sent."""
         for charge in reservation.charges:
             await self._store.correct(charge, at=reservation.at, difference=-charge.amount)
@@ -226,7 +226,7 @@ class RateLimitedModel(ModelWrapper):
             await self._limiter.release(held)
             raise
 
-    async def _reserve(self, request: ModelRequest) -> Reservation:
+    async def _reserve(self, request: ModelRequest) -> RateReservation:
         subject = self._subject
         if not subject.agent:
             subject = msgspec.structs.replace(subject, agent=calling_agent())

@@ -5,7 +5,13 @@ looks in here.
 """
 
 from holdfast.sandbox.path_rules import PathRules
-from holdfast.sandbox.profiles import Level, Limits, Profile, clean_environment, passed_variables
+from holdfast.sandbox.profiles import (
+    Level,
+    Profile,
+    SandboxLimits,
+    clean_environment,
+    passed_variables,
+)
 from holdfast.sandbox.report import SandboxReport, describe_sandbox
 from holdfast.sandbox.runner import SandboxOptions, SandboxResult, SandboxRunner
 from holdfast.sandbox.stream import SandboxStream
@@ -16,7 +22,7 @@ __all__ = [
     "FileChange",
     "FileInfo",
     "Level",
-    "Limits",
+    "SandboxLimits",
     "PathRules",
     "Profile",
     "SandboxOptions",

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, SandboxFailed
 from holdfast.sandbox.process import HeadTail
-from holdfast.sandbox.profiles import PATH, Limits
+from holdfast.sandbox.profiles import PATH, SandboxLimits
 from holdfast.sandbox.reach import Reach
 
 _START_S = 20.0
@@ -92,7 +92,7 @@ FileOpener = Callable[[FileQuestion], FileAnswer]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class ProcessEnd:
     """How a command ended."""
 
     exit_code: int
@@ -155,12 +155,12 @@ class Launcher:
     async def run(
         self,
         job: bytes,
-        limits: Limits,
+        limits: SandboxLimits,
         *,
         opener: FileOpener | None,
         timeout_s: float,
         given: bytes | None = None,
-    ) -> Ended:
+    ) -> ProcessEnd:
         """Run one job to its end; cancelling ends all its processes first.
 
         `given` is what it reads; the job says whether there is any.
@@ -177,7 +177,7 @@ class Launcher:
             self.is_usable = True
         finally:
             run.close()
-        return Ended(exit_code=run.code, stdout=run.out, stderr=run.err, stopped=stopped)
+        return ProcessEnd(exit_code=run.code, stdout=run.out, stderr=run.err, stopped=stopped)
 
     def hand_over(self, job: bytes, descriptors: list[int]) -> None:
         """Send a job with its control socket, output, errors and input, to run on by itself.
@@ -198,7 +198,9 @@ class Launcher:
 class _Run:
     """One command under way: its pipes, its control socket, its files."""
 
-    def __init__(self, limits: Limits, opener: FileOpener | None, given: bytes | None) -> None:
+    def __init__(
+        self, limits: SandboxLimits, opener: FileOpener | None, given: bytes | None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         self._opener = opener
@@ -438,5 +440,5 @@ def _end(process: subprocess.Popen[bytes], server: socket.socket) -> None:
         process.wait()
 
 
-__all__ = ["Ended", "FileAnswer", "FileOpener", "FileQuestion", "Launcher", "LauncherConfig"]
+__all__ = ["ProcessEnd", "FileAnswer", "FileOpener", "FileQuestion", "Launcher", "LauncherConfig"]
 __all__ += ["LauncherFacts", "socket_pair"]

@@ -49,7 +49,7 @@ _LOADERS = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class SandboxLimits:
     """Bounds of one command; 0 means that we set none.
 
     `memory_bytes`, `file_bytes`, `open_files` and `cpu_s` hold for each process,
@@ -113,7 +113,7 @@ __all__ = [
     "NETWORK_PATHS",
     "SYSTEM_PATHS",
     "Level",
-    "Limits",
+    "SandboxLimits",
     "Profile",
     "can_write_workspace",
     "clean_environment",

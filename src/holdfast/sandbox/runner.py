@@ -21,14 +21,14 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import FileUnsuitable, SandboxFailed, UsageError
 from holdfast.sandbox.bubblewrap import View, bubblewrap_arguments
 from holdfast.sandbox.git_code import pointers, remove_pointers
-from holdfast.sandbox.launch import Ended, FileAnswer, FileQuestion, Launcher, LauncherConfig
+from holdfast.sandbox.launch import FileAnswer, FileQuestion, Launcher, LauncherConfig, ProcessEnd
 from holdfast.sandbox.profiles import (
     NETWORK_PATHS,
     PATH,
     SYSTEM_PATHS,
     Level,
-    Limits,
     Profile,
+    SandboxLimits,
     can_write_workspace,
     clean_environment,
     has_network,
@@ -36,7 +36,7 @@ from holdfast.sandbox.profiles import (
 from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
-from holdfast.settings.gaps import Gap, Gaps
+from holdfast.settings.unvouched import Gap, UnvouchedSettings
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
 _Rights: TypeAlias = tuple[str, Profile, tuple[str, ...], tuple[str, ...]]
@@ -164,14 +164,14 @@ class SandboxOptions:
     """
 
     profile: Profile = "workspace-write"
-    limits: Limits = field(default_factory=Limits)
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
     level: LevelChoice = "auto"
     environment: Mapping[str, str] = field(default_factory=dict)
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
-    gaps: Gaps | None = None
+    gaps: UnvouchedSettings | None = None
     with_namespaces: bool = True
 
 
@@ -358,14 +358,18 @@ class SandboxRunner:
         ]
         return _Program(command.argv, dict(command.assignments), redirections)
 
-    def _bounds(self, timeout_s: float | None, output_bytes: int | None) -> Limits:
+    def _bounds(self, timeout_s: float | None, output_bytes: int | None) -> SandboxLimits:
         limits = self._options.limits
         if timeout_s is not None:
             limits = replace(limits, timeout_s=timeout_s)
         return limits if output_bytes is None else replace(limits, output_bytes=output_bytes)
 
     async def _run(
-        self, stages: list[_Stage], directory: str, limits: Limits, given: bytes | None = None
+        self,
+        stages: list[_Stage],
+        directory: str,
+        limits: SandboxLimits,
+        given: bytes | None = None,
     ) -> SandboxResult:
         where, before = await asyncio.to_thread(self._begin, directory)
         started = self._clock.monotonic()
@@ -384,8 +388,8 @@ class SandboxRunner:
         )
 
     async def _execute(
-        self, stages: list[_Stage], where: str, limits: Limits, given: bytes | None
-    ) -> Ended:
+        self, stages: list[_Stage], where: str, limits: SandboxLimits, given: bytes | None
+    ) -> ProcessEnd:
         launcher = await self._acquire()
         try:
             return await launcher.run(

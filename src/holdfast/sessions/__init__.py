@@ -1,10 +1,10 @@
-"""Conversations: sessions, their messages, the turn queue, leases, forks, export.
+"""Conversations: sessions, their messages, runs as they are recorded, forks, export.
 
 Everything is a fact in the journal; the tables that answer questions follow from it.
 """
 
+from holdfast.sessions.creation import NewSession, new_session
 from holdfast.sessions.layout import layout_files
-from holdfast.sessions.leases import Lease, LeaseKeeper
 from holdfast.sessions.lifecycle import SessionLifecycle
 from holdfast.sessions.manager import SessionFilter, SessionManager
 from holdfast.sessions.messages import compose
@@ -16,36 +16,19 @@ from holdfast.sessions.model import (
     SessionState,
     allowed_states,
 )
-from holdfast.sessions.opening import NewSession, new_session
 from holdfast.sessions.pages import Page
 from holdfast.sessions.projections import SESSION_PROJECTIONS, Run, RunStatus, Signal
 from holdfast.sessions.retention import RetentionPolicy, RetentionReport, clean_up
 from holdfast.sessions.transfer import export_lines, parse_export
-from holdfast.sessions.turn_queue import TurnQueue
-from holdfast.sessions.turns import (
-    Cancelled,
-    Completed,
-    Failed,
-    Handler,
-    Outcome,
-    Parked,
-    Turn,
-)
+from holdfast.sessions.writing import Lease, SessionLeases, Writing
 
 __all__ = [
     "SESSION_PROJECTIONS",
     "STATES",
-    "Cancelled",
-    "Completed",
-    "Failed",
     "ForkPoint",
-    "Handler",
     "Lease",
-    "LeaseKeeper",
     "NewSession",
-    "Outcome",
     "Page",
-    "Parked",
     "PermissionRule",
     "RetentionPolicy",
     "RetentionReport",
@@ -53,12 +36,12 @@ __all__ = [
     "RunStatus",
     "Session",
     "SessionFilter",
+    "SessionLeases",
     "SessionLifecycle",
     "SessionManager",
     "SessionState",
     "Signal",
-    "Turn",
-    "TurnQueue",
+    "Writing",
     "allowed_states",
     "clean_up",
     "compose",

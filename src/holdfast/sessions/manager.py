@@ -24,8 +24,14 @@ from holdfast.journal.projection import Condition, RowQuery
 from holdfast.journal.store import AppendRequest
 from holdfast.messages import Message, Part
 from holdfast.sessions import events as facts
-from holdfast.sessions.copies import copied
-from holdfast.sessions.leases import LeaseKeeper, Writing
+from holdfast.sessions.creation import (
+    LONGEST_TITLE,
+    checked_metadata,
+    checked_title,
+    new_session,
+    slug_of,
+)
+from holdfast.sessions.fork import copied
 from holdfast.sessions.messages import MessageReader, compose, stored
 from holdfast.sessions.model import (
     STATES,
@@ -38,15 +44,9 @@ from holdfast.sessions.model import (
     check_transition,
     hide,
 )
-from holdfast.sessions.opening import (
-    LONGEST_TITLE,
-    checked_metadata,
-    checked_title,
-    new_session,
-    slug_of,
-)
 from holdfast.sessions.pages import Page, fetch_page
 from holdfast.sessions.projections import RUNS, SESSIONS, Run, merge_metadata
+from holdfast.sessions.writing import SessionLeases, Writing
 
 SortField: TypeAlias = Literal[
     "time_updated", "time_created", "title", "message_count", "total_cost"
@@ -88,7 +88,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
 class SessionManager:
     """The sessions of one journal."""
 
-    def __init__(self, journal: Journal, keeper: LeaseKeeper) -> None:
+    def __init__(self, journal: Journal, keeper: SessionLeases) -> None:
         """Work on this journal; the keeper holds leases for this process."""
         self.journal = journal
         self.keeper = keeper

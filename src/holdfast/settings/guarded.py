@@ -8,10 +8,10 @@ from typing import Final, get_args
 from holdfast.errors import ConfigError
 from holdfast.settings.definition import Environment, Settings
 from holdfast.settings.environment import process_environment, working_directory
-from holdfast.settings.gaps import Gaps
 from holdfast.settings.keys import CONFIG_VARIABLE
 from holdfast.settings.load import HOOKS_FOLDER, SECRETS_FILE
 from holdfast.settings.sources import Collector
+from holdfast.settings.unvouched import UnvouchedSettings
 
 _PROJECT_FILE: Final = "holdfast.toml"
 _VARIABLES_FILE: Final = ".env"
@@ -33,10 +33,10 @@ def governing_places(settings: Settings) -> tuple[Path, ...]:
     return (*_folders(settings), *(path for path in files if not path.is_dir()))
 
 
-def gaps_of(settings: Settings, state_dir: Path) -> Gaps:
+def unvouched_settings(settings: Settings, state_dir: Path) -> UnvouchedSettings:
     """Return what watches over all of these that are missing."""
     files = (*_settings_files(settings), *secret_places(settings))
-    return Gaps(state_dir, files=files, folders=_folders(settings))
+    return UnvouchedSettings(state_dir, files=files, folders=_folders(settings))
 
 
 def _folders(settings: Settings) -> tuple[Path, ...]:

@@ -17,10 +17,10 @@ from holdfast.errors import ConfigError
 from holdfast.settings.definition import Settings
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
-from holdfast.settings.gaps import Gaps
 from holdfast.settings.keys import CONFIG_VARIABLE, all_keys
 from holdfast.settings.mcp import McpEndpoint, check_names
-from holdfast.settings.sources import Collector, Found, Rank
+from holdfast.settings.sources import Collector, FoundSetting, Rank
+from holdfast.settings.unvouched import UnvouchedSettings
 
 SECRETS_FILE: Final = ".holdfast/secrets.env"
 HOOKS_FOLDER: Final = ".holdfast/hooks"
@@ -204,7 +204,7 @@ def _collect_secrets(collector: Collector) -> Path | None:
     if path is not None:
         collector.add_variables(path, Rank.SECRETS)
         collector.found.append(
-            Found(
+            FoundSetting(
                 key=all_keys()["secrets.file"],
                 value=path,
                 source="found",
@@ -244,7 +244,7 @@ def _validate(collector: Collector) -> tuple[dict[str, tuple[object, Rank]], dic
 
 def _with_weaker(
     collector: Collector,
-    item: Found,
+    item: FoundSetting,
     chosen: Mapping[str, tuple[object, Rank]],
     given: dict[str, McpEndpoint],
 ) -> dict[str, McpEndpoint]:
@@ -283,7 +283,7 @@ def _absolute(value: str | Path, base: Path, home: Path | None) -> Path:
     return base / text
 
 
-def _explain(item: Found, error: ValidationError) -> str:
+def _explain(item: FoundSetting, error: ValidationError) -> str:
     problems = [
         _place(item, problem["loc"])
         + problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
@@ -298,7 +298,7 @@ def _explain(item: Found, error: ValidationError) -> str:
     return text
 
 
-def _place(item: Found, steps: tuple[int | str, ...]) -> str:
+def _place(item: FoundSetting, steps: tuple[int | str, ...]) -> str:
     """Where in a value that has parts something is wrong; nothing for a plain one."""
     named = [str(step)[:80] for step in steps if step != "[key]"]
     return f"{'.'.join(named)}: " if named and item.key.name in (_ENDPOINTS, _SERVERS) else ""
@@ -380,7 +380,7 @@ def _check_gaps(collector: Collector, chosen: dict[str, tuple[object, Rank]]) ->
         collector.mistakes += gaps.mistakes(lambda: read)
 
 
-def _all_gaps(collector: Collector) -> list[Gaps]:
+def _all_gaps(collector: Collector) -> list[UnvouchedSettings]:
     """The notes of every state directory that any source names.
 
     A file that a command made may name another one, in which nothing is noted.
@@ -391,7 +391,7 @@ def _all_gaps(collector: Collector) -> list[Gaps]:
         if item.key.name == "storage.state_dir" and isinstance(item.value, str | Path):
             with contextlib.suppress(ValueError):
                 found.append(_absolute(item.value, item.base, collector.home()))
-    return [Gaps(place) for place in dict.fromkeys(found)]
+    return [UnvouchedSettings(place) for place in dict.fromkeys(found)]
 
 
 def _is_safe_host(url: str, vendor: str) -> bool:

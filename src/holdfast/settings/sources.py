@@ -48,7 +48,7 @@ class Rank(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundSetting:
     """One raw value of one setting in one source; the value may be a secret."""
 
     key: Key
@@ -65,7 +65,7 @@ class Collector:
         """Start with nothing found; reads nothing yet."""
         self.environ = environ
         self.cwd = cwd
-        self.found: list[Found] = []
+        self.found: list[FoundSetting] = []
         self.mistakes: list[Mistake] = []
         self.files: list[Path] = []
 
@@ -215,9 +215,9 @@ class Collector:
                 self._add(key, value, "argument", Rank.ARGUMENT, self.cwd)
 
     def _add(self, key: Key, value: object, source: str, rank: Rank, base: Path) -> None:
-        self.found.append(Found(key=key, value=value, source=source, rank=rank, base=base))
+        self.found.append(FoundSetting(key=key, value=value, source=source, rank=rank, base=base))
 
-    def strongest_raw(self, name: str) -> Found | None:
+    def strongest_raw(self, name: str) -> FoundSetting | None:
         """The strongest value found so far for a key, not yet validated."""
         matching = [item for item in self.found if item.key.name == name]
         return max(matching, key=lambda item: item.rank, default=None)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.testing.clock import FakeClock as FakeClock
     from holdfast.testing.models import Answer as Answer
     from holdfast.testing.models import FunctionModel as FunctionModel
-    from holdfast.testing.models import Reply as Reply
+    from holdfast.testing.models import ModelReply as ModelReply
     from holdfast.testing.models import ScriptedModel as ScriptedModel
     from holdfast.testing.models import tool_call as tool_call
 
@@ -23,7 +23,7 @@ _HOME = {
     "Cassette": "holdfast.testing.cassette",
     "FakeClock": "holdfast.testing.clock",
     "FunctionModel": "holdfast.testing.models",
-    "Reply": "holdfast.testing.models",
+    "ModelReply": "holdfast.testing.models",
     "ScriptedModel": "holdfast.testing.models",
     "tool_call": "holdfast.testing.models",
 }
@@ -33,7 +33,7 @@ __all__ = [
     "Cassette",
     "FakeClock",
     "FunctionModel",
-    "Reply",
+    "ModelReply",
     "ScriptedModel",
     "tool_call",
 ]

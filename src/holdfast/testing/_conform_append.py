@@ -11,7 +11,7 @@ from holdfast.journal.audit import verify
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, chain_hash, header_of
 from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest
 from holdfast.testing._conform_setting import Setting, StoreSetting
-from holdfast.testing._store_samples import TOPICS, Mark, Note, Step, begin, refusal
+from holdfast.testing._store_samples import TOPICS, Mark, Note, SampleStep, begin, refusal
 
 
 class AppendConformance(StoreSetting):
@@ -89,18 +89,18 @@ class AppendConformance(StoreSetting):
         async with self.opened(tmp_path) as at:
             await begin(at.store, at.clock)
             await at.store.acquire("s1", "old", 10)
-            first = await at.journal.append("s1", [Step()], epoch=1)
+            first = await at.journal.append("s1", [SampleStep()], epoch=1)
             at.clock.advance(11)
             await at.store.acquire("s1", "new", 10)
             before = await at.state()
             for wrong in (0, 1, 3):
                 with refusal(LeaseLost):
-                    await at.journal.append("s1", [Step()], epoch=wrong)
+                    await at.journal.append("s1", [SampleStep()], epoch=wrong)
                 for payload in (Note(), Mark()):
                     with refusal(LeaseLost):
                         await at.journal.append("s1", [payload], epoch=wrong)
             assert await at.state() == before
-            second = await at.journal.append("s1", [Step()], epoch=2)
+            second = await at.journal.append("s1", [SampleStep()], epoch=2)
             third = await at.journal.append("s1", [Note()])
             fourth = await at.journal.append("s1", [Mark()])
             assert [event.epoch for event in (*first, *second, *third, *fourth)] == [1, 2, 2, 2]
@@ -109,7 +109,7 @@ class AppendConformance(StoreSetting):
         """A session that nobody has leased has no epoch to write under."""
         async with self.opened(tmp_path) as at:
             with refusal(LeaseLost):
-                await at.journal.append("s1", [Step()], epoch=1, must_be_new=True)
+                await at.journal.append("s1", [SampleStep()], epoch=1, must_be_new=True)
             assert await at.store.heads() == []
 
     async def test_after_must_be_the_last_number(self, tmp_path: Path) -> None:
@@ -155,12 +155,12 @@ class AppendConformance(StoreSetting):
         async with self.opened(tmp_path) as at:
             await begin(at.store, at.clock, "s1", 4)
             await at.store.acquire("s1", "me", 10)
-            await at.journal.append("s1", [Step()], epoch=1)
+            await at.journal.append("s1", [SampleStep()], epoch=1)
             cases: dict[tuple[int, ...], dict[str, Any]] = {
                 (1, 2, 3, 4, 5): {},
                 (3, 4, 5): {"after": 2},
                 (3, 4): {"after": 2, "limit": 2},
-                (5,): {"kinds": frozenset({Step.kind})},
+                (5,): {"kinds": frozenset({SampleStep.kind})},
                 (1, 2): {"kinds": frozenset({Note.kind}), "limit": 2},
                 (2, 5): {"seqs": [5, 2, 2, 99]},
                 (2,): {"seqs": [5, 2], "limit": 1},

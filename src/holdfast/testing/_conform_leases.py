@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import LeaseLost, NotFound, SessionBusy, StaleWriter
 from holdfast.journal.store import AppendRequest, LeaseWish
 from holdfast.testing._conform_setting import StoreSetting
-from holdfast.testing._store_samples import Note, Step, begin, drafts, refusal
+from holdfast.testing._store_samples import Note, SampleStep, begin, drafts, refusal
 
 
 class LeaseConformance(StoreSetting):
@@ -117,9 +117,9 @@ class LeaseConformance(StoreSetting):
             await begin(at.store, at.clock)
             taken = await at.store.acquire("s1", "me", 10)
             with refusal(LeaseLost):
-                await at.journal.append("s1", [Step()], epoch=9, release=True)
+                await at.journal.append("s1", [SampleStep()], epoch=9, release=True)
             assert (await at.store.heads("s1")) == [taken]
-            await at.journal.append("s1", [Step(), Note()], epoch=1, release=True)
+            await at.journal.append("s1", [SampleStep(), Note()], epoch=1, release=True)
             [head] = await at.store.heads("s1")
             assert (head.owner, head.lease_expires, head.session_seq) == ("", 0.0, 3)
 

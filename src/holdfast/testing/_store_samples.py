@@ -30,7 +30,7 @@ class Note(Payload, frozen=True, kw_only=True):
 
 
 @payload("testing.step", is_synced=True)
-class Step(Payload, frozen=True, kw_only=True):
+class SampleStep(Payload, frozen=True, kw_only=True):
     """Something that only the holder of the lease may say, and no table follows."""
 
     number: int = 0

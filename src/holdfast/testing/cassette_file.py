@@ -37,7 +37,7 @@ _PLAIN_REQUEST = _KEPT_REQUEST | {
 _KEPT_QUERY = frozenset({"api-version", "beta"})
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A body in its most readable form: JSON, else text, else base64."""
 
     json: object = None
@@ -51,7 +51,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     headers: dict[str, str]
-    body: Body
+    body: RecordedBody
 
     def matches(self, other: RecordedRequest) -> bool:
         """Say whether two requests ask for the same."""
@@ -64,7 +64,7 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     status: int
     headers: dict[str, str]
-    chunks: tuple[str | Body, ...] = ()
+    chunks: tuple[str | RecordedBody, ...] = ()
     is_broken: bool = False
 
 
@@ -168,7 +168,7 @@ def record_response(
     )
 
 
-def chunk_bytes(chunk: str | Body) -> bytes:
+def chunk_bytes(chunk: str | RecordedBody) -> bytes:
     """Return a piece of an answer as it is sent."""
     return chunk.encode() if isinstance(chunk, str) else base64.b64decode(chunk.base64)
 
@@ -181,19 +181,19 @@ def _kept(headers: Mapping[str, str], kept: frozenset[str], scrub: Scrubber) -> 
     }
 
 
-def _chunk(data: bytes) -> str | Body:
+def _chunk(data: bytes) -> str | RecordedBody:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return Body(base64=base64.b64encode(data).decode())
+        return RecordedBody(base64=base64.b64encode(data).decode())
 
 
-def _body(data: bytes, scrub: Scrubber) -> Body:
+def _body(data: bytes, scrub: Scrubber) -> RecordedBody:
     try:
-        return Body(json=scrub.value(msgspec.json.decode(data)))
+        return RecordedBody(json=scrub.value(msgspec.json.decode(data)))
     except msgspec.DecodeError:
         text = _chunk(scrub.data(data))
-        return Body(text=text) if isinstance(text, str) else text
+        return RecordedBody(text=text) if isinstance(text, str) else text
 
 
 class _Dumper(yaml.SafeDumper):

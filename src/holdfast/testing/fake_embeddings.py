@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.testing.fake_rules import Refused
+from holdfast.testing.fake_rules import RefusedRequest
 
 
 class _Question(msgspec.Struct):
@@ -30,10 +30,10 @@ def embeddings_body(data: object, dimension: int, meanings: Mapping[str, str]) -
     try:
         question = msgspec.convert(data, _Question)
     except msgspec.ValidationError as error:
-        raise Refused(str(error)) from error
+        raise RefusedRequest(str(error)) from error
     texts = [question.input] if isinstance(question.input, str) else question.input
     if not texts or not all(texts) or len(texts) > 2048:
-        raise Refused("'input' must hold 1 to 2048 texts, none of them empty")
+        raise RefusedRequest("'input' must hold 1 to 2048 texts, none of them empty")
     size = question.dimensions or dimension
 
     def vector(text: str) -> list[float]:

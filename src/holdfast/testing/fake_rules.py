@@ -33,7 +33,7 @@ _FIELDS: dict[str, set[str]] = {
 }
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """The real API would answer with status 400 and this text."""
 
 
@@ -44,7 +44,7 @@ def check_request(wire: Wire, body: Any, headers: Mapping[str, str]) -> None:  #
         Refused: with the reason, in the words of nobody in particular.
     """
     if not headers.get("Content-Type", "").startswith("application/json"):
-        raise Refused("the content type must be application/json")
+        raise RefusedRequest("the content type must be application/json")
     _need(isinstance(body, dict), "the body must be a JSON object")
     unknown = set(body) - _FIELDS[wire]
     _need(not unknown, f"unknown fields: {sorted(unknown)}")
@@ -64,7 +64,7 @@ def check_request(wire: Wire, body: Any, headers: Mapping[str, str]) -> None:  #
 
 def _need(holds: bool, reason: str) -> None:
     if not holds:
-        raise Refused(reason)
+        raise RefusedRequest(reason)
 
 
 def _check_tools(tools: list[JsonObject], schema_field: str, pattern: re.Pattern[str]) -> None:

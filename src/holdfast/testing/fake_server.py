@@ -20,10 +20,10 @@ from aiohttp import web
 from holdfast.canonical import JsonObject
 from holdfast.messages import TokenUsage
 from holdfast.testing.fake_embeddings import embeddings_body
-from holdfast.testing.fake_rules import Refused, check_request
+from holdfast.testing.fake_rules import RefusedRequest, check_request
 from holdfast.testing.fake_wires import (
     Failure,
-    Gate,
+    HoldPoint,
     Place,
     RawAnswer,
     Reply,
@@ -38,7 +38,7 @@ from holdfast.testing.fake_wires import (
 __all__ = [
     "Failure",
     "FakeServer",
-    "Gate",
+    "HoldPoint",
     "RawAnswer",
     "Recorded",
     "Reply",
@@ -178,7 +178,7 @@ class FakeServer:
         if self._check:
             try:
                 check_request(wire, recorded.json, request.headers)
-            except Refused as reason:
+            except RefusedRequest as reason:
                 refused = Failure(status=400, message=str(reason))
                 return await self._send(request, wire, recorded, refused)
         return await self._send(request, wire, recorded, self._next(recorded))
@@ -191,7 +191,7 @@ class FakeServer:
             return await self._send(request, "chat", recorded, answer)
         try:
             body = embeddings_body(recorded.json, self._dimension, self.meanings)
-        except Refused as reason:
+        except RefusedRequest as reason:
             refused = Failure(status=400, message=str(reason))
             return await self._send(request, "chat", recorded, refused)
         return _json(200, body)

@@ -40,7 +40,7 @@ _KINDS = {
 _encode = msgspec.json.encode
 
 
-class Gate:
+class HoldPoint:
     """A place where the server waits until the test lets it go on.
 
     `reached` is set when the server stands there; set `release` to let it pass.
@@ -78,7 +78,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """How many characters of text or arguments one event carries."""
     in_one_piece: bool = False
     """Let the events of a stream arrive together, each still an HTTP chunk of its own (Linux)."""
-    gate: Gate | None = None
+    gate: HoldPoint | None = None
     gate_at: Place = "first"
     break_at: Place | None = None
     """Close the connection there, in the midst of the HTTP answer."""
@@ -110,7 +110,7 @@ class RawAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     content_type: str = "text/event-stream"
     headers: dict[str, str] = {}
-    gate: Gate | None = None
+    gate: HoldPoint | None = None
     """Where an empty chunk stands the server waits for this gate."""
 
 

@@ -29,7 +29,7 @@ from holdfast.providers.model import (
 _INFO = ModelInfo(provider="test", model="scripted", is_llm=False)
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     """One answer in detail, for what a plain text or a list of calls cannot say.
 
     The deltas are built from text, reasoning and calls unless `deltas` gives them.
@@ -48,7 +48,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ""
 
 
-Answer: TypeAlias = str | ToolPart | Sequence[ToolPart] | Message | Reply | Exception
+Answer: TypeAlias = str | ToolPart | Sequence[ToolPart] | Message | ModelReply | Exception
 """A text, a tool call or several, a whole message, a `Reply`, or an error to raise."""
 
 
@@ -94,7 +94,7 @@ class _TestModel:
             if deltas:
                 for delta in _deltas(reply, finished.message):
                     yield delta
-            if isinstance(reply, Reply):
+            if isinstance(reply, ModelReply):
                 if reply.hold is not None:
                     await reply.hold.wait()
                 if reply.error is not None:
@@ -103,10 +103,10 @@ class _TestModel:
         finally:
             self.open_streams -= 1
 
-    async def _next(self, request: ModelRequest) -> Reply | Message | Exception:
+    async def _next(self, request: ModelRequest) -> ModelReply | Message | Exception:
         raise NotImplementedError
 
-    def _message(self, request: ModelRequest, reply: Reply | Message) -> Message:
+    def _message(self, request: ModelRequest, reply: ModelReply | Message) -> Message:
         if isinstance(reply, Message):
             return reply
         number = len(self.requests)
@@ -160,7 +160,7 @@ class ScriptedModel(_TestModel):
         if self.remaining:
             raise AssertionError(f"{self.remaining} scripted answers were never asked for")
 
-    async def _next(self, request: ModelRequest) -> Reply | Message | Exception:
+    async def _next(self, request: ModelRequest) -> ModelReply | Message | Exception:
         number = len(self.requests)
         if number > len(self._answers):
             asked = request.messages[-1].text[:200] if request.messages else request.system[:200]
@@ -181,35 +181,35 @@ class FunctionModel(_TestModel):
         super().__init__(info)
         self._function = function
 
-    async def _next(self, request: ModelRequest) -> Reply | Message | Exception:
+    async def _next(self, request: ModelRequest) -> ModelReply | Message | Exception:
         answer = self._function(request)
         if inspect.isawaitable(answer):
             answer = await answer
         return _reply(answer)
 
 
-def _reply(answer: object) -> Reply | Message | Exception:
-    if isinstance(answer, Reply | Message | Exception):
+def _reply(answer: object) -> ModelReply | Message | Exception:
+    if isinstance(answer, ModelReply | Message | Exception):
         return answer
     if isinstance(answer, str):
-        return Reply(text=answer)
+        return ModelReply(text=answer)
     if isinstance(answer, ToolPart):
-        return Reply(calls=(answer,))
+        return ModelReply(calls=(answer,))
     if isinstance(answer, list | tuple) and all(isinstance(part, ToolPart) for part in answer):
-        return Reply(calls=tuple(answer))
+        return ModelReply(calls=tuple(answer))
     raise UsageError(
         detail=f"A {type(answer).__name__} is no scripted answer; give a text, tool calls, "
         "a Message, a Reply or an exception."
     )
 
 
-def _request_id(reply: Reply | Message) -> str:
-    return reply.request_id if isinstance(reply, Reply) else ""
+def _request_id(reply: ModelReply | Message) -> str:
+    return reply.request_id if isinstance(reply, ModelReply) else ""
 
 
-def _deltas(reply: Reply | Message, message: Message) -> list[Delta]:
+def _deltas(reply: ModelReply | Message, message: Message) -> list[Delta]:
     """Cut an answer into the pieces in which it might have arrived."""
-    if isinstance(reply, Reply) and reply.deltas is not None:
+    if isinstance(reply, ModelReply) and reply.deltas is not None:
         return list(reply.deltas)
     found: list[Delta] = []
     index = 0

@@ -6,8 +6,8 @@ project or a session may use. What runs a tool gets everything it may touch from
 """
 
 from holdfast.sandbox import (
-    Limits,
     PathRules,
+    SandboxLimits,
     SandboxOptions,
     SandboxReport,
     SandboxRunner,
@@ -32,7 +32,7 @@ from holdfast.tools.target import (
 __all__ = [
     "Effect",
     "Intent",
-    "Limits",
+    "SandboxLimits",
     "Outcome",
     "Parked",
     "PathRules",

@@ -22,8 +22,14 @@ from holdfast.journal import Payload
 from holdfast.policy import CallRequest
 from holdfast.policy.approvals import rules_for
 from holdfast.policy.file_events import violation
-from holdfast.tools.calls import Call, Denial, Passage, refuse_withheld, told
-from holdfast.tools.consent import ConsentDesk, Granted, Refused, Waiting, sealed
+from holdfast.tools.approval_broker import (
+    ApprovalBroker,
+    ConsentGranted,
+    ConsentPending,
+    ConsentRefused,
+    sealed,
+)
+from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_withheld
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
 from holdfast.tools.doom_loop import DoomLoop
@@ -45,7 +51,7 @@ class Admission:
         self,
         registry: ToolRegistry,
         gate: Gate,
-        desk: ConsentDesk,
+        desk: ApprovalBroker,
         context: ToolContext,
     ) -> None:
         """Judge by the gate; ask at the desk."""
@@ -60,40 +66,40 @@ class Admission:
 
     async def admit(
         self, call: Call, tool: Tool, values: dict[str, Any], context_of: ContextOf
-    ) -> Passage | Denial | Parked:
+    ) -> AdmittedCall | Denial | Parked:
         """Return the way on of a call, its refusal, or that it waits for somebody.
 
         `context_of` makes the context of a preview.
         """
         request = self._fixed.get(tool) or self._request(tool, values)
         decision = self._gate.decide(request)
-        passed = Passage(call=call, values=values, request=request, decision=decision)
+        passed = AdmittedCall(call=call, values=values, request=request, decision=decision)
         if decision.action != "allow":
             consented = await self._consent(passed, tool, context_of)
-            if not isinstance(consented, Passage):
+            if not isinstance(consented, AdmittedCall):
                 return consented
             passed = consented
-        is_looping = self.doom.is_repeating(tool.name, call.part.input)
+        is_looping = self.doom.count_and_check(tool.name, call.part.input)
         if self._context.labels.is_mixed and self._sends_out(tool):
             asked = await self._consent_also(passed, tool, _egress(tool, passed), context_of)
-            if not isinstance(asked, Passage) or asked.call is not passed.call:
+            if not isinstance(asked, AdmittedCall) or asked.call is not passed.call:
                 return asked
             passed = asked
         if is_looping:
             loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
             asked = await self._consent_also(passed, tool, loop, context_of)
-            if isinstance(asked, Passage):
+            if isinstance(asked, AdmittedCall):
                 self.doom.forgive()
             return asked
         return passed
 
     async def _consent_also(
-        self, passage: Passage, tool: Tool, request: CallRequest, context_of: ContextOf
-    ) -> Passage | Denial | Parked:
+        self, passage: AdmittedCall, tool: Tool, request: CallRequest, context_of: ContextOf
+    ) -> AdmittedCall | Denial | Parked:
         """Have another request about the same call judged; it goes on as it was."""
         asked = replace(passage, request=request, decision=self._gate.decide(request))
         again = await self._consent(asked, tool, context_of)
-        if isinstance(again, Passage) and again.call is asked.call:
+        if isinstance(again, AdmittedCall) and again.call is asked.call:
             return replace(again, request=passage.request, decision=passage.decision)
         return again
 
@@ -113,8 +119,8 @@ class Admission:
         return request
 
     async def _consent(
-        self, passage: Passage, tool: Tool, context_of: ContextOf
-    ) -> Passage | Denial | Parked:
+        self, passage: AdmittedCall, tool: Tool, context_of: ContextOf
+    ) -> AdmittedCall | Denial | Parked:
         """Let an allowed call pass, refuse a denied one, and ask about any other."""
         if passage.decision.action == "allow":
             return passage
@@ -127,19 +133,19 @@ class Admission:
                 return replace(passage, decision=decision)
             request = await self._approval(passage, tool, context_of)
             consent = await self._desk.obtain(request)
-        if isinstance(consent, Waiting):
+        if isinstance(consent, ConsentPending):
             shown: JsonObject = {"approval_id": consent.approval_id, "tool": tool.name}
             return Parked(reason="approval", request=shown)
         facts = (*passage.facts, *consent.facts)
-        if isinstance(consent, Refused):
+        if isinstance(consent, ConsentRefused):
             return self._refuse(replace(passage, facts=facts), tool, consent.because)
         if consent.arguments == passage.call.part.input:
             return replace(passage, facts=facts)
         return await self._edited(replace(passage, facts=facts), tool, consent)
 
     async def _edited(
-        self, passage: Passage, tool: Tool, consent: Granted
-    ) -> Passage | Denial | Parked:
+        self, passage: AdmittedCall, tool: Tool, consent: ConsentGranted
+    ) -> AdmittedCall | Denial | Parked:
         """Check arguments that a person put in, and judge them anew; no person lifts a deny."""
         call = passage.call.with_input(consent.arguments, edited_by=consent.by)
         try:
@@ -150,14 +156,14 @@ class Admission:
             return self._refuse(passage, tool, f"{consent.by} put in other arguments: {error}")
         request = self._fixed.get(tool) or self._request(tool, values)
         decision = self._gate.decide(request)
-        judged = Passage(
+        judged = AdmittedCall(
             call=call, values=values, request=request, decision=decision, facts=passage.facts
         )
         if decision.action == "deny":
             return self._refuse(judged, tool, decision.explain())
         return judged
 
-    def _refuse(self, passage: Passage, tool: Tool, because: str) -> Denial:
+    def _refuse(self, passage: AdmittedCall, tool: Tool, because: str) -> Denial:
         """Say that it was refused, together with the answer that led to it."""
         request = passage.request
         refused = PermissionRefused(
@@ -181,10 +187,10 @@ class Admission:
         )
         if against is not None:
             facts = (*facts, against)
-        return Denial(call=passage.call, text=told(error), facts=facts)
+        return Denial(call=passage.call, text=error_text(error), facts=facts)
 
     async def _approval(
-        self, passage: Passage, tool: Tool, context_of: ContextOf
+        self, passage: AdmittedCall, tool: Tool, context_of: ContextOf
     ) -> ApprovalRequest:
         call, required = passage.call, self._gate.terms.required
         preview = ""
@@ -214,7 +220,7 @@ class Admission:
         )
 
 
-def _egress(tool: Tool, passage: Passage) -> CallRequest:
+def _egress(tool: Tool, passage: AdmittedCall) -> CallRequest:
     """What is asked for a call that sends something out: by its hosts, or by its name."""
     if tool.target_kind == "host":
         return replace(passage.request, permission="egress", default="ask")

@@ -35,7 +35,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return msgspec.structs.replace(self, part=part)
 
 
-class Passage(msgspec.Struct, frozen=True, kw_only=True):
+class AdmittedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that may go on, and the facts of who consented; kept with what happens next."""
 
     call: Call
@@ -72,7 +72,7 @@ def refuse_withheld(tool: Tool, arguments: JsonObject) -> None:
         raise ArgumentsWithheld(tool=tool.name, arguments=", ".join(places))
 
 
-def told(error: HoldfastError) -> str:
+def error_text(error: HoldfastError) -> str:
     """Return what the model is told about an error."""
     text = str(error)
     if not error.hint:

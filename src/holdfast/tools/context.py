@@ -11,7 +11,7 @@ from holdfast import clock
 from holdfast.hooks import ExecutionContext
 from holdfast.policy import Rights
 from holdfast.sandbox import Workspace
-from holdfast.tools.heritage import Heritage
+from holdfast.tools.child_limits import ChildLimits
 from holdfast.tools.labels import ContextLabels
 from holdfast.tools.services import (
     ArtifactStore,
@@ -59,7 +59,7 @@ class ToolContext:
     """Whether the caller's commands may only look."""
     has_network: bool = False
     """Whether the caller's commands have the machine's network, if the policies grant it."""
-    heritage: Heritage = field(default_factory=Heritage)
+    heritage: ChildLimits = field(default_factory=ChildLimits)
     """What runs that the call starts share with the caller's."""
     labels: ContextLabels = field(default_factory=ContextLabels)
     """What kinds of things the caller's model has read."""

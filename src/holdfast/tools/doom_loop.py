@@ -16,7 +16,7 @@ class DoomLoop:
         self._arguments: JsonObject = {}
         self._count = 0
 
-    def is_repeating(self, tool: str, arguments: JsonObject) -> bool:
+    def count_and_check(self, tool: str, arguments: JsonObject) -> bool:
         """Count a call and say whether it is at least the third equal one in a row."""
         is_equal = (
             tool == self._tool

@@ -17,7 +17,7 @@ from holdfast.hooks import Cancel, Hooks, Replace, Retry, Where
 from holdfast.hooks.points import (
     ToolAfterExecution,
     ToolBeforeExecution,
-    ToolError,
+    ToolFailure,
     ToolValidation,
 )
 from holdfast.hooks.registry import text_of
@@ -100,12 +100,12 @@ class ToolHooks:
             fired = await self._hooks.fire(done)
             self._note_retry(part, fired.verdict)
             return msgspec.structs.replace(part, output=fired.payload.output)
-        if part.state == "error" and self._hooks.has(ToolError):
+        if part.state == "error" and self._hooks.has(ToolFailure):
             return await self._failed(part)
         return part
 
     async def _failed(self, part: ToolPart) -> ToolPart:
-        failed = ToolError(
+        failed = ToolFailure(
             tool=self._name(part),
             call_id=part.call_id,
             arguments=part.input,

@@ -36,8 +36,9 @@ from holdfast.policy.file_events import PolicyViolation
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import ledger
 from holdfast.tools.admission import Admission
-from holdfast.tools.calls import Call, Denial, Passage, refuse_unsound, told
-from holdfast.tools.consent import ConsentDesk
+from holdfast.tools.approval_broker import ApprovalBroker
+from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_unsound
+from holdfast.tools.child_limits import without_end
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
 from holdfast.tools.effects import Intent
@@ -48,12 +49,11 @@ from holdfast.tools.events import (
     ToolStarted,
 )
 from holdfast.tools.gate import Gate, ToolPermissionFilter
-from holdfast.tools.heritage import without_end
 from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.invocation import ask_aside, invoke
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.output import check_result, clip, shorten
-from holdfast.tools.recording import Facts, NotRecorded, Recorder, recorded
+from holdfast.tools.recording import CallFacts, NotRecorded, Recorder, recorded
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
 
@@ -68,7 +68,7 @@ async def spend_freely() -> None:
     """Nobody counts."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much a run's calls may take."""
 
     parallel: int = 8
@@ -92,7 +92,7 @@ class ToolExecutionManager:
         gate: Gate | None = None,
         approvals: Approvals | None = None,
         spend: Spend = spend_freely,
-        limits: Limits | None = None,
+        limits: CallLimits | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         """Execute tools of this registry for the run that the recorder writes.
@@ -107,8 +107,8 @@ class ToolExecutionManager:
         self._ends_in = ends_in if ends_in is not without_end else None
         self._agent_path = "/".join(context.agent_path)
         self._recorder = recorder
-        self._facts = Facts(recorder, self._agent_path)
-        self._limits = limits or Limits()
+        self._facts = CallFacts(recorder, self._agent_path)
+        self._limits = limits or CallLimits()
         self._clock = clock
         self._cache: dict[str, ToolPart] = {}
         self._spend = spend if spend is not spend_freely else None
@@ -116,7 +116,9 @@ class ToolExecutionManager:
         """The budget that a call did not fit into; the run should end."""
         self.stopped_by = ""
         """Who ended the run when asked for consent; empty as long as nobody did."""
-        self._desk = ConsentDesk(self.gate, approvals or NoApprovals(), self._facts.append, clock)
+        self._desk = ApprovalBroker(
+            self.gate, approvals or NoApprovals(), self._facts.append, clock
+        )
         self._admission = Admission(tool_registry, self.gate, self._desk, context)
         self._known: dict[str, CallRecord] = {}
         self.hooks: ToolHooks | None = None
@@ -153,7 +155,7 @@ class ToolExecutionManager:
     def remember(self, calls: Sequence[ToolPart]) -> None:
         """Count calls of the same run that were made before, so that loops are noticed."""
         for part in calls:
-            self._admission.doom.is_repeating(part.tool, part.input)
+            self._admission.doom.count_and_check(part.tool, part.input)
 
     async def execute(self, call: Call, record: CallRecord = NOTHING_KNOWN) -> ToolPart | Parked:
         """Execute one call and return its part with the result, which is then in the journal.
@@ -168,7 +170,7 @@ class ToolExecutionManager:
             except TellModel as said:
                 return await self._fail(call, said.text)
             except HoldfastError as error:
-                return await self._fail(call, told(error))
+                return await self._fail(call, error_text(error))
         except NestedCallWaits as waits:
             return waits.parked
         except NotRecorded as failed:
@@ -198,7 +200,7 @@ class ToolExecutionManager:
             if record is not NOTHING_KNOWN:
                 return await self._recover(call, tool, values, record)
             passage = await self._admission.admit(call, tool, values, self._call_context)
-            if not isinstance(passage, Passage):
+            if not isinstance(passage, AdmittedCall):
                 return await self._halt(passage)
             call = passage.call
             may_be_known = self.hooks is not None or tool.cacheable
@@ -214,7 +216,7 @@ class ToolExecutionManager:
         except TellModel as said:
             return await self._fail(call, said.text)
         except HoldfastError as error:
-            return await self._fail(call, told(error), facts=self._violations(call, error))
+            return await self._fail(call, error_text(error), facts=self._violations(call, error))
 
     # --- the steps --------------------------------------------------------------------
 
@@ -257,7 +259,7 @@ class ToolExecutionManager:
             return msgspec.structs.replace(known, id=call.part.id, call_id=call.part.call_id)
         return None
 
-    async def _begin(self, tool: Tool, passage: Passage, context: ToolContext) -> None:
+    async def _begin(self, tool: Tool, passage: AdmittedCall, context: ToolContext) -> None:
         """Spend what a call costs, and record that it begins."""
         call = passage.call
         if self._spend is not None:
@@ -377,7 +379,7 @@ class ToolExecutionManager:
         except HoldfastError as error:
             # What was refused has shown nothing.
             facts = self._violations(call, error) or self._labelled(tool)
-            return await self._fail(call, told(error), begun=begun, tool=tool, facts=facts)
+            return await self._fail(call, error_text(error), begun=begun, tool=tool, facts=facts)
         if isinstance(outcome, Parked):
             parked = ToolParked(
                 call_id=call.part.call_id,
@@ -523,4 +525,4 @@ def _ending(call: Call, part: ToolPart) -> Payload:
     return MessagePartUpdated(message_id=call.message_id, part=part)
 
 
-__all__ = ["Call", "Limits", "Recorder", "Spend", "ToolExecutionManager", "spend_freely"]
+__all__ = ["Call", "CallLimits", "Recorder", "Spend", "ToolExecutionManager", "spend_freely"]

@@ -34,7 +34,7 @@ class NotRecorded(Exception):
         self.error = error
 
 
-class Facts:
+class CallFacts:
     """Writes the facts of one agent's calls; shared by all who have something to write.
 
     An object of its own: were it the manager, everything that it makes would lead back to it,

@@ -22,8 +22,8 @@ from holdfast.canonical import JsonObject
 from holdfast.hooks import HookPayload
 from holdfast.messages import Message
 from holdfast.providers.model import ModelRequest
-from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
-from holdfast.testing.fake_server import FakeServer, Gate
+from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
+from holdfast.testing.fake_server import FakeServer, HoldPoint
 from holdfast.testing.fake_server import Reply as Served
 from holdfast.tools import Tool
 
@@ -90,11 +90,11 @@ def echo_agent(name: str) -> Agent:
         await asyncio.sleep(0)
         return "seen"
 
-    def answer(request: ModelRequest) -> Reply:
+    def answer(request: ModelRequest) -> ModelReply:
         if request.messages[-1].role == "user":
-            return Reply(text="", calls=(tool_call("look"),))
+            return ModelReply(text="", calls=(tool_call("look"),))
         asked = [message.text for message in request.messages if message.role == "user"]
-        return Reply(text=f"{name} read {json.dumps(asked)}")
+        return ModelReply(text=f"{name} read {json.dumps(asked)}")
 
     return Agent(name, model=FunctionModel(answer), tools=[look])
 
@@ -223,7 +223,7 @@ FULL_DISK = """
 import asyncio, json, resource, signal, sys
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import HoldfastError
-from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
+from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 numbers = iter(range(10_000))
@@ -235,8 +235,8 @@ async def look(number: int) -> str:
 
 def answer(request):
     if sum(m.role == "assistant" for m in request.messages) % 4 == 3:
-        return Reply(text="enough")
-    return Reply(text="", calls=(tool_call("look", number=next(numbers)),))
+        return ModelReply(text="enough")
+    return ModelReply(text="", calls=(tool_call("look", number=next(numbers)),))
 
 async def main():
     told = {"codes": []}
@@ -302,7 +302,7 @@ main()
 async def test_ctrl_c_in_a_command_leaves_a_session_that_goes_on(
     tmp_path: Path, times: int
 ) -> None:
-    gate = Gate()
+    gate = HoldPoint()
     async with FakeServer([Served(text="x", gate=gate)], key=KEY) as server:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", LISTENING, "run", "--model", "openai:gpt-4o-mini"),

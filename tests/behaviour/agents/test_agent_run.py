@@ -12,12 +12,12 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.agents import AgentRuntime
 from holdfast.errors import AlreadyExists, LLMOverloaded, NotFound, UsageError
 from holdfast.messages import Message, ToolPart
 from holdfast.providers.model import TextDelta
+from holdfast.runs import AgentRuntime
 from holdfast.sessions import PermissionRule
-from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing import ModelReply, ScriptedModel, tool_call
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
@@ -421,7 +421,7 @@ async def test_cancelled_run_leaves_no_call_without_a_result(client: AsyncClient
 async def test_callers_own_cancellation_leaves_a_usable_session(client: AsyncClient) -> None:
     held = asyncio.Event()
     session = await client.create_session("talk")
-    model = ScriptedModel(Reply(text="half a", hold=held), "whole")
+    model = ScriptedModel(ModelReply(text="half a", hold=held), "whole")
     agent = Agent("a", model=model)
     stream = agent.stream("go", session=session.id, client=client)
     await anext(stream)

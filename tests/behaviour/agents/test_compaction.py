@@ -14,7 +14,7 @@ from holdfast.errors import LLMContextTooLong, LLMOverloaded
 from holdfast.messages import CompactionPart, Message, ToolPart
 from holdfast.providers.events import ModelRetried, calling_agent, note_event
 from holdfast.providers.model import ModelInfo, ModelRequest
-from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
+from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 
 WINDOW = 8_000
 INFO = ModelInfo(
@@ -47,19 +47,19 @@ class Window:
         self._thoughts = thoughts
         self.model = FunctionModel(self.answer, info=INFO)
 
-    def answer(self, request: ModelRequest) -> Reply | Exception | ToolPart:
+    def answer(self, request: ModelRequest) -> ModelReply | Exception | ToolPart:
         tokens = self.model.count_tokens(request)
         if tokens > self._limit:
             self.refused += 1
             return LLMContextTooLong(model="small", detail=f"{tokens} > {self._limit}")
         if not request.tools and "summary" in request.system:
             self.summaries += 1
-            return Reply(text=f"## Goal\nsummary number {self.summaries}")
+            return ModelReply(text=f"## Goal\nsummary number {self.summaries}")
         self.sizes.append(tokens)
         if self._calls:
             call = tool_call("dump", size=self._calls.pop(0))
-            return Reply(text="hm " * self._thoughts, calls=(call,))
-        return Reply(text="done")
+            return ModelReply(text="hm " * self._thoughts, calls=(call,))
+        return ModelReply(text="done")
 
 
 def agent(window: Window) -> Agent:
@@ -183,12 +183,12 @@ async def test_small_window_and_long_summaries_leave_a_session_that_fits(
     info = msgspec.structs.replace(INFO, context_window=window)
     steps: list[ToolPart] = []
 
-    def answer(request: ModelRequest) -> Reply | Exception:
+    def answer(request: ModelRequest) -> ModelReply | Exception:
         if (tokens := model.count_tokens(request)) > limit:
             return LLMContextTooLong(model="small", detail=f"{tokens} > {limit}")
         if not request.tools:
-            return Reply(text="much has happened " * 150)
-        return Reply(calls=(steps.pop(),)) if steps else Reply(text="and so it is " * 15)
+            return ModelReply(text="much has happened " * 150)
+        return ModelReply(calls=(steps.pop(),)) if steps else ModelReply(text="and so it is " * 15)
 
     model = FunctionModel(answer, info=info)
     talker = Agent("a", model=model, tools=[dump], allowed_tools=["dump"])
@@ -219,7 +219,7 @@ async def test_provider_outage_while_summarising_changes_nothing(client: AsyncCl
     window = Window(*[100] * 30, thoughts=800)
     was_down = []
 
-    def down(request: ModelRequest) -> Reply | Exception | ToolPart:
+    def down(request: ModelRequest) -> ModelReply | Exception | ToolPart:
         if not request.tools:
             was_down.append(True)
             return LLMOverloaded(provider="test", detail="busy")
@@ -246,7 +246,7 @@ async def test_killed_while_summarising_the_run_goes_on_with_one_compaction(
     client = AsyncClient(tmp_path)
     window = Window(*[100] * 30, thoughts=800)
 
-    def dies(request: ModelRequest) -> Reply | Exception | ToolPart:
+    def dies(request: ModelRequest) -> ModelReply | Exception | ToolPart:
         if not request.tools:
             raise Died
         return window.answer(request)
@@ -273,7 +273,7 @@ async def test_killed_after_the_summary_the_run_goes_on_without_another(tmp_path
     client = AsyncClient(tmp_path)
     window = Window(*[100] * 30, thoughts=800)
 
-    def dies(request: ModelRequest) -> Reply | Exception | ToolPart:
+    def dies(request: ModelRequest) -> ModelReply | Exception | ToolPart:
         if request.tools and window.summaries:
             raise Died
         return window.answer(request)
@@ -399,7 +399,7 @@ async def test_what_a_summary_met_with_is_kept_and_counts_for_the_agent(
     window = Window(*[100] * 20, thoughts=800)
     callers = []
 
-    def answer(request: ModelRequest) -> Reply | Exception | ToolPart:
+    def answer(request: ModelRequest) -> ModelReply | Exception | ToolPart:
         callers.append(calling_agent())
         if not request.tools:
             note_event(

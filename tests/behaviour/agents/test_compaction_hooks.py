@@ -13,7 +13,7 @@ from holdfast.hooks import Cancel, Replace
 from holdfast.hooks.points import ContextAfterCompaction, ContextBeforeCompaction
 from holdfast.messages import CompactionPart
 from holdfast.providers.model import ModelInfo, ModelRequest
-from holdfast.testing import FunctionModel, Reply, tool_call
+from holdfast.testing import FunctionModel, ModelReply, tool_call
 
 INFO = ModelInfo(
     provider="test", model="small", context_window=8_000, max_output_tokens=1_000, is_llm=True
@@ -35,13 +35,13 @@ class Talker:
         self._words = words
         self.model = FunctionModel(self.answer, info=INFO)
 
-    def answer(self, request: ModelRequest) -> Reply:
+    def answer(self, request: ModelRequest) -> ModelReply:
         if not request.tools and "summary" in request.system:
             self.asked_for_summaries.append(request.messages[-1].text)
-            return Reply(text="## Goal\nthe model's summary")
+            return ModelReply(text="## Goal\nthe model's summary")
         if self._calls:
-            return Reply(text="", calls=(tool_call("dump", size=self._calls.pop(0)),))
-        return Reply(text="hm " * self._words)
+            return ModelReply(text="", calls=(tool_call("dump", size=self._calls.pop(0)),))
+        return ModelReply(text="hm " * self._words)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.agents.launch import Launch
+from holdfast.runs.request import Launch
 from holdfast.testing import ScriptedModel, tool_call
 
 

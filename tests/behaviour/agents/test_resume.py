@@ -12,15 +12,16 @@ import pytest
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import NotFound, ResultNotStored, RunInTheWay, StorageFull, UsageError
 from holdfast.journal import AppendRequest, Store
-from holdfast.orchestration.workflows import Order, Workflow
+from holdfast.orchestration.workflows import Workflow, WorkflowRequest
 from holdfast.providers.model import TextDelta
-from holdfast.sessions import Outcome, Run, Session, Turn, compose
-from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.sessions import Run, Session, compose
+from holdfast.testing import ModelReply, ScriptedModel, tool_call
 from holdfast.testing.fake_server import FakeServer
 from holdfast.testing.fake_server import Reply as ServedReply
 from holdfast.testing.vanishing import Vanished, leave, vanish
 from holdfast.tools import Intent, Reconciliation, Tool, ToolContext, ToolResult
 from holdfast.tools.effects import Effect
+from holdfast.turns import Outcome, Turn
 
 
 class Shop:
@@ -159,7 +160,7 @@ async def test_completed_model_call_and_tool_are_not_repeated_after_a_crash(
 
     first = AsyncClient(tmp_path)
     model = ScriptedModel(
-        tool_call("note", text="once"), Reply(text="half of", hold=asyncio.Event())
+        tool_call("note", text="once"), ModelReply(text="half of", hold=asyncio.Event())
     )
     stream = Agent("a", model=model, tools=[note]).stream("go", run_id="job", client=first)
     async for item in stream:
@@ -272,7 +273,9 @@ async def test_agents_workflows_and_loops_leave_one_anothers_runs_alone(
         assert not (await client.get_run(left.id)).has_ended
         own = await client.create_session("own")
         first = await leave_behind(client, own, "ghost")
-        order = Order(definition=Workflow("flow").step("a", value="x").definition, inputs={})
+        order = WorkflowRequest(
+            definition=Workflow("flow").step("a", value="x").definition, inputs={}
+        )
         behind = await leave_behind(client, own, other, **order.to_options())
         with pytest.raises(RunInTheWay) as caught:
             if kind == "workflow":

@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.agents import AgentResult, AgentRuntime
+from holdfast.agents import AgentResult
 from holdfast.errors import ApprovalExpired, NotFound, ToolInputInvalid, UsageError
 from holdfast.journal import Origin
 from holdfast.messages import ToolPart
 from holdfast.policy.approvals import Approval, ApprovalTerms
 from holdfast.policy.events import ApprovalAnswered
+from holdfast.runs import AgentRuntime
 from holdfast.sessions import PermissionRule
 from holdfast.testing import FakeClock, ScriptedModel, tool_call
 from holdfast.tools import Tool, ToolRegistry

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast import Agent, AsyncClient
-from holdfast.agents.lineage import Lineage
 from holdfast.cli.app import root
 from holdfast.messages import ToolPart
+from holdfast.runs.lineage import Lineage
 from holdfast.testing import ScriptedModel, tool_call
 
 ASKS = [{"permission": "write", "pattern": "*", "action": "ask"}]

@@ -10,15 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.agents import AgentResult, AgentRuntime
-from holdfast.agents.spending import Budgets
+from holdfast.agents import AgentResult
 from holdfast.cli.app import root
 from holdfast.errors import UsageError
 from holdfast.messages import Message, TokenUsage
 from holdfast.policy.budgets import Budget, BudgetLedger
 from holdfast.providers.model import ModelInfo
+from holdfast.runs import AgentRuntime
+from holdfast.runs.spending import Budgets
 from holdfast.settings import load_settings
-from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing import ModelReply, ScriptedModel, tool_call
 from holdfast.tools import ToolRegistry
 
 INFO = ModelInfo(provider="test", model="scripted", max_output_tokens=100, is_llm=False)
@@ -31,9 +32,9 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-def answer(text: str = "", *, used: int, calls: int = 0) -> Reply:
+def answer(text: str = "", *, used: int, calls: int = 0) -> ModelReply:
     parts = tuple(tool_call("add", a=used, b=n) for n in range(calls))
-    return Reply(text=text, calls=parts, usage=TokenUsage(input=used))
+    return ModelReply(text=text, calls=parts, usage=TokenUsage(input=used))
 
 
 def error_of(result: AgentResult) -> str:
@@ -76,7 +77,7 @@ async def test_nothing_is_counted_where_nothing_is_limited(tmp_path: Path) -> No
         def count_tokens(self, request: object) -> int:
             raise AssertionError("nobody asked for it")
 
-    model = Uncounted(Reply(text="fine", usage=TokenUsage(input=1)))
+    model = Uncounted(ModelReply(text="fine", usage=TokenUsage(input=1)))
     async with AsyncClient(tmp_path) as client:
         assert (await Agent("a", model=model).run("go", client=client)).response == "fine"
 
@@ -224,7 +225,7 @@ async def test_time_ends_a_run_between_calls_and_while_a_model_thinks(tmp_path: 
         agent = Agent("a", model=model, budget=Budget(max_wall_s=0))
         assert error_of(await agent.run("go", client=client)) == "time"
         assert model.requests == []
-        model = ScriptedModel(Reply(text="half", hold=asyncio.Event()))
+        model = ScriptedModel(ModelReply(text="half", hold=asyncio.Event()))
         agent = Agent("a", model=model, budget=Budget(max_wall_s=0.05))
         result = await asyncio.wait_for(agent.run("go", client=client), 30)
         assert (error_of(result), model.open_streams) == ("time", 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncClient
-from holdfast.testing.fake_server import Failure, FakeServer, Gate, Reply, ScriptedCall
+from holdfast.testing.fake_server import Failure, FakeServer, HoldPoint, Reply, ScriptedCall
 from tests.behaviour.cli.terminal import SOURCE, Terminal
 
 KEY = "sk-test-3f9a8b7c6d5e4f3a2b1c"
@@ -115,7 +115,7 @@ async def test_an_approval_shows_the_change_and_the_answer_counts(
 async def test_ctrl_c_stops_the_turn_and_the_session_goes_on(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    gate = Gate()
+    gate = HoldPoint()
     server.answers.extend([Reply(text="a long answer", gate=gate), Reply(text="Here I am.")])
     async with chat(server, tmp_path) as terminal:
         await terminal.sees(">")
@@ -144,7 +144,11 @@ async def test_ctrl_c_twice_in_a_turn_leaves_and_the_session_can_go_on(
 ) -> None:
     (tmp_path / "a.txt").write_text("text")
     server.answers.extend(
-        [call("read", file_path="a.txt"), Reply(text="never", gate=Gate()), Reply(text="Again.")]
+        [
+            call("read", file_path="a.txt"),
+            Reply(text="never", gate=HoldPoint()),
+            Reply(text="Again."),
+        ]
     )
     async with chat(server, tmp_path) as terminal:
         await terminal.sees(">")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast import Agent, AsyncClient
 from holdfast.sessions import Run
-from holdfast.testing.fake_server import FakeServer, Gate, Reply
+from holdfast.testing.fake_server import FakeServer, HoldPoint, Reply
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 KEY = "sk-test-3f9a8b7c6d5e4f3a2b1c"
@@ -72,7 +72,7 @@ async def only_firing(client: AsyncClient) -> Run:
 
 async def test_ctrl_c_in_a_workflow_cancels_it_with_the_step_under_way(tmp_path: Path) -> None:
     (tmp_path / "flow.yaml").write_text(FLOW)
-    gate = Gate()
+    gate = HoldPoint()
     async with FakeServer([Reply(text="x", gate=gate)], key=KEY) as server, asyncio.timeout(WAIT_S):
         words = ("workflows", "run", "flow.yaml", "--run-id", "job")
         process = await start(server, tmp_path, *words)
@@ -93,7 +93,7 @@ async def test_ctrl_c_in_a_workflow_cancels_it_with_the_step_under_way(tmp_path:
         assert again.status == "completed"
 
 
-async def triggers_running(server: FakeServer, home: Path, gate: Gate) -> Process:
+async def triggers_running(server: FakeServer, home: Path, gate: HoldPoint) -> Process:
     """Start `triggers run` and return it when the run that it has started asks its model."""
     async with AsyncClient(home / "state") as client:
         await client.add_trigger(GREET)
@@ -104,7 +104,7 @@ async def triggers_running(server: FakeServer, home: Path, gate: Gate) -> Proces
 
 
 async def test_first_ctrl_c_lets_what_a_trigger_started_come_to_its_end(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = HoldPoint()
     async with FakeServer([Reply(text="x", gate=gate)], key=KEY) as server, asyncio.timeout(WAIT_S):
         process = await triggers_running(server, tmp_path, gate)
         process.send_signal(signal.SIGINT)
@@ -118,7 +118,7 @@ async def test_first_ctrl_c_lets_what_a_trigger_started_come_to_its_end(tmp_path
 
 
 async def test_second_ctrl_c_cancels_what_a_trigger_started(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = HoldPoint()
     async with FakeServer([Reply(text="x", gate=gate)], key=KEY) as server, asyncio.timeout(WAIT_S):
         process = await triggers_running(server, tmp_path, gate)
         process.send_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ from holdfast.orchestration.loop import LoopLimits
 from holdfast.policy.budgets import Budget
 from holdfast.sessions import PermissionRule
 from holdfast.settings import load_settings
-from holdfast.testing import FunctionModel, Reply, tool_call
+from holdfast.testing import FunctionModel, ModelReply, tool_call
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ async def test_independent_steps_are_worked_on_together_if_wanted(client) -> Non
 
 
 async def test_a_child_that_never_ends_is_ended(client) -> None:
-    model = crew_model([step("a")], lambda request: Reply(hold=asyncio.Event()))
+    model = crew_model([step("a")], lambda request: ModelReply(hold=asyncio.Event()))
     limits = LoopLimits(agent_wall_s=2, max_attempts=1, max_replans=0)
     report = await client.run_loop("Do", options=options(model, limits=limits))
     assert report.outcome == "retries"
@@ -257,7 +257,7 @@ async def test_a_child_that_never_ends_is_ended(client) -> None:
 
 
 async def test_the_time_of_a_loop_ends_it(client) -> None:
-    model = crew_model([step("a")], lambda request: Reply(hold=asyncio.Event()))
+    model = crew_model([step("a")], lambda request: ModelReply(hold=asyncio.Event()))
     report = await client.run_loop("Do", options=options(model, limits=LoopLimits(wall_s=0.5)))
     assert report.outcome == "time"
 
@@ -298,7 +298,7 @@ async def test_the_budget_of_a_loop_covers_agents_that_its_agents_send(client) -
 
     def help_out(request):
         spent.append(1_000)
-        return Reply(text="helped", usage=TokenUsage(input=1_000))
+        return ModelReply(text="helped", usage=TokenUsage(input=1_000))
 
     def work(request):
         if request.messages[-1].role == "tool":
@@ -320,7 +320,7 @@ async def test_cancelling_ends_the_loop_and_its_agents(client) -> None:
 
     def work(request):
         begun.set()
-        return Reply(hold=asyncio.Event())
+        return ModelReply(hold=asyncio.Event())
 
     working = asyncio.create_task(
         client.run_loop("Do", run_id="job", options=options(crew_model([step("a")], work)))
@@ -345,7 +345,7 @@ async def test_a_run_goes_on_in_an_empty_state_directory_from_its_file(
 ) -> None:
     def work(request):
         if "Do b" in asked(request):
-            return Reply(error=InvalidImport(detail="the power fails here"))
+            return ModelReply(error=InvalidImport(detail="the power fails here"))
         return "a"
 
     plan = [step("a"), step("b", "a")]

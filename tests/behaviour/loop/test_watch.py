@@ -12,7 +12,7 @@ from holdfast import AsyncClient
 from holdfast.cli.frame import Invocation
 from holdfast.cli.runs import _watch
 from holdfast.settings import load_settings
-from holdfast.testing import Reply
+from holdfast.testing import ModelReply
 
 
 async def test_watching_follows_a_run_to_its_end(
@@ -23,7 +23,7 @@ async def test_watching_follows_a_run_to_its_end(
 
     def work(request):
         begun.set()
-        return Reply(text=asked(request)[:20], hold=released)
+        return ModelReply(text=asked(request)[:20], hold=released)
 
     async with AsyncClient(settings=load_settings(overrides=overrides).settings) as client:
         model = crew_model([step("a"), step("b", "a")], work)

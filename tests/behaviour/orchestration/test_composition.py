@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field, model_validator
 from holdfast import Agent, AsyncClient
 from holdfast.agents import AgentResult
 from holdfast.agents.handoff import (
-    Baggage,
     HandedOff,
-    Parcel,
+    HandoffInput,
+    HandoffPayload,
     conversation,
     transfer_to,
     transform,
@@ -170,11 +170,11 @@ def test_wrapper_keeps_rules_and_refuses_unknown_fields() -> None:
 
 
 @transform("ticket", version=2)
-def ticket(baggage: Baggage) -> Parcel:
+def ticket(baggage: HandoffInput) -> HandoffPayload:
     """Let the ticket's number along, and the last words."""
     number = baggage.state.get("ticket", 0)
     said = [each.text for each in baggage.messages if each.role == "user"]
-    return Parcel(
+    return HandoffPayload(
         task=baggage.message, context=f"ticket {number}: {said[-1]}", state={"ticket": number}
     )
 
@@ -248,8 +248,8 @@ async def test_agents_that_hand_over_to_each_other_come_to_an_end(tmp_path: Path
 
 async def test_unknown_target_and_changed_transform_are_refused(tmp_path: Path) -> None:
     @transform("ticket", version=2)
-    def other_ticket(baggage: Baggage) -> Parcel:
-        return Parcel(task="something else")
+    def other_ticket(baggage: HandoffInput) -> HandoffPayload:
+        return HandoffPayload(task="something else")
 
     one, two = transfer_to(["b"], transform=ticket), transfer_to(["b"], transform=other_ticket)
     async with AsyncClient(tmp_path / "state") as client:
@@ -268,4 +268,4 @@ async def test_unknown_target_and_changed_transform_are_refused(tmp_path: Path) 
     with pytest.raises(UsageError):
         transfer_to([])
     with pytest.raises(UsageError):
-        transform("", version=0)(lambda _: Parcel(task=""))
+        transform("", version=0)(lambda _: HandoffPayload(task=""))

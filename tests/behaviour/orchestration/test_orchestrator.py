@@ -13,7 +13,7 @@ from holdfast.hooks.points import AgentBeforeExecution
 from holdfast.orchestration.delegation import AgentTask, DelegationLimits
 from holdfast.policy import Budget
 from holdfast.providers.model import ModelRequest
-from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
+from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 from holdfast.tools import tool
 
 WAIT_S = 20
@@ -145,7 +145,7 @@ async def test_every_result_comes_back_in_the_order_of_the_tasks(tmp_path: Path)
         await client.register_agent(worker())
         await client.register_agent(worker("broken", model=ScriptedModel(RuntimeError("no"))))
         await client.register_agent(worker("clumsy").wrapped(before=lambda _: 1 // 0))
-        await client.register_agent(worker("endless", model=ScriptedModel(Reply(hold=never))))
+        await client.register_agent(worker("endless", model=ScriptedModel(ModelReply(hold=never))))
         session = await client.create_session("Above")
         tasks = [
             AgentTask(agent_name="worker", description="first"),

@@ -9,14 +9,14 @@ import pytest
 
 from holdfast import Agent, AsyncClient
 from holdfast.agents import AgentResult
-from holdfast.agents.streaming import ChildPiece
 from holdfast.errors import BudgetExceeded, StepFailed
 from holdfast.messages import ToolPart
 from holdfast.orchestration.workflows import Workflow, engine
 from holdfast.policy import Budget
 from holdfast.providers.model import ModelRequest, TextDelta
+from holdfast.runs.streaming import ChildPiece
 from holdfast.settings import load_settings
-from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
+from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 from holdfast.tools import Tool, ToolContext, tool
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
@@ -295,7 +295,7 @@ async def test_parent_cancelled_by_another_client_takes_its_child_along(tmp_path
 
 async def test_child_that_never_ends_is_told_to_and_its_parent_goes_on(tmp_path: Path) -> None:
     hold = asyncio.Event()
-    slow = Agent("slow", mode="subagent", model=ScriptedModel(Reply(hold=hold)))
+    slow = Agent("slow", mode="subagent", model=ScriptedModel(ModelReply(hold=hold)))
     settings = load_settings(overrides={"orchestration.time_s": 0.2}).settings
     async with AsyncClient(tmp_path / "state", settings=settings) as client:
         await client.register_agent(slow)
@@ -317,7 +317,7 @@ def endless(kind: str) -> Agent:
         await hold.wait()
         return "seen"
 
-    model = ScriptedModel(Reply(hold=hold) if kind == "model" else tool_call("stare"), "done")
+    model = ScriptedModel(ModelReply(hold=hold) if kind == "model" else tool_call("stare"), "done")
     return Agent("slow", mode="subagent", model=model, tools=[stare])
 
 

@@ -21,7 +21,7 @@ from holdfast.messages import TokenUsage, ToolPart
 from holdfast.policy.budgets import Budget, stricter
 from holdfast.policy.file_events import PolicyDiffered, PolicyRejected
 from holdfast.settings import load_settings
-from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing import ModelReply, ScriptedModel, tool_call
 from holdfast.testing.fake_server import FakeServer
 from holdfast.tools import Tool
 
@@ -180,7 +180,7 @@ def test_stricter_takes_the_smaller_of_each_limit() -> None:
 
 async def test_tenants_of_one_state_directory_have_budgets_of_their_own(place: Place) -> None:
     limit = {"budget.max_calls": 1}
-    answers = [Reply(text="fine", usage=TokenUsage(input=1))]
+    answers = [ModelReply(text="fine", usage=TokenUsage(input=1))]
 
     async def status(tenant: str) -> str:
         async with place.client(tenant=tenant, **limit) as client:

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing import ModelReply, ScriptedModel, tool_call
 from holdfast.tools import Target, ToolContext, ToolResult
 
 
@@ -203,7 +203,8 @@ async def test_the_run_survives(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     hostile = {**FAILING, **WORKING}[kind]
     model = ScriptedModel(
-        Reply(calls=(tool_call("hostile"), tool_call("todoread"))), Reply(text="still here")
+        ModelReply(calls=(tool_call("hostile"), tool_call("todoread"))),
+        ModelReply(text="still here"),
     )
     agent = Agent("victim", model=model, tools=[hostile])
     async with AsyncClient(tmp_path / "state") as client:
@@ -226,7 +227,7 @@ async def test_a_process_that_a_command_leaves_behind_ends_with_it(tmp_path):
     marker = f"{200_000 + os.getpid()}.5"
     command = f"bash -c 'sleep {marker} & setsid sleep {marker} & echo begun'"
     model = ScriptedModel(
-        Reply(calls=(tool_call("bash", command=command),)), Reply(text="still here")
+        ModelReply(calls=(tool_call("bash", command=command),)), ModelReply(text="still here")
     )
     rule = {"permission": "*", "pattern": "*", "action": "allow"}
     agent = Agent("victim", model=model, permission=[rule])

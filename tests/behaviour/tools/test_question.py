@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient
-from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing import ModelReply, ScriptedModel, tool_call
 
 ROOT = Path(__file__).parents[3]
 ASKED = [
@@ -34,7 +34,7 @@ class Ada:
 
 
 def painter() -> Agent:
-    model = ScriptedModel(Reply(calls=(tool_call("question", questions=ASKED),)), "thanks")
+    model = ScriptedModel(ModelReply(calls=(tool_call("question", questions=ASKED),)), "thanks")
     rule = {"permission": "question", "pattern": "*", "action": "allow"}
     return Agent("painter", model=model, permission=[rule])
 

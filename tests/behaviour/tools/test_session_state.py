@@ -6,11 +6,11 @@ import pytest
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import ToolError
-from holdfast.sessions import Completed, Outcome, Turn
-from holdfast.testing import Reply, ScriptedModel, tool_call
+from holdfast.testing import ModelReply, ScriptedModel, tool_call
 from holdfast.tools import ToolContext
 from holdfast.tools.gate import AutoConfirm
 from holdfast.tools.state import MOST_BYTES, JournalState
+from holdfast.turns import Outcome, Turn, TurnCompleted
 
 
 def allow(permission: str) -> dict[str, str]:
@@ -25,7 +25,7 @@ async def todos(client: AsyncClient, session_id: str) -> str:
 
 async def test_a_list_of_things_to_do_is_there_in_the_next_run_and_only_in_its_session(tmp_path):
     items = [{"content": "sweep", "status": "in_progress"}, {"content": "mop"}]
-    model = ScriptedModel(Reply(calls=(tool_call("todowrite", todos=items),)), "noted")
+    model = ScriptedModel(ModelReply(calls=(tool_call("todowrite", todos=items),)), "noted")
     agent = Agent("janitor", model=model, permission=[allow("todowrite")])
     async with AsyncClient(tmp_path / "state") as client:
         session = await client.create_session("one", directory=tmp_path)
@@ -59,7 +59,7 @@ async def test_a_directory_stays_in_reach_for_the_rest_of_its_session(tmp_path):
         assert "hello" in seen.part.output
         changed = {**asked, "content": "bye"}
         assert (await client.call_tool("write", changed, session_id=session.id)).part.error
-        model = ScriptedModel(Reply(calls=(tool_call("read", **asked),)), "done")
+        model = ScriptedModel(ModelReply(calls=(tool_call("read", **asked),)), "done")
         agent = Agent("reader", model=model, permission=[allow("*")])
         await agent.run("go", session=session.id, client=client)
         [last] = await client.get_execution_history(session.id, 1)
@@ -98,7 +98,7 @@ async def test_tools_of_ones_own_remember_too_and_what_cannot_be_kept_is_refused
             assert await state.get("count") == 2
             await state.set("count", None)
             assert await state.get("count") is None
-            return Completed()
+            return TurnCompleted()
 
         run = await turns.submit(session.id)
         assert (await turns.run(run.id, handler)).status == "completed"

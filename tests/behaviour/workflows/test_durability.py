@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.agents.lineage import below
 from holdfast.errors import HookRefused, StepFailed, ToolError, UsageError, WorkflowInvalid
 from holdfast.hooks import Cancel, HookPayload
 from holdfast.orchestration.workflows import (
-    Order,
     Workflow,
+    WorkflowRequest,
     WorkflowResult,
     WorkflowRunner,
     WorkflowServices,
@@ -22,7 +21,8 @@ from holdfast.orchestration.workflows import (
     step,
 )
 from holdfast.policy.budgets import Budget
-from holdfast.testing import FakeClock, Reply, ScriptedModel, tool_call
+from holdfast.runs.lineage import below
+from holdfast.testing import FakeClock, ModelReply, ScriptedModel, tool_call
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
@@ -128,7 +128,7 @@ async def test_cancelling_a_workflow_reaches_the_child_of_its_child(tmp_path: Pa
         begun.set()
         return "begun"
 
-    model = ScriptedModel(tool_call("begin"), Reply(text="never", hold=hold))
+    model = ScriptedModel(tool_call("begin"), ModelReply(text="never", hold=hold))
     agent = Agent("slow", model=model, tools=[begin])
     inner = Workflow("inner").step("do", agent=agent, message="go")
     flow = Workflow("outer").step("call", workflow=inner).step("after", value=1)
@@ -248,7 +248,7 @@ async def test_retries_wait_longer_each_time_and_stop(tmp_path: Path) -> None:
             waited.clear()
             flow = Workflow("retry").step("f", tool="flaky", args={"until": until}, retry=retry)
             session = await client.create_session("retry")
-            order = Order(definition=flow.definition)
+            order = WorkflowRequest(definition=flow.definition)
             result = await WorkflowRunner(services).run(order, session)
             assert (result.status, attempts, waited) == (status, 4, [1.0, 3.0, 5.0])
             assert result.steps[0].attempts == 4
@@ -354,10 +354,10 @@ async def test_a_workflow_below_a_parent_has_no_right_that_the_parent_lacks(tmp_
         under = await client.create_session("under", metadata=lineage.to_metadata())
         services = await client._workflow_services({"tool:work": done.tool()})
         flow = Workflow("w").step("a", tool="work", args={"name": "x"}, on_error="continue")
-        order = Order(definition=flow.definition)
+        order = WorkflowRequest(definition=flow.definition)
         result = await WorkflowRunner(services).run(order, under)
         assert result.steps[0].error["code"] == ToolError.code
-        inner = Order(
+        inner = WorkflowRequest(
             definition=Workflow("o").step("i", workflow=flow).definition,
             called={"w": flow.definition},
         )

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.app import root
 from holdfast.cli.exits import ExitCode
-from holdfast.settings.gaps import Gaps
+from holdfast.settings.unvouched import UnvouchedSettings
 
 
 def holdfast(*words: str) -> Result:
@@ -25,7 +25,7 @@ def test_settings_in_doubt_are_refused_until_they_are_trusted(
     monkeypatch.setenv("HOME", str(tmp_path))
     state = ("--state-dir", str(tmp_path / "state"))
     made = tmp_path / "work" / ".env"
-    gap = Gaps(tmp_path / "state", files=[made]).begin([str(tmp_path / "work")])
+    gap = UnvouchedSettings(tmp_path / "state", files=[made]).begin([str(tmp_path / "work")])
     assert gap is not None
     made.write_text("ALLOW_NET=true\n")
     gap.end()

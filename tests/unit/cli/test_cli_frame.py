@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast import errors
-from holdfast.cli.app import Root, root
+from holdfast.cli.app import RootGroup, root
 from holdfast.cli.commands import COMMANDS
 from holdfast.cli.exits import ExitCode, exit_code_for
-from holdfast.cli.frame import Command, Group, Invocation, pass_invocation
+from holdfast.cli.frame import CliCommand, Group, Invocation, pass_invocation
 
 
 def call(*words: str, app: click.Group = root, env: dict[str, str] | None = None) -> Result:
@@ -21,10 +21,10 @@ def call(*words: str, app: click.Group = root, env: dict[str, str] | None = None
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch) -> Root:
+def app(monkeypatch: pytest.MonkeyPatch) -> RootGroup:
     """A command line with a few commands made for these tests."""
 
-    @click.command("fail", cls=Command)
+    @click.command("fail", cls=CliCommand)
     @click.argument("how")
     @pass_invocation
     def fail(_invocation: Invocation, how: str) -> None:
@@ -39,7 +39,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Root:
             open("a" * 5000)
         raise RuntimeError("wires crossed")
 
-    @click.command("run", cls=Command, context_settings={"ignore_unknown_options": True})
+    @click.command("run", cls=CliCommand, context_settings={"ignore_unknown_options": True})
     @click.argument("goal", nargs=-1)
     @pass_invocation
     def run(invocation: Invocation, goal: tuple[str, ...]) -> None:
@@ -62,7 +62,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Root:
         module.__dict__["command"] = made
         monkeypatch.setitem(sys.modules, module.__name__, module)
         table[str(made.name)] = (module.__name__, str(made.help))
-    return Root("holdfast", table=table)
+    return RootGroup("holdfast", table=table)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -90,39 +90,39 @@ def test_an_unknown_command_without_a_neighbour_points_to_the_help() -> None:
     assert "holdfast --help" in call("xyzzyxyzzy").stderr
 
 
-def test_an_unknown_command_of_a_group_names_the_nearest_one(app: Root) -> None:
+def test_an_unknown_command_of_a_group_names_the_nearest_one(app: RootGroup) -> None:
     result = call("many", "lst", app=app)
     assert result.exit_code == 2
     assert "Did you mean `holdfast many list`?" in result.stderr
 
 
 @pytest.mark.parametrize("goal", ["Describe this workspace", "fix it", "Describe", "why?", "-x y"])
-def test_a_goal_is_handed_to_run(app: Root, goal: str) -> None:
+def test_a_goal_is_handed_to_run(app: RootGroup, goal: str) -> None:
     words = ["--", goal] if goal.startswith("-") else [goal]
     assert call(*words, app=app).output == f"text:--plan|{goal}\n"
 
 
-def test_a_goal_may_be_followed_by_options(app: Root) -> None:
+def test_a_goal_may_be_followed_by_options(app: RootGroup) -> None:
     assert call("fix it", "--json", app=app).output == "json:--plan|fix it\n"
 
 
-def test_a_misspelt_command_is_not_taken_for_a_goal(app: Root) -> None:
+def test_a_misspelt_command_is_not_taken_for_a_goal(app: RootGroup) -> None:
     assert call("rnu", app=app).exit_code == 2
 
 
 def test_without_run_a_goal_is_an_unknown_command() -> None:
     table = {name: entry for name, entry in COMMANDS.items() if name != "run"}
-    assert call("Describe this", app=Root("holdfast", table=table)).exit_code == 2
+    assert call("Describe this", app=RootGroup("holdfast", table=table)).exit_code == 2
 
 
-def test_global_options_count_before_and_after_the_command(app: Root) -> None:
+def test_global_options_count_before_and_after_the_command(app: RootGroup) -> None:
     before = call("--json", "--state-dir", "x", "--no-color", "many", "list", app=app).output
     after = call("many", "list", "--json", "--state-dir", "x", "--no-color", app=app).output
     between = call("many", "-o", "json", "--state-dir=x", "--no-color", "list", app=app).output
     assert before == after == between == "json {'storage.state_dir': 'x'} True\n"
 
 
-def test_an_error_says_what_why_what_next_and_its_code(app: Root) -> None:
+def test_an_error_says_what_why_what_next_and_its_code(app: RootGroup) -> None:
     result = call("fail", "busy", app=app)
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -134,7 +134,7 @@ def test_an_error_says_what_why_what_next_and_its_code(app: Root) -> None:
     ]
 
 
-def test_an_error_is_one_json_object_on_stderr(app: Root) -> None:
+def test_an_error_is_one_json_object_on_stderr(app: RootGroup) -> None:
     result = call("fail", "busy", "--json", app=app)
     assert result.stdout == ""
     error = json.loads(result.stderr)["error"]
@@ -152,7 +152,7 @@ def test_errors_of_parsing_are_json_too(words: list[str]) -> None:
     assert json.loads(result.stderr)["error"]["code"] == "usage.invalid"
 
 
-def test_an_unexpected_error_is_short(app: Root) -> None:
+def test_an_unexpected_error_is_short(app: RootGroup) -> None:
     result = call("fail", "badly", app=app)
     assert result.exit_code == 1
     assert "RuntimeError: wires crossed" in result.stderr
@@ -160,7 +160,7 @@ def test_an_unexpected_error_is_short(app: Root) -> None:
     assert "code:  internal" in result.stderr
 
 
-def test_a_path_that_is_too_long_is_no_fault_of_ours(app: Root) -> None:
+def test_a_path_that_is_too_long_is_no_fault_of_ours(app: RootGroup) -> None:
     result = call("fail", "long", app=app)
     assert result.exit_code == 1
     assert "code:  file.failed" in result.stderr
@@ -168,11 +168,11 @@ def test_a_path_that_is_too_long_is_no_fault_of_ours(app: Root) -> None:
 
 
 @pytest.mark.parametrize("how", ["badly", "busy"])
-def test_debug_prints_the_traceback(app: Root, how: str) -> None:
+def test_debug_prints_the_traceback(app: RootGroup, how: str) -> None:
     assert "Traceback" in call("fail", how, "--debug", app=app).stderr
 
 
-def test_an_interrupt_ends_with_130(app: Root) -> None:
+def test_an_interrupt_ends_with_130(app: RootGroup) -> None:
     result = call("fail", "interrupt", app=app)
     assert result.exit_code == 130
     assert "Interrupted." in result.stderr
@@ -181,13 +181,13 @@ def test_an_interrupt_ends_with_130(app: Root) -> None:
     assert json.loads(plain.stderr)["error"]["code"] == "interrupted"
 
 
-def test_a_plain_click_error_keeps_its_code(app: Root) -> None:
+def test_a_plain_click_error_keeps_its_code(app: RootGroup) -> None:
     result = call("fail", "click", app=app)
     assert result.exit_code == 1
     assert "plain" in result.stderr
 
 
-def test_a_group_alone_shows_its_help_and_is_a_usage_error(app: Root) -> None:
+def test_a_group_alone_shows_its_help_and_is_a_usage_error(app: RootGroup) -> None:
     result = call("many", app=app)
     assert result.exit_code == 2
     assert "Commands:" in result.stderr
@@ -197,7 +197,7 @@ def test_a_table_entry_that_is_no_command_is_refused(monkeypatch: pytest.MonkeyP
     module = types.ModuleType("made_for_tests_broken")
     module.__dict__["command"] = "text"
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    app = Root("holdfast", table={"broken": (module.__name__, "Broken.")})
+    app = RootGroup("holdfast", table={"broken": (module.__name__, "Broken.")})
     assert "not a click command" in call("broken", app=app).stderr
 
 

@@ -12,7 +12,7 @@ from holdfast.client import AsyncClient
 from holdfast.journal import SYSTEM_SESSION, Origin
 from holdfast.policy import CallRequest, decide, load_policies
 from holdfast.policy.events import ApprovalRequested
-from holdfast.sessions.leases import Writing
+from holdfast.sessions.writing import Writing
 from holdfast.tools.effects import Intent
 from holdfast.tools.events import PermissionRefused, ToolStarted
 

@@ -9,12 +9,12 @@ import pytest
 from holdfast.cli.frame import Invocation
 from holdfast.cli.loop_view import LinesView, LiveView, lines_of, to_line, view_for
 from holdfast.messages import ToolPart
-from holdfast.orchestration.loop import LoopLimits, LoopNews, Plan, Step
+from holdfast.orchestration.loop import LoopLimits, LoopNews, Plan, PlannedStep
 from holdfast.orchestration.loop import events as facts
 
 
 def plan(count: int, title: str = "a step") -> Plan:
-    steps = [Step(id=f"s{n}", title=title, instruction="do") for n in range(count)]
+    steps = [PlannedStep(id=f"s{n}", title=title, instruction="do") for n in range(count)]
     return Plan(steps=tuple(steps))
 
 

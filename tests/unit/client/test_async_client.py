@@ -22,8 +22,9 @@ from holdfast.errors import (
 )
 from holdfast.journal import Event
 from holdfast.messages import TextPart
-from holdfast.sessions import Completed, PermissionRule, RetentionPolicy, SessionFilter, Turn
+from holdfast.sessions import PermissionRule, RetentionPolicy, SessionFilter
 from holdfast.settings import load_settings
+from holdfast.turns import Turn, TurnCompleted
 
 WAIT_S = 20
 
@@ -259,13 +260,13 @@ async def test_two_clients_of_one_place_in_one_loop_keep_turns_apart(state: Path
         running = 0
 
         async def turn(client: AsyncClient, number: int) -> None:
-            async def handler(turn: Turn) -> Completed:
+            async def handler(turn: Turn) -> TurnCompleted:
                 nonlocal running
                 running += 1
                 assert running == 1
                 await asyncio.sleep(0)
                 running -= 1
-                return Completed(result={"n": number})
+                return TurnCompleted(result={"n": number})
 
             queue = await client.turns()
             run = await queue.submit(session.id)

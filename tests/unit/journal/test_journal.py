@@ -15,7 +15,7 @@ from holdfast.journal import journal as module
 from holdfast.journal.projection import by_kind
 from holdfast.redaction import Redactor
 from holdfast.testing import FakeClock
-from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Note, Step
+from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Note, SampleStep
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ async def journal() -> Journal:
 async def test_an_append_that_cannot_be_meant_is_refused(journal: Journal) -> None:
     cases = [
         ([], {}),
-        ([Step()], {}),
-        ([Note(), Step()], {}),
+        ([SampleStep()], {}),
+        ([Note(), SampleStep()], {}),
         ([Note()], {"release": True}),
         ([Note(text="\ud800")], {}),
     ]
@@ -47,7 +47,7 @@ async def test_events_say_who_caused_them(journal: Journal) -> None:
     assert (event.correlation_id, event.causation_id) == ("c", "d")
     assert await verify(journal.store) == []
     with pytest.raises(UsageError):
-        event.expect(Step)
+        event.expect(SampleStep)
 
 
 async def test_facts_that_are_stored_together_hold_no_secret(journal: Journal) -> None:
@@ -81,7 +81,7 @@ async def test_a_clock_of_whole_seconds_keeps_the_chain(tmp_path: Path) -> None:
 async def test_a_subscriber_sees_what_it_asked_for(journal: Journal) -> None:
     await journal.append("s2", [Note(text="other")], must_be_new=True)
     await journal.store.acquire("s1", "me", 10)
-    await journal.append("s1", [Step(), Note(text="end")], epoch=1)
+    await journal.append("s1", [SampleStep(), Note(text="end")], epoch=1)
 
     async def seen(**options) -> list[int]:
         def is_end(event) -> bool:

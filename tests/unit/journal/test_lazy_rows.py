@@ -14,7 +14,7 @@ from holdfast.journal import Journal, RowQuery, SqliteStore, verify
 from holdfast.journal.events import SessionDeleted
 from holdfast.journal.stores import _sqlite_append
 from holdfast.journal.stores._sqlite_rows import SessionRows
-from holdfast.testing._store_samples import LAZY_TOPICS, TOPICS, Mark, Note, Step
+from holdfast.testing._store_samples import LAZY_TOPICS, TOPICS, Mark, Note, SampleStep
 
 BOTH = (TOPICS, LAZY_TOPICS)
 ALONE = (LAZY_TOPICS,)
@@ -195,7 +195,7 @@ async def test_what_changes_the_past_leaves_no_row_waiting(journal, path) -> Non
 
 
 async def test_a_query_sees_what_a_thread_is_writing(journal, path) -> None:
-    stored = asyncio.create_task(journal.append("s1", [Step(), Note(topic="b")], epoch=1))
+    stored = asyncio.create_task(journal.append("s1", [SampleStep(), Note(topic="b")], epoch=1))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert journal.store._writer.idle is None

@@ -20,7 +20,7 @@ from holdfast.errors import (
 from holdfast.journal import Journal, MemoryStore, RowQuery, SqliteStore, verify
 from holdfast.journal.stores import _group_commit, _sqlite_file
 from holdfast.journal.stores._sqlite_heads import KnownChains
-from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Mark, Note, Step, Topics
+from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Mark, Note, SampleStep, Topics
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def writer_of(journal: Journal) -> sqlite3.Connection:
 async def test_a_cancelled_append_that_had_begun_may_be_stored_but_never_half(journal) -> None:
     head = await journal.store.acquire("s1", "me", 60)
     assert head is not None
-    task = asyncio.create_task(journal.append("s1", [Step(), Step()], epoch=1))
+    task = asyncio.create_task(journal.append("s1", [SampleStep(), SampleStep()], epoch=1))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     task.cancel()
@@ -95,7 +95,7 @@ async def test_a_group_of_cancelled_appends_is_not_even_begun(journal) -> None:
 
 async def test_closing_finishes_what_was_accepted_and_refuses_the_rest(journal) -> None:
     await journal.store.acquire("s1", "me", 60)
-    accepted = asyncio.create_task(journal.append("s1", [Step()], epoch=1))
+    accepted = asyncio.create_task(journal.append("s1", [SampleStep()], epoch=1))
     await asyncio.sleep(0)
     closing_store = asyncio.create_task(journal.store.close())
     await asyncio.sleep(0)

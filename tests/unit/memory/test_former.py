@@ -31,7 +31,7 @@ from holdfast.memory.former import READY, UNKNOWN
 from holdfast.memory.space import space_of
 from holdfast.providers import ProviderConfig
 from holdfast.providers.wire import Endpoint, Secret
-from holdfast.testing.fake_server import Failure, FakeServer, Gate, RawAnswer
+from holdfast.testing.fake_server import Failure, FakeServer, HoldPoint, RawAnswer
 
 OLD, NEW = "old:early/256", "new:late/256"
 TEXT, WORD = "our physician lives upstairs", "doctor"
@@ -173,7 +173,7 @@ async def test_server_that_fails_is_left_alone_for_a_while(tmp_path: Path) -> No
 async def test_server_that_does_not_answer_holds_nobody_up(tmp_path: Path) -> None:
     # On a slow machine a server may need longer than that to answer the second time.
     for patience_s in (0.05, 1.0, 10.0):
-        place, gate = tmp_path / f"{patience_s}", Gate()
+        place, gate = tmp_path / f"{patience_s}", HoldPoint()
         place.mkdir()
         async with serving() as old, serving() as new:
             wanted = await store(place, remote(old))

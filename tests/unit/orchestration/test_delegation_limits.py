@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agents.children import CHILDREN
-from holdfast.agents.lineage import Lineage
 from holdfast.errors import DelegationRefused, UsageError
 from holdfast.journal import Journal, MemoryStore
 from holdfast.orchestration.delegation import Census, DelegationLimits
 from holdfast.orchestration.delegation.child import derived_id
+from holdfast.runs.children import CHILDREN
+from holdfast.runs.lineage import Lineage
 
 
 @pytest.mark.parametrize("field", ["parallel", "depth", "breadth", "total", "time_s"])

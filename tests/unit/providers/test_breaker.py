@@ -20,7 +20,7 @@ from holdfast.providers.breaker import (
     CircuitBreakers,
 )
 from holdfast.providers.model import Model, ModelRequest
-from holdfast.testing import FakeClock, Reply, ScriptedModel
+from holdfast.testing import FakeClock, ModelReply, ScriptedModel
 
 REQUEST = ModelRequest(
     messages=(Message(id="m", session_id="s", role="user", parts=(TextPart(text="hi"),)),)
@@ -109,7 +109,7 @@ async def test_only_one_probe_runs_at_a_time_and_a_cancelled_one_gives_its_place
     begun = asyncio.Event()
 
     async def probe() -> None:
-        model = BreakerModel(ScriptedModel(Reply(text="x", hold=asyncio.Event())), breaker)
+        model = BreakerModel(ScriptedModel(ModelReply(text="x", hold=asyncio.Event())), breaker)
         async for _ in model.stream(REQUEST):
             begun.set()
 

@@ -17,7 +17,7 @@ from holdfast.messages import Message, TextPart
 from holdfast.providers.events import ModelFellBack
 from holdfast.providers.fallback import FallbackModel
 from holdfast.providers.model import Finished, Model, ModelInfo, ModelRequest, Restarted, TextDelta
-from holdfast.testing import Reply, ScriptedModel
+from holdfast.testing import ModelReply, ScriptedModel
 
 REQUEST = ModelRequest(
     messages=(Message(id="m", session_id="s", role="user", parts=(TextPart(text="hi"),)),)
@@ -99,7 +99,7 @@ async def test_a_request_too_long_goes_to_a_larger_window_only():
 
 
 async def test_listeners_are_told_to_drop_the_half_text_of_the_first_model():
-    broken = model("a", Reply(text="half of", error=BUSY))
+    broken = model("a", ModelReply(text="half of", error=BUSY))
     deltas = [d async for d in FallbackModel([broken, model("b", "whole")]).stream(REQUEST)]
     assert deltas[:4] == [
         TextDelta("half "),

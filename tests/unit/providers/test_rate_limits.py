@@ -17,7 +17,7 @@ from holdfast.providers.model import Finished, ModelRequest
 from holdfast.providers.rate_limits import RateLimitedModel, RateLimiter
 from holdfast.providers.rate_rules import RateLimitRule, RateSubject
 from holdfast.providers.rate_store import LimitsStore, open_store
-from holdfast.testing import FakeClock, Reply, ScriptedModel
+from holdfast.testing import FakeClock, ModelReply, ScriptedModel
 
 REQUEST = ModelRequest(
     messages=(Message(id="m", session_id="s", role="user", parts=(TextPart(text="hi"),)),)
@@ -212,7 +212,7 @@ async def test_a_call_cancelled_while_it_waits_charges_nothing_and_blocks_nobody
 
 async def test_a_model_settles_with_the_usage_of_the_answer(clock):
     limits = limiter(clock, RateLimitRule(name="t", max_tokens=1200))
-    inner = ScriptedModel(Reply(text="x", usage=TokenUsage(input=10, output=5)), "again")
+    inner = ScriptedModel(ModelReply(text="x", usage=TokenUsage(input=10, output=5)), "again")
     model = RateLimitedModel(inner, limits, agent="ann")
     async for _ in model.stream(REQUEST):
         continue

@@ -22,7 +22,7 @@ from holdfast.providers.events import ModelRetried, ProviderEvent, ProviderRateL
 from holdfast.providers.fallback import FallbackModel
 from holdfast.providers.model import Delta, Finished, Model, ModelRequest, Restarted, TextDelta
 from holdfast.providers.retry import RetryingModel, RetryPolicy
-from holdfast.testing import FakeClock, FunctionModel, Reply, ScriptedModel
+from holdfast.testing import FakeClock, FunctionModel, ModelReply, ScriptedModel
 
 REQUEST = ModelRequest(
     messages=(Message(id="m", session_id="s", role="user", parts=(TextPart(text="hi"),)),)
@@ -132,7 +132,7 @@ async def test_a_wait_that_would_break_the_total_bound_is_not_begun():
 
 
 async def test_listeners_are_told_to_drop_the_half_text():
-    inner = ScriptedModel(Reply(text="half of", error=BUSY), BUSY, "whole")
+    inner = ScriptedModel(ModelReply(text="half of", error=BUSY), BUSY, "whole")
     model, _, _ = retrying(inner)
     deltas = await collect(model)
     assert deltas[:3] == [
@@ -146,7 +146,7 @@ async def test_listeners_are_told_to_drop_the_half_text():
 async def test_nobody_is_told_to_restart_when_nothing_was_shown():
     model, _, _ = retrying(ScriptedModel(BUSY, "whole"))
     assert not [delta for delta in await collect(model) if isinstance(delta, Restarted)]
-    model, _, _ = retrying(ScriptedModel(Reply(text="half of", error=BUSY), "whole"))
+    model, _, _ = retrying(ScriptedModel(ModelReply(text="half of", error=BUSY), "whole"))
     assert [type(delta) for delta in await collect(model, deltas=False)] == [Finished]
 
 
@@ -177,7 +177,7 @@ async def test_nor_after_an_answer_that_needed_a_second_attempt():
 
 async def test_cancellation_passes_untouched_and_closes_the_stream():
     begun = asyncio.Event()
-    inner = ScriptedModel(BUSY, Reply(text="x", hold=asyncio.Event()), "never")
+    inner = ScriptedModel(BUSY, ModelReply(text="x", hold=asyncio.Event()), "never")
     model, _, _ = retrying(inner)
 
     async def watch() -> None:

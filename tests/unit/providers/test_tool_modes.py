@@ -23,7 +23,7 @@ from holdfast.providers.model import (
 )
 from holdfast.providers.tool_modes import ToolModeModel
 from holdfast.providers.tool_probe import ProbedToolModel, probe_tool_mode
-from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
+from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 
 ADD = ToolSpec(
     name="add",
@@ -132,7 +132,7 @@ async def test_a_call_in_broken_json_is_asked_for_again(mode: ToolMode) -> None:
 
 async def test_usage_that_was_not_reported_stays_unknown() -> None:
     silent = Message(id="a", session_id="s", role="assistant", parts=(TextPart(text=CALL),))
-    told = Reply(text="Hm.", usage=TokenUsage(input=5))
+    told = ModelReply(text="Hm.", usage=TokenUsage(input=5))
     model = ToolModeModel(ScriptedModel(silent, told, silent), "prompted")
     assert (await answer(model, request())).usage is None
     assert (await answer(model, request(tool_choice="add"))).usage == TokenUsage(input=5)
@@ -237,7 +237,7 @@ async def test_an_answer_of_a_schema_is_checked_and_corrected() -> None:
 
 async def test_closing_the_stream_closes_the_inner_one() -> None:
     hold = asyncio.Event()
-    inner = ScriptedModel(Reply(text="Hello there", hold=hold))
+    inner = ScriptedModel(ModelReply(text="Hello there", hold=hold))
     stream = ToolModeModel(inner, "native").stream(request())
     assert isinstance(await anext(stream), TextDelta)
     assert inner.open_streams == 1

@@ -20,7 +20,7 @@ from pathlib import Path
 import attacks
 
 from holdfast.errors import SandboxFailed
-from holdfast.sandbox import Limits, SandboxOptions, SandboxRunner, Workspace
+from holdfast.sandbox import SandboxLimits, SandboxOptions, SandboxRunner, Workspace
 
 SHORT = {"endless_fork_bomb": 2.0}
 READ_ONLY = {"write_inside"}
@@ -109,7 +109,7 @@ def make_runner(root: Path, profile: str, options: dict) -> SandboxRunner:
         Workspace(root),
         SandboxOptions(
             profile=profile,
-            limits=Limits(processes=64),
+            limits=SandboxLimits(processes=64),
             readable=(os.path.realpath(sys.base_prefix),),
             hidden=(str(root / "state"),) if options["with_namespaces"] else (),
             **options,

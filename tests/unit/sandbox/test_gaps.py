@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import StorageError
 from holdfast.sandbox import SandboxOptions, SandboxRunner, Workspace
-from holdfast.settings.gaps import Gaps
+from holdfast.settings.unvouched import UnvouchedSettings
 
 LEVELS = {
     "bubblewrap": SandboxOptions(level="bubblewrap"),
@@ -30,14 +30,14 @@ def root() -> Iterator[Path]:
 
 
 @pytest.fixture
-def gaps(tmp_path: Path, root: Path) -> Gaps:
+def gaps(tmp_path: Path, root: Path) -> UnvouchedSettings:
     files = [root / ".env", root / "holdfast.toml"]
-    return Gaps(tmp_path / "state", files=files, folders=[root / "policies"])
+    return UnvouchedSettings(tmp_path / "state", files=files, folders=[root / "policies"])
 
 
 @pytest.fixture(params=LEVELS)
 async def runner(
-    request: pytest.FixtureRequest, bubblewrap: str, root: Path, gaps: Gaps
+    request: pytest.FixtureRequest, bubblewrap: str, root: Path, gaps: UnvouchedSettings
 ) -> AsyncIterator[SandboxRunner]:
     given = LEVELS[request.param]
     if os.geteuid() == 0 and not given.with_namespaces:
@@ -58,7 +58,7 @@ async def runner(
     ],
 )
 async def test_a_command_that_makes_settings_is_found_out(
-    runner: SandboxRunner, root: Path, gaps: Gaps, text: str, name: str
+    runner: SandboxRunner, root: Path, gaps: UnvouchedSettings, text: str, name: str
 ) -> None:
     result = await runner.run_approved_text(text)
     assert result.exit_code == 0
@@ -67,7 +67,7 @@ async def test_a_command_that_makes_settings_is_found_out(
 
 
 async def test_a_command_that_makes_something_else_leaves_nothing(
-    runner: SandboxRunner, root: Path, gaps: Gaps, tmp_path: Path
+    runner: SandboxRunner, root: Path, gaps: UnvouchedSettings, tmp_path: Path
 ) -> None:
     result = await runner.run_approved_text("echo x > y; echo x > .env; rm .env")
     assert (result.stderr, gaps.filled()) == ("", [])
@@ -76,7 +76,7 @@ async def test_a_command_that_makes_something_else_leaves_nothing(
 
 
 async def test_what_a_stopped_command_made_is_in_doubt(
-    runner: SandboxRunner, root: Path, gaps: Gaps
+    runner: SandboxRunner, root: Path, gaps: UnvouchedSettings
 ) -> None:
     text = "echo x > .env; exec cat /dev/zero"
     result = await runner.run_approved_text(text, output_bytes=1_000)
@@ -85,7 +85,7 @@ async def test_what_a_stopped_command_made_is_in_doubt(
 
 
 async def test_a_program_that_stays_is_watched_until_it_is_closed(
-    runner: SandboxRunner, root: Path, gaps: Gaps, tmp_path: Path
+    runner: SandboxRunner, root: Path, gaps: UnvouchedSettings, tmp_path: Path
 ) -> None:
     argv = ("/bin/sh", "-c", "read x; echo ALLOW_NET=true > .env; echo done; read y")
     stream = await runner.open_program(argv, line_bytes=1_000)

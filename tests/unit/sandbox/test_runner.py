@@ -14,8 +14,8 @@ import pytest
 from holdfast.errors import FileUnsuitable, PermissionDenied, SandboxFailed, UsageError
 from holdfast.policy.commands import parse_command
 from holdfast.sandbox import (
-    Limits,
     PathRules,
+    SandboxLimits,
     SandboxOptions,
     SandboxRunner,
     Workspace,
@@ -187,7 +187,7 @@ async def test_cancelling_ends_the_command(root, level):
 
 
 async def test_a_flood_is_stopped_and_head_and_tail_are_kept(root, level):
-    limits = Limits(output_bytes=1000, flood_factor=1000)
+    limits = SandboxLimits(output_bytes=1000, flood_factor=1000)
     async with running(root, level, limits=limits) as runner:
         result = await run(runner, "yes")
         assert result.stopped == "output"

@@ -8,14 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.journal import Journal, MemoryStore, SqliteStore
-from holdfast.sessions import (
-    SESSION_PROJECTIONS,
-    LeaseKeeper,
-    Session,
-    SessionManager,
-    TurnQueue,
-)
+from holdfast.sessions import SESSION_PROJECTIONS, Session, SessionManager
 from holdfast.testing import FakeClock
+from holdfast.turns import LeaseKeeper, TurnQueue
 
 
 @pytest.fixture

@@ -14,20 +14,10 @@ import pytest
 from holdfast.journal import Condition, Event, Journal, Payload, RowQuery, SqliteStore
 from holdfast.journal.stores._sqlite_rows import RowTables
 from holdfast.messages import Message
-from holdfast.sessions import (
-    SESSION_PROJECTIONS,
-    Completed,
-    Lease,
-    LeaseKeeper,
-    Outcome,
-    PermissionRule,
-    Session,
-    SessionManager,
-    Turn,
-    TurnQueue,
-)
+from holdfast.sessions import SESSION_PROJECTIONS, PermissionRule, Session, SessionManager
 from holdfast.sessions import events as facts
 from holdfast.sessions.projections import MESSAGES, RUNS, SESSIONS, SIGNALS
+from holdfast.turns import Lease, LeaseKeeper, Outcome, Turn, TurnCompleted, TurnQueue
 
 
 def event(fact: Payload) -> Event:
@@ -130,7 +120,7 @@ async def crash(turn: Turn) -> Outcome:
 
 
 async def complete(turn: Turn) -> Outcome:
-    return Completed()
+    return TurnCompleted()
 
 
 async def test_a_run_that_ended_elsewhere_is_not_ended_again(

@@ -9,9 +9,10 @@ from holdfast.journal import NO_ORIGIN, Draft, Journal, Payload, verify
 from holdfast.journal.envelope import payload_digest
 from holdfast.journal.store import AppendRequest
 from holdfast.messages import Message, TextPart
-from holdfast.sessions import Completed, Parked, Session, SessionManager, Turn, TurnQueue
+from holdfast.sessions import Session, SessionManager
 from holdfast.sessions.events import EventOmitted, MessageCreated
 from holdfast.sessions.model import hide, is_hidden
+from holdfast.turns import Turn, TurnCompleted, TurnParked, TurnQueue
 
 
 async def texts(manager: SessionManager, session_id: str) -> list[str]:
@@ -28,10 +29,10 @@ async def add(manager: SessionManager, session: Session, *words: str) -> list[Me
 async def test_a_fork_takes_over_conversation_and_settings_but_no_runs_and_no_costs(
     manager: SessionManager, session: Session, queue: TurnQueue, journal: Journal
 ) -> None:
-    async def handler(turn: Turn) -> Completed:
+    async def handler(turn: Turn) -> TurnCompleted:
         message = Message(id="m1", session_id="", role="assistant", cost_usd=2.0)
         await turn.add_message(message)
-        return Completed()
+        return TurnCompleted()
 
     run = await queue.submit(session.id)
     await queue.run(run.id, handler)
@@ -163,8 +164,8 @@ async def test_nothing_is_reverted_between_the_steps_of_a_turn(
 ) -> None:
     [message] = await add(manager, session, "a")
 
-    async def handler(turn: Turn) -> Parked:
-        return Parked(reason="approval")
+    async def handler(turn: Turn) -> TurnParked:
+        return TurnParked(reason="approval")
 
     run = await queue.submit(session.id)
     await queue.run(run.id, handler)

@@ -22,7 +22,6 @@ from holdfast.errors import (
 from holdfast.journal import SYSTEM_SESSION, Journal, export_heads, parse_heads, verify
 from holdfast.sessions import (
     STATES,
-    LeaseKeeper,
     PermissionRule,
     Session,
     SessionManager,
@@ -30,6 +29,7 @@ from holdfast.sessions import (
     allowed_states,
 )
 from holdfast.testing import FakeClock
+from holdfast.turns import LeaseKeeper
 
 LEGAL = {
     ("active", "suspended"),

@@ -10,18 +10,9 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.journal import Journal, verify
 from holdfast.messages import Message, TextPart
-from holdfast.sessions import (
-    Completed,
-    LeaseKeeper,
-    RetentionPolicy,
-    Session,
-    SessionManager,
-    Turn,
-    TurnQueue,
-    clean_up,
-    compose,
-)
+from holdfast.sessions import RetentionPolicy, Session, SessionManager, clean_up, compose
 from holdfast.testing import FakeClock
+from holdfast.turns import LeaseKeeper, Turn, TurnCompleted, TurnQueue
 
 
 async def contents(manager: SessionManager, session_id: str) -> list[str]:
@@ -195,13 +186,13 @@ async def test_what_an_unfinished_run_needs_stays(
     started, go_on = asyncio.Event(), asyncio.Event()
     seen: list[str] = []
 
-    async def handler(turn: Turn) -> Completed:
+    async def handler(turn: Turn) -> TurnCompleted:
         started.set()
         await go_on.wait()
         seen.extend(message.text for message in await turn.take_steering())
         assert turn.request.message is not None
         seen.append(turn.request.message.text)
-        return Completed(result={"secret": "result"})
+        return TurnCompleted(result={"secret": "result"})
 
     run = await queue.submit(session.id, compose(session.id, "user", "asked", clock.now()))
     work = asyncio.create_task(queue.run(run.id, handler))
@@ -223,10 +214,10 @@ async def test_what_an_unfinished_run_needs_stays(
 async def test_removed_content_is_nowhere_in_the_tables(
     manager: SessionManager, session: Session, queue: TurnQueue, clock: FakeClock, journal: Journal
 ) -> None:
-    async def handler(turn: Turn) -> Completed:
+    async def handler(turn: Turn) -> TurnCompleted:
         assert turn.request.message is not None
         await turn.add_message(turn.request.message)
-        return Completed(result={"answer": "TOPSECRET"})
+        return TurnCompleted(result={"answer": "TOPSECRET"})
 
     run = await queue.submit(
         session.id, compose(session.id, "user", "TOPSECRET", 0.0), options={"k": "TOPSECRET"}

@@ -28,13 +28,9 @@ from holdfast.journal.store import AppendRequest
 from holdfast.messages import TextPart
 from holdfast.sessions import (
     SESSION_PROJECTIONS,
-    Completed,
-    LeaseKeeper,
     RetentionPolicy,
     Session,
     SessionManager,
-    Turn,
-    TurnQueue,
     clean_up,
     compose,
     export_lines,
@@ -43,6 +39,7 @@ from holdfast.sessions import (
     transfer,
 )
 from holdfast.testing import FakeClock
+from holdfast.turns import LeaseKeeper, Turn, TurnCompleted, TurnQueue
 
 
 async def export(journal: Journal, session_id: str) -> bytes:
@@ -73,10 +70,10 @@ async def full(
 ) -> Session:
     """A session with everything in it: runs, large payloads, redactions, reverts, odd kinds."""
 
-    async def handler(turn: Turn) -> Completed:
+    async def handler(turn: Turn) -> TurnCompleted:
         assert turn.request.message is not None
         await turn.add_message(turn.request.message, agent_path="a/b")
-        return Completed(result={"ok": True})
+        return TurnCompleted(result={"ok": True})
 
     run = await queue.submit(session.id, compose(session.id, "user", "run", clock.now()))
     await queue.run(run.id, handler)
@@ -138,7 +135,7 @@ async def test_an_import_as_new_is_a_copy_without_runs(
     assert not any(kind.startswith("run.") for kind in kinds)
     assert "plugin.noted" in kinds
 
-    async def never(turn: Turn) -> Completed:
+    async def never(turn: Turn) -> TurnCompleted:
         raise AssertionError
 
     assert await queue.drain(copy.id, never) == 0

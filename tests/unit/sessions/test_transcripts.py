@@ -10,11 +10,12 @@ import pytest
 
 from holdfast import AsyncClient
 from holdfast.messages import Message, TextPart
-from holdfast.sessions import Completed, Outcome, SessionManager, Turn, compose, transcripts
+from holdfast.sessions import SessionManager, compose, transcripts
 from holdfast.sessions.events import MessageCreated
 from holdfast.sessions.growing import GrowingMessages
 from holdfast.sessions.messages import MessageReader
 from holdfast.sessions.transcripts import Transcript, Transcripts
+from holdfast.turns import Outcome, Turn, TurnCompleted
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ async def test_what_a_turn_appends_is_at_hand_for_the_next_one(tmp_path: Path) -
             assert turn.session is not None
             heard.append(tuple(await sessions.messages.growing(turn.session, up_to=turn.last)))
             await turn.add_message(compose(session_id, "user", f"word {len(heard)}", 0.0))
-            return Completed()
+            return TurnCompleted()
 
         sessions.journal.store.read = read  # type: ignore[method-assign, assignment]
         for number in range(3):
@@ -230,7 +231,7 @@ async def test_what_somebody_else_wrote_between_is_read(tmp_path: Path) -> None:
         async def answer(turn: Turn) -> Outcome:
             session = await sessions.get_session(session_id)
             heard.append(tuple(await sessions.messages.growing(session, up_to=turn.last)))
-            return Completed()
+            return TurnCompleted()
 
         message = compose(session_id, "user", "go", 0.0)
         await turns.execute(session_id, message, answer, run_id="job", is_new=True)

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.errors import ConfigError, UsageError
 from holdfast.settings import load_settings
-from holdfast.settings.gaps import Gaps
-from holdfast.settings.guarded import gaps_of
+from holdfast.settings.guarded import unvouched_settings
 from holdfast.settings.load import vouch_for
+from holdfast.settings.unvouched import UnvouchedSettings
 
 OPEN_NET = "[network]\nallow_net = true\n"
 PLACES = {
@@ -36,8 +36,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def watched(workspace: Path) -> Gaps:
-    return gaps_of(load_settings().settings, workspace.parent / "state")
+def watched(workspace: Path) -> UnvouchedSettings:
+    return unvouched_settings(load_settings().settings, workspace.parent / "state")
 
 
 def make(place: Path, text: str = OPEN_NET) -> None:
@@ -85,7 +85,7 @@ def test_a_file_that_names_another_state_directory_is_still_in_doubt(
 ) -> None:
     monkeypatch.delenv("AGENT_STATE_DIR")
     usual = load_settings().settings
-    gap = gaps_of(usual, usual.storage_path).begin([str(workspace)])
+    gap = unvouched_settings(usual, usual.storage_path).begin([str(workspace)])
     assert gap is not None
     make(workspace / ".env", "AGENT_STATE_DIR=elsewhere\n")
     gap.end()
@@ -213,10 +213,10 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from holdfast.settings import load_settings
-from holdfast.settings.guarded import gaps_of
+from holdfast.settings.guarded import unvouched_settings
 
 settings = load_settings().settings
-assert gaps_of(settings, settings.storage_path).begin([str(settings.workspace)])
+assert unvouched_settings(settings, settings.storage_path).begin([str(settings.workspace)])
 if sys.argv[1]:
     Path(sys.argv[1]).write_text("ALLOW_NET=true\\n")
 os.kill(os.getpid(), signal.SIGKILL)

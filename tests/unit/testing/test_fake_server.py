@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.testing.fake_rules import Refused, check_request
+from holdfast.testing.fake_rules import RefusedRequest, check_request
 from holdfast.testing.fake_server import FakeServer, RawAnswer, Reply
 
 JSON = {"Content-Type": "application/json"}
@@ -77,16 +77,16 @@ def anthropic(*messages: Any, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_what_the_real_api_refuses_is_refused(wire: Any, body: Any) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         check_request(wire, body, ANTHROPIC)
 
 
 def test_headers_are_checked() -> None:
     check_request("chat", chat(USER), JSON)
     check_request("anthropic", anthropic(USER, USE, RESULT), ANTHROPIC)
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         check_request("anthropic", anthropic(USER), JSON)
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         check_request("chat", chat(USER), {})
 
 

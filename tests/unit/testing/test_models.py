@@ -15,7 +15,7 @@ from holdfast.providers.model import (
     TextDelta,
     ToolCallDelta,
 )
-from holdfast.testing import FunctionModel, Reply, ScriptedModel, tool_call
+from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 
 
 def ask(text: str) -> ModelRequest:
@@ -41,7 +41,7 @@ async def test_answers_come_in_the_order_of_the_script_and_requests_are_kept():
 
 
 async def test_deltas_join_to_the_message_and_the_last_one_is_finished():
-    model = ScriptedModel(Reply(text="a few words", reasoning="let me think"))
+    model = ScriptedModel(ModelReply(text="a few words", reasoning="let me think"))
     deltas = await collect(model, ask("x"))
     assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == "a few words"
     assert "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)) == "let me think"
@@ -77,7 +77,7 @@ async def test_a_scripted_error_is_raised_and_the_script_goes_on():
 
 async def test_a_reply_with_an_error_breaks_after_its_deltas():
     error = LLMOverloaded(provider="test", detail="busy")
-    model = ScriptedModel(Reply(text="half of", error=error))
+    model = ScriptedModel(ModelReply(text="half of", error=error))
     seen: list[Delta] = []
     with pytest.raises(LLMOverloaded):
         async for delta in model.stream(ask("x")):
@@ -107,7 +107,9 @@ def test_answers_left_over_fail_the_test():
 
 async def test_a_held_answer_waits_for_the_test_and_can_be_cancelled():
     hold, begun = asyncio.Event(), asyncio.Event()
-    model = ScriptedModel(Reply(text="late", hold=hold), Reply(text="never", hold=asyncio.Event()))
+    model = ScriptedModel(
+        ModelReply(text="late", hold=hold), ModelReply(text="never", hold=asyncio.Event())
+    )
 
     async def watch() -> str:
         text = ""
@@ -142,7 +144,7 @@ async def test_a_function_answers_plainly_or_later():
 
 async def test_usage_can_be_scripted_and_a_whole_message_goes_through_unchanged():
     usage = TokenUsage(input=7, output=3, cache_read=2)
-    assert (await answer(ScriptedModel(Reply(text="x", usage=usage)))).usage == usage
+    assert (await answer(ScriptedModel(ModelReply(text="x", usage=usage)))).usage == usage
     message = Message(id="msg_9", session_id="s", role="assistant", parts=(TextPart(text="x"),))
     assert await answer(ScriptedModel(message)) is message
 

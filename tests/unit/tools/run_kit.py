@@ -12,13 +12,13 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.ids import new_id
 from holdfast.journal import Payload
 from holdfast.messages import Message, ToolPart
-from holdfast.sessions import Completed, Outcome, Turn
 from holdfast.tools import Parked, Tool, ToolContext, ToolRegistry, Workspace
 from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.gate import Gate
 from holdfast.tools.ledger import read_records
-from holdfast.tools.manager import Call, Limits, ToolExecutionManager
+from holdfast.tools.manager import Call, CallLimits, ToolExecutionManager
 from holdfast.tools.services import CommandRunner, NoCommands
+from holdfast.turns import Outcome, Turn, TurnCompleted
 
 
 class ToolRun:
@@ -79,7 +79,7 @@ async def open_run(
     directory: Path,
     *tools: Tool,
     gate: Gate | None = None,
-    limits: Limits | None = None,
+    limits: CallLimits | None = None,
     clock: Clock = SYSTEM,
     registry: ToolRegistry | None = None,
     commands: CommandRunner | None = None,
@@ -91,7 +91,7 @@ async def open_run(
     async def handler(turn: Turn) -> Outcome:
         begun.set_result(turn)
         await over.wait()
-        return Completed()
+        return TurnCompleted()
 
     async with AsyncClient(directory / "state") as client:
         session = await client.create_session("tools", directory=directory)

@@ -30,7 +30,7 @@ class Asked:
 
 def test_the_third_equal_call_in_a_row_is_noticed():
     doom = DoomLoop()
-    assert [doom.is_repeating("t", {"a": 1}) for _ in range(4)] == [False, False, True, True]
+    assert [doom.count_and_check("t", {"a": 1}) for _ in range(4)] == [False, False, True, True]
 
 
 def test_another_input_or_tool_starts_anew_and_the_order_of_keys_does_not_matter():
@@ -42,12 +42,12 @@ def test_another_input_or_tool_starts_anew_and_the_order_of_keys_does_not_matter
         ("u", {"a": 2, "b": 2}),
         ("t", {"a": 1, "b": 2}),
     ]
-    assert not any(doom.is_repeating(*call) for call in calls)
+    assert not any(doom.count_and_check(*call) for call in calls)
 
 
 def test_a_number_is_neither_true_nor_a_fraction():
     doom = DoomLoop()
-    assert not any(doom.is_repeating("t", {"a": value}) for value in (1, True, 1.0))
+    assert not any(doom.count_and_check("t", {"a": value}) for value in (1, True, 1.0))
 
 
 async def test_repeating_asks_and_a_yes_lasts_for_the_next_ones(tmp_path):

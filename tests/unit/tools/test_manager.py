@@ -14,7 +14,7 @@ from holdfast.testing import FakeClock
 from holdfast.tools import Parked, ToolContext, ToolRegistry, ToolResult, tool
 from holdfast.tools.events import ToolOutputKept, ToolStarted
 from holdfast.tools.gate import AutoConfirm, Gate
-from holdfast.tools.manager import Limits, ToolExecutionManager
+from holdfast.tools.manager import CallLimits, ToolExecutionManager
 
 
 @tool(effect="read")
@@ -67,7 +67,7 @@ async def test_parallel_calls_are_bounded_concurrent_and_in_order(tmp_path):
         at_once -= 1
         return number
 
-    async with open_run(tmp_path, wait, limits=Limits(parallel=3)) as run:
+    async with open_run(tmp_path, wait, limits=CallLimits(parallel=3)) as run:
         parts = [ToolPart(call_id="", tool="wait", input={"number": n}) for n in range(9)]
         async with asyncio.timeout(10):
             results = await run.call_all(*parts)
@@ -97,7 +97,7 @@ async def test_a_call_that_takes_too_long_fails_by_the_lower_limit(tmp_path):
         await asyncio.Event().wait()
         return ""
 
-    async with open_run(tmp_path, hang, limits=Limits(timeout_s=0.01)) as run:
+    async with open_run(tmp_path, hang, limits=CallLimits(timeout_s=0.01)) as run:
         part = await run.call("hang")
     assert "0.01 s" in part.error
 
@@ -147,7 +147,7 @@ async def test_a_huge_error_is_cut(tmp_path):
         """Fail at length."""
         raise ValueError("begin " + "x" * 1_000_000 + "\ud800 end")
 
-    async with open_run(tmp_path, fail, limits=Limits(output_chars=300)) as run:
+    async with open_run(tmp_path, fail, limits=CallLimits(output_chars=300)) as run:
         part = await run.call("fail")
     assert len(part.error) < 400
     assert part.error.endswith("? end")
@@ -161,7 +161,7 @@ async def test_long_output_keeps_head_and_tail_and_the_whole_survives_a_restart(
         """Write a lot."""
         return text
 
-    async with open_run(tmp_path, flood, limits=Limits(output_chars=1_000)) as run:
+    async with open_run(tmp_path, flood, limits=CallLimits(output_chars=1_000)) as run:
         part = await run.call("flood")
         session_id = run.session_id
     assert part.output.startswith("begin\nline")
@@ -203,7 +203,7 @@ async def test_output_is_not_forgotten_when_it_cannot_be_kept(tmp_path):
                 run.manager.tool_registry,
                 recorder=recorder,
                 context=context,
-                limits=Limits(output_chars=limit),
+                limits=CallLimits(output_chars=limit),
             )
             with pytest.raises(ResultNotStored) as caught:
                 await manager.execute_all(calls)

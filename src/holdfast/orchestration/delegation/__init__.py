@@ -1,7 +1,7 @@
 """Delegation: agents that let others work, below their own rights, budgets and time."""
 
 from holdfast.orchestration.delegation.calls import CallDelegation
-from holdfast.orchestration.delegation.child import AgentHost, Children, Order
+from holdfast.orchestration.delegation.child import AgentHost, Children, ChildRequest
 from holdfast.orchestration.delegation.family import Family, FamilyEvent
 from holdfast.orchestration.delegation.limits import Census, DelegationLimits
 from holdfast.orchestration.delegation.orchestrator import AgentOrchestrator, AgentTask
@@ -17,7 +17,7 @@ __all__ = [
     "DelegationLimits",
     "Family",
     "FamilyEvent",
-    "Order",
+    "ChildRequest",
     "subagents_for",
     "task",
     "task_tool",

@@ -8,15 +8,15 @@ from holdfast.agents import AgentResult
 from holdfast.agents.delegation import Errand
 from holdfast.agents.handoff import (
     STATE_KEY,
-    Baggage,
     HandedOff,
+    HandoffInput,
     Transform,
     digest_of,
 )
-from holdfast.agents.lineage import below_call
 from holdfast.errors import AlreadyExists
 from holdfast.journal import Origin
-from holdfast.orchestration.delegation.child import Children, Order, derived_id
+from holdfast.orchestration.delegation.child import Children, ChildRequest, derived_id
+from holdfast.runs.lineage import below_call
 from holdfast.sessions import Session
 from holdfast.tools import ToolContext
 from holdfast.tools.labels import kept_labels
@@ -68,7 +68,7 @@ class CallDelegation:
         session = await children.sessions.get_session(context.session_id)
         errand = Errand(agent=agent, task=message)
         if await children.turns.find(derived_id("run", context.idempotency_key)) is None:
-            baggage = Baggage(
+            baggage = HandoffInput(
                 message=message,
                 messages=await children.sessions.messages.all(session),
                 state=_state_of(session),
@@ -91,9 +91,9 @@ class CallDelegation:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _order(self, context: ToolContext, errand: Errand, session: Session) -> Order:
+    def _order(self, context: ToolContext, errand: Errand, session: Session) -> ChildRequest:
         heritage = context.heritage
-        return Order(
+        return ChildRequest(
             key=context.idempotency_key,
             agent=errand.agent,
             task=errand.task,

@@ -15,15 +15,16 @@ import msgspec
 
 from holdfast.agents import Agent, AgentResult
 from holdfast.agents.handoff import STATE_KEY
-from holdfast.agents.launch import Launch, Launcher
-from holdfast.agents.lineage import LINEAGE_KEY, Lineage, lineage_of
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import AgentTimeout, HoldfastError, NotFound
 from holdfast.orchestration.delegation.limits import Census, DelegationLimits
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.sessions import NewSession, Session, SessionManager, TurnQueue, new_session
+from holdfast.runs.lineage import LINEAGE_KEY, Lineage, lineage_of
+from holdfast.runs.request import Launch, RunExecutor
+from holdfast.sessions import NewSession, Session, SessionManager, new_session
 from holdfast.tools.gate import Approver
+from holdfast.turns import TurnQueue
 
 STOP_GRACE_S = 10.0
 """How long a child that was told to stop may take to do so."""
@@ -33,7 +34,7 @@ _TOO_LONG = "it took longer than "
 _left_behind: set[asyncio.Task[AgentResult]] = set()
 
 
-class AgentHost(Launcher, Protocol):
+class AgentHost(RunExecutor, Protocol):
     """Whoever knows agents by name and carries their runs out; the client is one."""
 
     async def get_agent(self, name: str) -> Agent | None:
@@ -42,7 +43,7 @@ class AgentHost(Launcher, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class ChildRequest:
     """Everything about one child; `key` is the same whenever the same errand is meant."""
 
     key: str
@@ -98,7 +99,7 @@ class Children:
         self.limits = limits or DelegationLimits()
         self.census = census or Census(sessions.journal)
 
-    async def admit(self, order: Order) -> AgentResult | None:
+    async def admit(self, order: ChildRequest) -> AgentResult | None:
         """Count a child in; returns the result of one that may not begin.
 
         An unknown agent is one that may not.
@@ -111,7 +112,7 @@ class Children:
             return failed(order, error)
         return None
 
-    async def run(self, order: Order) -> AgentResult:
+    async def run(self, order: ChildRequest) -> AgentResult:
         """Run a child to its end, or to where it parks, and return its result.
 
         A failure is a result too. A caller that is cancelled takes the child with it.
@@ -126,7 +127,7 @@ class Children:
 
     # --- inside -----------------------------------------------------------------------
 
-    async def _launch(self, order: Order) -> Launch:
+    async def _launch(self, order: ChildRequest) -> Launch:
         """Return the run to start: in a session of its own, or in that of an earlier errand."""
         return Launch(
             message=order.task,
@@ -143,7 +144,7 @@ class Children:
             approver=order.approver,
         )
 
-    async def _known(self, order: Order) -> Session:
+    async def _known(self, order: ChildRequest) -> Session:
         """Return the session of an earlier child, now below whoever sends this errand.
 
         Raises:
@@ -160,7 +161,7 @@ class Children:
             return session
         return await self.sessions.update_session(session.id, metadata=now)
 
-    async def _in_time(self, order: Order, launch: Launch) -> AgentResult:
+    async def _in_time(self, order: ChildRequest, launch: Launch) -> AgentResult:
         limit = self.limits.time_s
         if order.seconds is not None:
             limit = min(limit, order.seconds)
@@ -196,7 +197,7 @@ def pattern_below(above: Lineage, parent: Session, state: JsonObject | None = No
     )
 
 
-def _session_for(order: Order) -> NewSession:
+def _session_for(order: ChildRequest) -> NewSession:
     """Return the child's own session; one that a crash left has the same id."""
     pattern = order.pattern or pattern_below(order.above, order.parent, order.state)
     title = " ".join(order.task.split())[:_TITLE] or f"Errand for {order.name}"
@@ -225,7 +226,7 @@ def _within(budget: Budget, seconds: float | None) -> Budget | None:
     return budget if budget.has_limits else None
 
 
-def _as_told(order: Order, result: AgentResult) -> AgentResult:
+def _as_told(order: ChildRequest, result: AgentResult) -> AgentResult:
     """Return the result; one that ended by its time limit says so, in every process."""
     reason = str(result.metadata.get("reason", ""))
     if result.status != "cancelled" or not reason.startswith(_TOO_LONG):
@@ -236,7 +237,7 @@ def _as_told(order: Order, result: AgentResult) -> AgentResult:
     return msgspec.structs.replace(result, metadata=told)
 
 
-def _timed_out(order: Order, launch: Launch, limit: float) -> AgentResult:
+def _timed_out(order: ChildRequest, launch: Launch, limit: float) -> AgentResult:
     error = AgentTimeout(agent=order.name, limit_s=f"{limit:g}")
     return AgentResult(
         agent_name=order.name,
@@ -248,7 +249,7 @@ def _timed_out(order: Order, launch: Launch, limit: float) -> AgentResult:
     )
 
 
-def failed(order: Order, error: HoldfastError) -> AgentResult:
+def failed(order: ChildRequest, error: HoldfastError) -> AgentResult:
     """Return the result of a child that could not run."""
     return AgentResult(
         agent_name=order.name,

@@ -9,11 +9,11 @@ import heapq
 
 import msgspec
 
-from holdfast.agents.children import runs_below_session
-from holdfast.agents.lineage import lineage_of
-from holdfast.agents.scope import RunScope
 from holdfast.errors import NotFound
 from holdfast.journal import Condition, Event, RowQuery
+from holdfast.runs.children import runs_below_session
+from holdfast.runs.kept_request import RunScope
+from holdfast.runs.lineage import lineage_of
 from holdfast.sessions import SessionManager
 from holdfast.sessions.events import RunQueued
 from holdfast.sessions.projections import SESSIONS

@@ -6,10 +6,10 @@ from collections import Counter, OrderedDict
 
 import msgspec
 
-from holdfast.agents.children import children_of
-from holdfast.agents.lineage import Lineage
 from holdfast.errors import DelegationRefused, UsageError
 from holdfast.journal import Journal
+from holdfast.runs.children import children_of
+from holdfast.runs.lineage import Lineage
 
 _MOST_ROOTS = 256
 

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.agents import Agent, AgentResult
-from holdfast.agents.lineage import Lineage, below
-from holdfast.agents.spending import session_budget
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
-from holdfast.orchestration.delegation.child import AgentHost, Children, Order, pattern_below
+from holdfast.orchestration.delegation.child import AgentHost, Children, ChildRequest, pattern_below
 from holdfast.orchestration.delegation.limits import DelegationLimits
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, Share
-from holdfast.sessions import NewSession, Session, SessionManager, TurnQueue
+from holdfast.runs.lineage import Lineage, below
+from holdfast.runs.spending import session_budget
+from holdfast.sessions import NewSession, Session, SessionManager
+from holdfast.turns import TurnQueue
 
 
 class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,11 +172,11 @@ class AgentOrchestrator:
             )
         return msgspec.structs.replace(above, shares=tuple(shares))
 
-    def _order(self, task: AgentTask, common: _Common) -> Order:
+    def _order(self, task: AgentTask, common: _Common) -> ChildRequest:
         # The same errand for the second time is another one, and found again as the second.
         content = digest([common.session.id, common.above.path, msgspec.to_builtins(task)])
         self._seen[content] += 1
-        return Order(
+        return ChildRequest(
             key=f"{self.run_id}:{content}:{self._seen[content]}",
             agent=task.agent_name,
             task=task.description,

@@ -14,7 +14,14 @@ from holdfast.orchestration.loop.options import (
     LoopOptions,
     StepEvidence,
 )
-from holdfast.orchestration.loop.plan import Check, DraftPlan, Plan, Step, problems_of, to_plan
+from holdfast.orchestration.loop.plan import (
+    Check,
+    DraftPlan,
+    Plan,
+    PlannedStep,
+    problems_of,
+    to_plan,
+)
 from holdfast.orchestration.loop.report import LoopReport, make_report
 from holdfast.orchestration.loop.roles import LOOP_AGENT
 from holdfast.orchestration.loop.state import LoopState, carried_over, fold
@@ -37,7 +44,7 @@ __all__ = [
     "Plan",
     "RunFiles",
     "RunRecords",
-    "Step",
+    "PlannedStep",
     "StepEvidence",
     "Verdict",
     "carried_over",

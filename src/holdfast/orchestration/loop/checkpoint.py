@@ -20,7 +20,6 @@ from typing import IO, Any
 
 import msgspec
 
-from holdfast.agents.children import runs_below_session
 from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
 from holdfast.errors import InvalidImport, StorageError
@@ -29,6 +28,7 @@ from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import ToolPart
 from holdfast.orchestration.loop.report import LoopReport
 from holdfast.private_files import whole_file
+from holdfast.runs.children import runs_below_session
 from holdfast.sessions import SessionManager
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.sessions.projections import SESSIONS

@@ -19,28 +19,18 @@ import msgspec
 from pydantic import Field
 
 from holdfast.agents import Agent
-from holdfast.agents.confinement import Confinement
-from holdfast.agents.lineage import path_of, rights_of, sandbox_of
 from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import FileMissing, NotFound
 from holdfast.ids import new_id
 from holdfast.messages import Message, ToolPart
 from holdfast.orchestration.loop.events import CheckResult
 from holdfast.orchestration.loop.options import CheckFunction, StepEvidence
-from holdfast.orchestration.loop.plan import Check, Step
+from holdfast.orchestration.loop.plan import Check, PlannedStep
 from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
 from holdfast.providers.json_schema import problems
-from holdfast.sessions import (
-    Completed,
-    Outcome,
-    Parked,
-    Run,
-    Session,
-    SessionManager,
-    Turn,
-    TurnQueue,
-    compose,
-)
+from holdfast.runs.confinement import Confinement
+from holdfast.runs.lineage import path_of, rights_of, sandbox_of
+from holdfast.sessions import Run, Session, SessionManager, compose
 from holdfast.tools import Tool, ToolContext, ToolRegistry, ToolResult, tool
 from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.builtin import builtin_tools
@@ -48,6 +38,7 @@ from holdfast.tools.gate import Approver
 from holdfast.tools.ledger import NOTHING_KNOWN, read_records
 from holdfast.tools.manager import Call, ToolExecutionManager
 from holdfast.tools.target import path_target
+from holdfast.turns import Outcome, Turn, TurnCompleted, TurnParked, TurnQueue
 
 _MOST_FILE = 16 * 1024 * 1024
 _MOST_DETAIL = 800
@@ -69,7 +60,7 @@ class CheckRound:
     """All checks of one attempt, as a run of its own: a crash repeats only what is open."""
 
     def __init__(
-        self, services: CheckServices, agent: Agent, step: Step, evidence: StepEvidence
+        self, services: CheckServices, agent: Agent, step: PlannedStep, evidence: StepEvidence
     ) -> None:
         """Check one attempt with the rights of the agent that made it."""
         self._services = services
@@ -142,12 +133,12 @@ class CheckRound:
                     call = Call(message_id=asks.id, part=part)
                     result = await manager.execute(call, records.get(part.call_id, NOTHING_KNOWN))
                 if not isinstance(result, ToolPart):
-                    return Parked(reason=str(getattr(result, "reason", "")))
+                    return TurnParked(reason=str(getattr(result, "reason", "")))
                 done[part.call_id] = result
         finally:
             await asyncio.shield(runner.aclose())
         results = [self._judge(place, done) for place in range(len(self._step.checks))]
-        return Completed(result={"results": msgspec.to_builtins(results)})
+        return TurnCompleted(result={"results": msgspec.to_builtins(results)})
 
     async def _ask(self, turn: Turn) -> Message:
         """Write the calls down before any of them is made."""

@@ -14,9 +14,6 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.agents import Agent, AgentResult
-from holdfast.agents.launch import Launch, Launcher
-from holdfast.agents.lineage import below
-from holdfast.agents.turn import Listener
 from holdfast.canonical import digest
 from holdfast.clock import Clock
 from holdfast.errors import AlreadyExists, BudgetExceeded, HoldfastError
@@ -25,6 +22,9 @@ from holdfast.orchestration.loop.options import LoopLimits, LoopOptions
 from holdfast.orchestration.loop.roles import crew, loop_agent
 from holdfast.orchestration.loop.state import LoopState
 from holdfast.policy.budgets import Budget, Share
+from holdfast.runs.lineage import below
+from holdfast.runs.request import Launch, RunExecutor
+from holdfast.runs.turn import Listener
 from holdfast.sessions import Session, SessionManager
 
 NewSession: TypeAlias = Callable[[str], None]
@@ -51,7 +51,7 @@ class Crew:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: RunExecutor,
         sessions: SessionManager,
         session: Session,
         run_id: str,

@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents.turn import Listener
 from holdfast.canonical import JsonObject, digest
 from holdfast.clock import Clock
 from holdfast.errors import (
@@ -54,12 +53,14 @@ from holdfast.orchestration.loop.events import (
     StepWorked,
 )
 from holdfast.orchestration.loop.options import LoopOptions, StepEvidence
-from holdfast.orchestration.loop.plan import DraftPlan, Plan, Step, problems_of, to_plan
+from holdfast.orchestration.loop.plan import DraftPlan, Plan, PlannedStep, problems_of, to_plan
 from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, make_report
-from holdfast.orchestration.loop.state import Attempt, LoopState, StepState, fold
+from holdfast.orchestration.loop.state import LoopState, StepAttempt, StepState, fold
 from holdfast.orchestration.loop.verdict import Verdict
 from holdfast.providers.model import Delta
-from holdfast.sessions import Cancelled, Completed, Failed, Outcome, Parked, Run, Session, Turn
+from holdfast.runs.turn import Listener
+from holdfast.sessions import Run, Session
+from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
 
 _MOST_ANSWER = 60_000
 
@@ -158,7 +159,7 @@ class LoopDriver:
                 return await body
             await _cancel(body)
             if self._turn.cancelled.is_set():
-                return Cancelled(reason=self._turn.cancel_reason)
+                return TurnCancelled(reason=self._turn.cancel_reason)
             return await self._finish("time", f"It was not done after {limits.wall_s:g} s of work.")
         finally:
             stop.cancel()
@@ -173,7 +174,7 @@ class LoopDriver:
         except BudgetExceeded as error:
             return await self._finish("budget", str(error), error.to_dict())
         except _Waits as waits:
-            return Parked(reason=str(waits))
+            return TurnParked(reason=str(waits))
         except (Conflict, Damaged, StorageError):
             raise  # the records themselves: nothing can be reported now
         except HoldfastError as error:
@@ -322,7 +323,7 @@ class LoopDriver:
             if await self._is_exhausted(step, attempt):
                 return
 
-    async def _is_exhausted(self, step: StepState, attempt: Attempt) -> bool:
+    async def _is_exhausted(self, step: StepState, attempt: StepAttempt) -> bool:
         """Say whether a step gets no further attempt, and note what happens instead."""
         limits = self._state.limits
         is_stalled = step.is_stalled
@@ -343,7 +344,7 @@ class LoopDriver:
         await self._note(StepEnded(step_id=step.step.id, status="failed", reason=reason))
         raise _Ended(outcome, f"Step {step.step.id} ({step.step.title}): {reason}")
 
-    async def _current_attempt(self, step: StepState) -> Attempt:
+    async def _current_attempt(self, step: StepState) -> StepAttempt:
         """Return the attempt that is under way, or begin another one."""
         last = step.attempts[-1] if step.attempts else None
         if last is not None and last.failure == "":
@@ -361,7 +362,7 @@ class LoopDriver:
         )
         return step.attempts[-1]
 
-    async def _do(self, step: StepState, attempt: Attempt) -> None:
+    async def _do(self, step: StepState, attempt: StepAttempt) -> None:
         """Work, check and review, whichever of them is still to be done."""
         if attempt.worked is None:
             await self._note(await self._executed(step.step, attempt))
@@ -374,7 +375,7 @@ class LoopDriver:
         if attempt.checked.is_passed and attempt.reviewed is None:
             await self._note(await self._reviewed(step.step, attempt))
 
-    async def _executed(self, step: Step, attempt: Attempt) -> StepWorked:
+    async def _executed(self, step: PlannedStep, attempt: StepAttempt) -> StepWorked:
         started = attempt.started
         session = await self._crew.child(
             step.title, self._state.limits, "step", self._state.revision, step.id
@@ -399,7 +400,7 @@ class LoopDriver:
             spent=worked.spent,
         )
 
-    async def _checked(self, step: Step, attempt: Attempt) -> StepChecked:
+    async def _checked(self, step: PlannedStep, attempt: StepAttempt) -> StepChecked:
         assert attempt.worked is not None
         number = attempt.started.attempt
         key = ("checks", self._state.revision, step.id, number)
@@ -418,7 +419,7 @@ class LoopDriver:
         files = await self._look_at_workspace()
         return StepChecked(step_id=step.id, attempt=number, results=results, files=tuple(files))
 
-    async def _reviewed(self, step: Step, attempt: Attempt) -> StepReviewed:
+    async def _reviewed(self, step: PlannedStep, attempt: StepAttempt) -> StepReviewed:
         number = attempt.started.attempt
         key = ("review", self._state.revision, step.id)
         session = await self._crew.child(f"Review of {step.id}", self._state.limits, *key)
@@ -525,13 +526,13 @@ class LoopDriver:
     async def _outcome(self, report: LoopReport) -> Outcome:
         await self._files.keep_report(report)
         if report.is_done:
-            return Completed(result={"outcome": report.outcome})
+            return TurnCompleted(result={"outcome": report.outcome})
         if report.outcome in ("budget", "failed") and report.error.get("code"):
-            return Failed(error=report.error)
+            return TurnFailed(error=report.error)
         stopped: HoldfastError = GoalNotReached(
             outcome=report.outcome, reason=report.reason[:2_000], run_id=report.run_id
         )
-        return Failed(error=stopped.to_dict())
+        return TurnFailed(error=stopped.to_dict())
 
 
 def _is_same(one: Plan, other: Plan) -> bool:

@@ -115,7 +115,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"the answer contains {self.text!r}" if self.text else "there is an answer"
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step of a sound plan."""
 
     id: str
@@ -128,13 +128,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A sound plan: ids are unique, dependencies exist, and nothing waits for itself."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedStep, ...]
 
-    def step(self, step_id: str) -> Step:
+    def step(self, step_id: str) -> PlannedStep:
         """Return a step by its id."""
         return next(step for step in self.steps if step.id == step_id)
 
-    def ready(self, done: Collection[str], begun: Collection[str] = ()) -> list[Step]:
+    def ready(self, done: Collection[str], begun: Collection[str] = ()) -> list[PlannedStep]:
         """Return the steps whose dependencies are done, in the order of the plan.
 
         Those in `done` or `begun` are left out.
@@ -147,7 +147,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             and all(before in done for before in step.depends_on)
         ]
 
-    def last_steps(self) -> list[Step]:
+    def last_steps(self) -> list[PlannedStep]:
         """Return the steps on which no other one depends: their answers are the result."""
         needed = {before for step in self.steps for before in step.depends_on}
         return [step for step in self.steps if step.id not in needed]
@@ -190,11 +190,11 @@ def problems_of(
     return found[:_MOST_PROBLEMS]
 
 
-def to_plan(draft: DraftPlan, kept: Sequence[Step] = ()) -> Plan:
+def to_plan(draft: DraftPlan, kept: Sequence[PlannedStep] = ()) -> Plan:
     """Make a plan of a sound draft; steps that are done already stand first, as they were."""
     known = {step.id for step in kept}
     fresh = [
-        Step(
+        PlannedStep(
             id=step.id,
             title=step.title.strip() or step.id,
             instruction=step.instruction,

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from holdfast.agents import Agent
 from holdfast.agents.builtin import builtin_agents
 from holdfast.orchestration.loop.options import LoopAgents
-from holdfast.orchestration.loop.plan import CHECK_KINDS, DraftPlan, Step
-from holdfast.orchestration.loop.state import Attempt, LoopState
+from holdfast.orchestration.loop.plan import CHECK_KINDS, DraftPlan, PlannedStep
+from holdfast.orchestration.loop.state import LoopState, StepAttempt
 from holdfast.orchestration.loop.verdict import Verdict
 
 LOOP_AGENT = "loop"
@@ -90,7 +90,7 @@ def ask_for_other_plan(state: LoopState) -> str:
     )
 
 
-def ask_for_work(state: LoopState, step: Step, because: str) -> str:
+def ask_for_work(state: LoopState, step: PlannedStep, because: str) -> str:
     """Return the message to an executor."""
     parts = [f"## The goal of the whole plan\n{state.goal}", f"## This step\n{step.title}"]
     if because:
@@ -106,7 +106,7 @@ def ask_for_work(state: LoopState, step: Step, because: str) -> str:
     return f"{step.instruction}\n---\n" + "\n\n".join(parts)
 
 
-def ask_for_review(state: LoopState, step: Step, attempt: Attempt) -> str:
+def ask_for_review(state: LoopState, step: PlannedStep, attempt: StepAttempt) -> str:
     """Return the message to a reviewer: the evidence first, then what the executor says."""
     worked, checked = attempt.worked, attempt.checked
     assert worked is not None and checked is not None
@@ -129,7 +129,7 @@ def ask_for_review(state: LoopState, step: Step, attempt: Attempt) -> str:
     return f"Review the step {step.title!r}.\n---\n" + "\n\n".join(parts)
 
 
-def _told(step: Step, attempt: Attempt) -> str:
+def _told(step: PlannedStep, attempt: StepAttempt) -> str:
     answer = attempt.worked.answer if attempt.worked is not None else ""
     return f"### {step.id}: {step.title}\n{answer[:_MOST_CONTEXT]}"
 

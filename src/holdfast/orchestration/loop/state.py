@@ -27,14 +27,14 @@ from holdfast.orchestration.loop.events import (
     StepWorked,
 )
 from holdfast.orchestration.loop.options import LoopLimits
-from holdfast.orchestration.loop.plan import Plan, Step
+from holdfast.orchestration.loop.plan import Plan, PlannedStep
 from holdfast.sessions import events as facts
 
 StepStatus: TypeAlias = Literal["pending", "working", "done", "failed"]
 
 
 @dataclass
-class Attempt:
+class StepAttempt:
     """One try at a step, as far as it has come."""
 
     started: StepStarted
@@ -70,9 +70,9 @@ class Attempt:
 class StepState:
     """What has become of one step."""
 
-    step: Step
+    step: PlannedStep
     status: StepStatus = "pending"
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[StepAttempt] = field(default_factory=list)
     reason: str = ""
 
     @property
@@ -169,7 +169,7 @@ class LoopState:
             return
         match fact:
             case StepStarted():
-                state.attempts.append(Attempt(started=fact))
+                state.attempts.append(StepAttempt(started=fact))
                 state.status = "working"
             case StepWorked():
                 state.attempts[-1].worked = fact

@@ -4,7 +4,7 @@ Build one with `Workflow` or read it with `parse_workflow`, run it with
 `AsyncClient.run_workflow`.
 """
 
-from holdfast.orchestration.workflows.definition import Definition, Loop, Retry, Step
+from holdfast.orchestration.workflows.definition import Definition, Loop, StepRetry, WorkflowStep
 from holdfast.orchestration.workflows.files import (
     WorkflowFile,
     WorkflowFiles,
@@ -12,8 +12,8 @@ from holdfast.orchestration.workflows.files import (
     read_workflow,
     resolve,
 )
-from holdfast.orchestration.workflows.order_form import Order, fitting_inputs
-from holdfast.orchestration.workflows.record import StepState
+from holdfast.orchestration.workflows.record import WorkflowStepState
+from holdfast.orchestration.workflows.request import WorkflowRequest, fitting_inputs
 from holdfast.orchestration.workflows.result import WorkflowResult
 from holdfast.orchestration.workflows.runner import AGENT_PREFIX, WorkflowRunner
 from holdfast.orchestration.workflows.services import WorkflowServices
@@ -23,10 +23,10 @@ __all__ = [
     "AGENT_PREFIX",
     "Definition",
     "Loop",
-    "Order",
-    "Retry",
-    "Step",
-    "StepState",
+    "WorkflowRequest",
+    "StepRetry",
+    "WorkflowStep",
+    "WorkflowStepState",
     "Workflow",
     "WorkflowFile",
     "WorkflowFiles",

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from holdfast.errors import ExpressionInvalid
 from holdfast.orchestration.workflows import schema
-from holdfast.orchestration.workflows.definition import MOST_STEPS, Definition, Step
+from holdfast.orchestration.workflows.definition import MOST_STEPS, Definition, WorkflowStep
 from holdfast.orchestration.workflows.expressions import (
     Value,
     bare,
@@ -29,7 +29,7 @@ _DEEPEST = 12
 
 
 @dataclass(frozen=True)
-class Mistake:
+class WorkflowMistake:
     """One thing that is wrong, and the place where it is written."""
 
     place: Place
@@ -48,21 +48,21 @@ class _Scope:
 @dataclass(kw_only=True)
 class _Check:
     definition: Definition
-    found: list[Mistake] = field(default_factory=list)
+    found: list[WorkflowMistake] = field(default_factory=list)
     ids: set[str] = field(default_factory=set)
     is_known: frozenset[str] = frozenset()
 
     def note(self, place: Place, text: str) -> None:
         if len(self.found) < 100:
-            self.found.append(Mistake(place, text))
+            self.found.append(WorkflowMistake(place, text))
 
 
-def check(definition: Definition) -> list[Mistake]:
+def check(definition: Definition) -> list[WorkflowMistake]:
     """Return everything that is wrong with one workflow; [] means that it can run."""
     work = _Check(definition=definition)
     steps = list(definition.all_steps())
     if len(steps) > MOST_STEPS:
-        return [Mistake(("steps",), f"{len(steps)} steps are more than {MOST_STEPS}")]
+        return [WorkflowMistake(("steps",), f"{len(steps)} steps are more than {MOST_STEPS}")]
     work.is_known = frozenset(step.id for step in steps)
     for name, described in definition.inputs.items():
         if "default" in described:
@@ -74,7 +74,7 @@ def check(definition: Definition) -> list[Mistake]:
 
 
 def _check_block(
-    work: _Check, steps: Sequence[Step], place: Place, scope: _Scope, *, is_parallel: bool
+    work: _Check, steps: Sequence[WorkflowStep], place: Place, scope: _Scope, *, is_parallel: bool
 ) -> frozenset[str]:
     """Check a list of steps; return what may be named after it."""
     if scope.depth > _DEEPEST:
@@ -99,7 +99,7 @@ def _check_block(
 
 def _check_steps(
     work: _Check,
-    steps: Sequence[Step],
+    steps: Sequence[WorkflowStep],
     place: Place,
     scope: _Scope,
     before: Mapping[str, frozenset[str]],
@@ -116,7 +116,7 @@ def _check_steps(
     return scope.steps.union(*shown.values())
 
 
-def _check_step(work: _Check, step: Step, place: Place, scope: _Scope) -> frozenset[str]:
+def _check_step(work: _Check, step: WorkflowStep, place: Place, scope: _Scope) -> frozenset[str]:
     """Check one step; return the inner steps that later ones may name."""
     for key in ("when", "if"):
         condition = step.when if key == "when" else step.if_
@@ -186,25 +186,25 @@ def _wrong_name(work: _Check, path: tuple[str, ...], scope: _Scope) -> str:
     return "" if not part or part in _ABOUT_STEPS else "a step has output, status and error"
 
 
-def check_calls(root: Definition, known: Mapping[str, Definition]) -> list[Mistake]:
+def check_calls(root: Definition, known: Mapping[str, Definition]) -> list[WorkflowMistake]:
     """Return which workflows are missing, or start themselves in the end."""
     everything = {**known, root.name: root}
     found = [
-        Mistake((), f"the workflow {one.name!r} starts {name!r}, which is not known")
+        WorkflowMistake((), f"the workflow {one.name!r} starts {name!r}, which is not known")
         for one in everything.values()
         for name in one.calls
         if name not in everything
     ]
     circle = find_cycle({name: one.calls for name, one in everything.items()})
     if circle:
-        found.append(Mistake((), f"workflows start one another: {' -> '.join(circle)}"))
+        found.append(WorkflowMistake((), f"workflows start one another: {' -> '.join(circle)}"))
     for one in everything.values():
         found += _wrong_inputs(one, everything)
     return found
 
 
-def _wrong_inputs(one: Definition, known: Mapping[str, Definition]) -> list[Mistake]:
-    found: list[Mistake] = []
+def _wrong_inputs(one: Definition, known: Mapping[str, Definition]) -> list[WorkflowMistake]:
+    found: list[WorkflowMistake] = []
     for step in one.all_steps():
         called = known.get(step.workflow or "")
         if called is None:
@@ -212,12 +212,12 @@ def _wrong_inputs(one: Definition, known: Mapping[str, Definition]) -> list[Mist
         for name in step.with_:
             if name not in called.inputs:
                 text = f"step {step.id!r}: the workflow {called.name!r} has no input {name!r}"
-                found.append(Mistake((), text))
+                found.append(WorkflowMistake((), text))
         for name, described in called.inputs.items():
             if name not in step.with_ and "default" not in described:
                 text = f"step {step.id!r}: the workflow {called.name!r} needs the input {name!r}"
-                found.append(Mistake((), text))
+                found.append(WorkflowMistake((), text))
     return found
 
 
-__all__ = ["Mistake", "Place", "check", "check_calls"]
+__all__ = ["WorkflowMistake", "Place", "check", "check_calls"]

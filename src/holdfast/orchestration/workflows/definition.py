@@ -61,7 +61,7 @@ class _Strict(BaseModel):
     )
 
 
-class Retry(_Strict):
+class StepRetry(_Strict):
     """How often a step is tried, and how long to wait in between.
 
     The wait grows by `factor` with each attempt, up to `most_wait` seconds.
@@ -99,7 +99,7 @@ class Loop(_Strict):
         return self
 
 
-class Step(_Strict):
+class WorkflowStep(_Strict):
     """One step: exactly one of tool, agent, workflow, value, parallel, if and loop."""
 
     id: StepId
@@ -109,7 +109,7 @@ class Step(_Strict):
     agent: str | None = Field(None, min_length=1, max_length=64)
     workflow: WorkflowName | None = None
     value: Any = None
-    parallel: tuple[Step, ...] | None = Field(None, min_length=1, strict=False)
+    parallel: tuple[WorkflowStep, ...] | None = Field(None, min_length=1, strict=False)
     if_: Expression | None = Field(None, alias="if")
     loop: Loop | None = None
 
@@ -119,9 +119,9 @@ class Step(_Strict):
     """What an agent is told."""
     tools: tuple[str, ...] | None = Field(None, strict=False)
     """The only tools that an agent may call in this step."""
-    then: tuple[Step, ...] | None = Field(None, min_length=1, strict=False)
-    else_: tuple[Step, ...] | None = Field(None, alias="else", min_length=1, strict=False)
-    steps: tuple[Step, ...] | None = Field(None, min_length=1, strict=False)
+    then: tuple[WorkflowStep, ...] | None = Field(None, min_length=1, strict=False)
+    else_: tuple[WorkflowStep, ...] | None = Field(None, alias="else", min_length=1, strict=False)
+    steps: tuple[WorkflowStep, ...] | None = Field(None, min_length=1, strict=False)
     """The body of a loop."""
     most: int | None = Field(None, ge=1, le=64)
     """How many steps of a parallel block run at once."""
@@ -129,7 +129,7 @@ class Step(_Strict):
     when: Expression | None = None
     needs: tuple[StepId, ...] | None = Field(None, strict=False)
     on_error: OnError = "fail"
-    retry: Retry | None = None
+    retry: StepRetry | None = None
     timeout: Seconds | None = None
     output: Schema | None = None
 
@@ -142,7 +142,7 @@ class Step(_Strict):
         return given
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Step:
+    def _fits_together(self) -> WorkflowStep:
         kinds = [kind for kind in KINDS if getattr(self, _ATTRIBUTES.get(kind, kind)) is not None]
         if len(kinds) != 1:
             found = " and ".join(kinds) or "none"
@@ -169,7 +169,7 @@ class Step(_Strict):
         return self.kind in ("parallel", "if", "loop")
 
     @property
-    def blocks(self) -> tuple[tuple[str, tuple[Step, ...]], ...]:
+    def blocks(self) -> tuple[tuple[str, tuple[WorkflowStep, ...]], ...]:
         """The lists of steps inside, by the key under which they stand."""
         found = (
             ("parallel", self.parallel),
@@ -215,7 +215,7 @@ class Definition(_Strict):
     name: WorkflowName
     description: str = Field("", max_length=2_000)
     inputs: dict[StepId, Schema] = Field(default_factory=dict)
-    steps: tuple[Step, ...] = Field(min_length=1, strict=False)
+    steps: tuple[WorkflowStep, ...] = Field(min_length=1, strict=False)
     result: Any = None
     """What the workflow gives back; the last step's output if nothing is said."""
     most_parallel: int = Field(8, ge=1, le=64)
@@ -232,7 +232,7 @@ class Definition(_Strict):
         """Return it as JSON, from which `model_validate` makes it again."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
-    def all_steps(self) -> Iterator[Step]:
+    def all_steps(self) -> Iterator[WorkflowStep]:
         """Yield every step, inner ones included, in the order in which they are written."""
         waiting = list(reversed(self.steps))
         while waiting:
@@ -266,9 +266,9 @@ __all__ = [
     "Definition",
     "Loop",
     "OnError",
-    "Retry",
+    "StepRetry",
     "Schema",
-    "Step",
+    "WorkflowStep",
     "StepKind",
     "is_name",
     "required_inputs",

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from holdfast.agents.lineage import path_of
 from holdfast.canonical import JsonObject
 from holdfast.errors import (
     Conflict,
@@ -39,15 +38,22 @@ from holdfast.hooks.points import (
 from holdfast.journal import Payload
 from holdfast.orchestration.workflows import events as facts
 from holdfast.orchestration.workflows import schema
-from holdfast.orchestration.workflows.definition import DEFAULT_TIMEOUT_S, Loop, Step
+from holdfast.orchestration.workflows.definition import DEFAULT_TIMEOUT_S, Loop, WorkflowStep
 from holdfast.orchestration.workflows.expressions import Names, Value, is_true, render
-from holdfast.orchestration.workflows.leaves import Leaves, NestedRunner, Waits, attempt_at
 from holdfast.orchestration.workflows.order import Schedule, needs_of
-from holdfast.orchestration.workflows.order_form import Order, fitting_inputs
-from holdfast.orchestration.workflows.record import Record, StepState
+from holdfast.orchestration.workflows.record import Record, WorkflowStepState
+from holdfast.orchestration.workflows.request import WorkflowRequest, fitting_inputs
 from holdfast.orchestration.workflows.services import WorkflowServices
-from holdfast.sessions import Cancelled, Completed, Failed, Outcome, Parked, Session, Turn
-from holdfast.sessions.turn_endings import finish
+from holdfast.orchestration.workflows.step_executor import (
+    NestedRunner,
+    StepExecutor,
+    Waits,
+    attempt_at,
+)
+from holdfast.runs.lineage import path_of
+from holdfast.sessions import Session
+from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
+from holdfast.turns.outcomes import finish
 
 MOST_EXECUTIONS: Final = 20_000
 """Steps that one run may execute, rounds of loops counted each."""
@@ -93,7 +99,7 @@ class WorkflowTurn:
         services: WorkflowServices,
         turn: Turn,
         session: Session,
-        order: Order,
+        order: WorkflowRequest,
         *,
         record: Record,
         nested: NestedRunner,
@@ -108,7 +114,9 @@ class WorkflowTurn:
         self._record = record
         self._listener = listener
         self._places = asyncio.Semaphore(order.definition.most_parallel)
-        self._leaves = Leaves(services, turn, session, order, record=self._append, nested=nested)
+        self._leaves = StepExecutor(
+            services, turn, session, order, record=self._append, nested=nested
+        )
         self._agent_path = "/".join(path_of(self._leaves.identity, session))
         self._inputs: JsonObject = order.inputs
         self._timer: asyncio.Timeout | None = None
@@ -133,9 +141,9 @@ class WorkflowTurn:
             raise
         finally:
             await asyncio.shield(self._leaves.close())
-        if isinstance(outcome, Parked):
+        if isinstance(outcome, TurnParked):
             return outcome
-        because = _CANCELLED if isinstance(outcome, Cancelled) else _NOT_MADE
+        because = _CANCELLED if isinstance(outcome, TurnCancelled) else _NOT_MADE
         # Whoever waits for the run may be cancelled too, as one whom the same person stopped.
         if await finish(self._leaves.close_calls(because)):
             raise asyncio.CancelledError
@@ -148,7 +156,7 @@ class WorkflowTurn:
                 return await self._whole()
         except TimeoutError:
             if self._turn.cancelled.is_set():
-                return Cancelled(reason=self._turn.cancel_reason)
+                return TurnCancelled(reason=self._turn.cancel_reason)
             detail = f"it did not end within {limit or 0:g} s"
             late: HoldfastError = WorkflowLimit(step="the workflow", detail=detail)
             return await self._failed(self._leaves.out_of_time() or late)
@@ -156,7 +164,7 @@ class WorkflowTurn:
     async def _whole(self) -> Outcome:
         record = self._record
         if isinstance(record.ended, facts.WorkflowFailed):
-            return Failed(error=record.ended.error)
+            return TurnFailed(error=record.ended.error)
         try:
             await self._begin()
             if "" in record.ends:
@@ -169,7 +177,7 @@ class WorkflowTurn:
             await self._block(self._definition.steps, frame)
             output = self._output(frame)
         except Waits as waits:
-            return Parked(reason=waits.reason)
+            return TurnParked(reason=waits.reason)
         except _Ended as ended:
             return await self._failed(_as_failure(ended.error, ended.path))
         except _NOT_THE_STEP:
@@ -182,7 +190,7 @@ class WorkflowTurn:
             await self._hooks.notify(
                 WorkflowComplete(workflow=self._definition.name, steps=count, **self._ids)
             )
-        return Completed(result={"output": output})
+        return TurnCompleted(result={"output": output})
 
     def _heed_budget(self) -> None:
         """End what is under way soon after the time of the budget is over.
@@ -227,12 +235,17 @@ class WorkflowTurn:
         told = error.to_dict()
         await self._append(facts.WorkflowFailed(name=self._definition.name, error=told))
         await self._tell_error("", told, "fail")
-        return Failed(error=told)
+        return TurnFailed(error=told)
 
     # --- blocks -----------------------------------------------------------------------
 
     async def _block(
-        self, steps: Sequence[Step], frame: _Frame, *, is_parallel: bool = False, most: int = 64
+        self,
+        steps: Sequence[WorkflowStep],
+        frame: _Frame,
+        *,
+        is_parallel: bool = False,
+        most: int = 64,
     ) -> None:
         """Execute the steps of a block, each when what it needs has ended."""
         known = {step.id: step for step in steps}
@@ -243,7 +256,7 @@ class WorkflowTurn:
 
         await _drive(Schedule(needs_of(steps, is_parallel=is_parallel)), one, most)
 
-    async def _step(self, step: Step, frame: _Frame) -> StepState:
+    async def _step(self, step: WorkflowStep, frame: _Frame) -> WorkflowStepState:
         """Execute a step, unless it has ended before, and return how it stands."""
         path = f"{frame.path}{step.id}"
         known = self._record.states.get(path)
@@ -273,10 +286,10 @@ class WorkflowTurn:
             return await self._go_on_after(step, path, frame, error)
         return await self._finished(step, path, frame, output)
 
-    async def _compound(self, step: Step, path: str, frame: _Frame) -> Value:
+    async def _compound(self, step: WorkflowStep, path: str, frame: _Frame) -> Value:
         if path not in self._record.states:
             await self._before_stage(path, step, 1)
-            await self._append(facts.StepStarted(path=path, does=step.does[:200]))
+            await self._append(facts.WorkflowStepStarted(path=path, does=step.does[:200]))
         ends = path if step.on_error == "continue" else frame.ends
         inner = _Frame(path=frame.path, steps=frame.steps, loop=frame.loop, ends=ends)
         limit = step.timeout
@@ -293,7 +306,7 @@ class WorkflowTurn:
                 raise
             raise StepFailed(step=path, detail=f"it did not end within {limit} s") from None
 
-    async def _choice(self, step: Step, frame: _Frame) -> Value:
+    async def _choice(self, step: WorkflowStep, frame: _Frame) -> Value:
         holds = is_true(step.if_ or "", self._names(frame))
         chosen = step.then if holds else step.else_
         if not chosen:
@@ -304,7 +317,7 @@ class WorkflowTurn:
 
     # --- loops ------------------------------------------------------------------------
 
-    async def _loop(self, step: Step, loop: Loop, path: str, frame: _Frame) -> Value:
+    async def _loop(self, step: WorkflowStep, loop: Loop, path: str, frame: _Frame) -> Value:
         if loop.while_ is not None:
             return await self._while(step, loop, loop.while_, path, frame)
         items = self._items(loop, path, frame)
@@ -338,7 +351,7 @@ class WorkflowTurn:
         return list(items)
 
     async def _while(
-        self, step: Step, loop: Loop, condition: str, path: str, frame: _Frame
+        self, step: WorkflowStep, loop: Loop, condition: str, path: str, frame: _Frame
     ) -> Value:
         outputs: list[Value] = []
         while True:
@@ -352,7 +365,7 @@ class WorkflowTurn:
             outputs.append(await self._round(step, path, index, about, frame))
 
     async def _round(
-        self, step: Step, path: str, index: int, about: JsonObject, frame: _Frame
+        self, step: WorkflowStep, path: str, index: int, about: JsonObject, frame: _Frame
     ) -> Value:
         assert step.steps is not None
         inner = _inside(frame, f"{path}[{index}]/", about)
@@ -361,7 +374,7 @@ class WorkflowTurn:
 
     # --- steps that do something ------------------------------------------------------
 
-    async def _leaf(self, step: Step, path: str, frame: _Frame) -> Value:
+    async def _leaf(self, step: WorkflowStep, path: str, frame: _Frame) -> Value:
         """Make attempts until one succeeds or none is left."""
         names = self._names(frame)
         known = self._record.states.get(path)
@@ -380,7 +393,7 @@ class WorkflowTurn:
                     raise
                 at = self._services.clock.now() + retry.wait_after(number)
                 await self._append(
-                    facts.StepFailed(
+                    facts.WorkflowStepFailed(
                         path=path, attempt=number, error=error.to_dict(), then="retry", retry_at=at
                     )
                 )
@@ -388,7 +401,7 @@ class WorkflowTurn:
             await self._wait_until(at)
             number += 1
 
-    async def _attempt(self, step: Step, path: str, number: int, names: Names) -> Value:
+    async def _attempt(self, step: WorkflowStep, path: str, number: int, names: Names) -> Value:
         attempt = attempt_at(self._turn.run.id, step, path, number)
         limit = step.timeout or DEFAULT_TIMEOUT_S
         await self._before_stage(path, step, number)
@@ -409,23 +422,25 @@ class WorkflowTurn:
 
     # --- ends of steps ----------------------------------------------------------------
 
-    async def _left_out(self, path: str, frame: _Frame) -> StepState:
+    async def _left_out(self, path: str, frame: _Frame) -> WorkflowStepState:
         await self._append(facts.StepSkipped(path=path), *self._checkpoint(path, frame))
         return await self._after_stage(path, frame)
 
-    async def _finished(self, step: Step, path: str, frame: _Frame, output: Value) -> StepState:
+    async def _finished(
+        self, step: WorkflowStep, path: str, frame: _Frame, output: Value
+    ) -> WorkflowStepState:
         done = facts.StepCompleted(path=path, output=output)
         await self._append(done, *self._checkpoint(path, frame))
         return await self._after_stage(path, frame)
 
     async def _go_on_after(
-        self, step: Step, path: str, frame: _Frame, error: HoldfastError
-    ) -> StepState:
+        self, step: WorkflowStep, path: str, frame: _Frame, error: HoldfastError
+    ) -> WorkflowStepState:
         """Note a failure for good, and go on behind it if that is what the step says."""
         is_total = error.context.get("ends") == "workflow"
         then: facts.Next = "fail" if is_total or step.on_error == "fail" else "continue"
         known = self._record.states.get(path)
-        failed = facts.StepFailed(
+        failed = facts.WorkflowStepFailed(
             path=path,
             attempt=known.attempts if known is not None and known.attempts else 1,
             error=error.to_dict(),
@@ -453,7 +468,7 @@ class WorkflowTurn:
 
     # --- telling ----------------------------------------------------------------------
 
-    async def _before_stage(self, path: str, step: Step, number: int) -> None:
+    async def _before_stage(self, path: str, step: WorkflowStep, number: int) -> None:
         if self._hooks.has(WorkflowBeforeStage):
             asked = WorkflowBeforeStage(
                 workflow=self._definition.name,
@@ -466,7 +481,7 @@ class WorkflowTurn:
 
     async def _after_stage(
         self, path: str, frame: _Frame, *, is_checkpoint: bool = True
-    ) -> StepState:
+    ) -> WorkflowStepState:
         state = self._record.states[path]
         if self._hooks.has(WorkflowAfterStage, WorkflowCheckpointReached):
             name = self._definition.name
@@ -551,7 +566,7 @@ def _inside(frame: _Frame, path: str, loop: JsonObject | None) -> _Frame:
     return _Frame(path=path, steps=ChainMap({}, frame.steps), loop=loop, ends=frame.ends)
 
 
-def _typed(step: Step, path: str, output: Value) -> Value:
+def _typed(step: WorkflowStep, path: str, output: Value) -> Value:
     """Return an output as what the step promises; a text that must be more is read as JSON."""
     if step.output is None:
         return output

@@ -31,7 +31,7 @@ class WorkflowStarted(Payload, frozen=True, kw_only=True):
 
 
 @payload("workflow.step_started", is_inherited=False)
-class StepStarted(Payload, frozen=True, kw_only=True):
+class WorkflowStepStarted(Payload, frozen=True, kw_only=True):
     """An attempt at a step began; where it is a run of its own, that is named."""
 
     path: str
@@ -61,7 +61,7 @@ class StepSkipped(Payload, frozen=True, kw_only=True):
 
 
 @payload("workflow.step_failed", is_inherited=False)
-class StepFailed(Payload, frozen=True, kw_only=True):
+class WorkflowStepFailed(Payload, frozen=True, kw_only=True):
     """An attempt at a step failed, and what comes of it.
 
     With `fail` everything up to the block `ends` fails too; an empty one is the workflow.
@@ -104,10 +104,10 @@ WORKFLOW_KINDS: frozenset[str] = frozenset(
     cls.kind
     for cls in (
         WorkflowStarted,
-        StepStarted,
+        WorkflowStepStarted,
         StepCompleted,
         StepSkipped,
-        StepFailed,
+        WorkflowStepFailed,
         WorkflowCheckpoint,
         WorkflowCompleted,
         WorkflowFailed,
@@ -118,9 +118,9 @@ __all__ = [
     "WORKFLOW_KINDS",
     "Next",
     "StepCompleted",
-    "StepFailed",
+    "WorkflowStepFailed",
     "StepSkipped",
-    "StepStarted",
+    "WorkflowStepStarted",
     "WorkflowCheckpoint",
     "WorkflowCompleted",
     "WorkflowFailed",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from holdfast.canonical import JsonObject
-from holdfast.orchestration.workflows.definition import Definition, Step
+from holdfast.orchestration.workflows.definition import Definition, WorkflowStep
 from holdfast.orchestration.workflows.order import layers, needs_of
 
 _CHAR = 7
@@ -50,7 +50,12 @@ def boxes_of(definition: Definition) -> Box:
 
 
 def _block(
-    id: str, kind: str, lines: tuple[str, ...], steps: Sequence[Step], *, is_parallel: bool = False
+    id: str,
+    kind: str,
+    lines: tuple[str, ...],
+    steps: Sequence[WorkflowStep],
+    *,
+    is_parallel: bool = False,
 ) -> Box:
     needs = needs_of(steps, is_parallel=is_parallel)
     return Box(
@@ -63,7 +68,7 @@ def _block(
     )
 
 
-def _box(step: Step) -> Box:
+def _box(step: WorkflowStep) -> Box:
     lines = [step.id, _short(step.does)] if step.does != step.kind else [step.id, step.kind]
     if step.when is not None:
         lines.append(_short(f"when {step.when}"))

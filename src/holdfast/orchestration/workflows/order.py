@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from holdfast.orchestration.workflows.definition import Step
+from holdfast.orchestration.workflows.definition import WorkflowStep
 
 
-def needs_of(steps: Sequence[Step], *, is_parallel: bool = False) -> dict[str, frozenset[str]]:
+def needs_of(
+    steps: Sequence[WorkflowStep], *, is_parallel: bool = False
+) -> dict[str, frozenset[str]]:
     """Return for every step of a block the steps that it waits for."""
     needs: dict[str, frozenset[str]] = {}
     before: str | None = None

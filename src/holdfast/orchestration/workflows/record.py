@@ -17,7 +17,7 @@ StepStatus: TypeAlias = Literal["running", "completed", "failed", "skipped", "ca
 """Cancelled is what was under way when its run was."""
 
 
-class StepState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkflowStepState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one execution of a step stands."""
 
     path: str
@@ -51,8 +51,8 @@ class Record:
         """Know nothing yet."""
         self.started: facts.WorkflowStarted | None = None
         self.ended: facts.WorkflowCompleted | facts.WorkflowFailed | None = None
-        self.states: dict[str, StepState] = {}
-        self.ends: dict[str, facts.StepFailed] = {}
+        self.states: dict[str, WorkflowStepState] = {}
+        self.ends: dict[str, facts.WorkflowStepFailed] = {}
         """Blocks that a failure inside has ended, by path; "" is the workflow."""
         self.done = 0
         """How many steps of the outermost list have ended."""
@@ -66,18 +66,18 @@ class Record:
                 self.ended = fact
             case facts.WorkflowCheckpoint(done=done):
                 self.done = done
-            case facts.StepStarted(path=path):
+            case facts.WorkflowStepStarted(path=path):
                 self._begin(path, fact, time)
             case facts.StepCompleted(path=path, output=output):
                 self._end(path, time, status="completed", output=output)
             case facts.StepSkipped(path=path):
-                self.states[path] = StepState(path=path, status="skipped", time_ended=time)
-            case facts.StepFailed():
+                self.states[path] = WorkflowStepState(path=path, status="skipped", time_ended=time)
+            case facts.WorkflowStepFailed():
                 self._fail(fact, time)
 
-    def _begin(self, path: str, fact: facts.StepStarted, time: float) -> None:
+    def _begin(self, path: str, fact: facts.WorkflowStepStarted, time: float) -> None:
         known = self.states.get(path)
-        self.states[path] = StepState(
+        self.states[path] = WorkflowStepState(
             path=path,
             status="running",
             does=fact.does,
@@ -87,9 +87,11 @@ class Record:
             time_started=known.time_started if known is not None else time,
         )
 
-    def _fail(self, fact: facts.StepFailed, time: float) -> None:
+    def _fail(self, fact: facts.WorkflowStepFailed, time: float) -> None:
         if fact.then == "retry":
-            known = self.states.get(fact.path) or StepState(path=fact.path, status="running")
+            known = self.states.get(fact.path) or WorkflowStepState(
+                path=fact.path, status="running"
+            )
             self.states[fact.path] = msgspec.structs.replace(
                 known, attempts=fact.attempt, error=fact.error, retry_at=fact.retry_at
             )
@@ -99,7 +101,9 @@ class Record:
             self.ends.setdefault(fact.ends, fact)
 
     def _end(self, path: str, time: float, **changes: Any) -> None:  # noqa: ANN401 - fields
-        known = self.states.get(path) or StepState(path=path, status="running", time_started=time)
+        known = self.states.get(path) or WorkflowStepState(
+            path=path, status="running", time_started=time
+        )
         self.states[path] = msgspec.structs.replace(known, time_ended=time, **changes)
 
 
@@ -124,4 +128,4 @@ async def _events(journal: Journal, session_id: str, after: int) -> AsyncIterato
         after = page[-1].session_seq
 
 
-__all__ = ["Record", "StepState", "StepStatus", "read_record"]
+__all__ = ["Record", "WorkflowStepState", "StepStatus", "read_record"]

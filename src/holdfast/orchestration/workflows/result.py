@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.agents.result import RunOutcome
 from holdfast.canonical import JsonObject
-from holdfast.orchestration.workflows.record import Record, StepState
+from holdfast.orchestration.workflows.record import Record, WorkflowStepState
 from holdfast.sessions import Run
 
 
@@ -26,7 +26,7 @@ class WorkflowResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     run_id: str = ""
     session_id: str = ""
-    steps: tuple[StepState, ...] = ()
+    steps: tuple[WorkflowStepState, ...] = ()
     duration: float = 0.0
 
 
@@ -45,7 +45,7 @@ def result_of(name: str, run: Run, record: Record, duration: float) -> WorkflowR
     )
 
 
-def _at_rest(state: StepState, run: Run) -> StepState:
+def _at_rest(state: WorkflowStepState, run: Run) -> WorkflowStepState:
     """Return how a step stands in a run that rests: with a cancelled one it has ended too."""
     if state.has_ended or run.status != "cancelled":
         return state

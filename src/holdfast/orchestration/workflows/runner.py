@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.agents.lineage import with_living_rules
 from holdfast.errors import UsageError
 from holdfast.journal import Payload
 from holdfast.orchestration.workflows.engine import Listener, WorkflowTurn
-from holdfast.orchestration.workflows.order_form import Order
 from holdfast.orchestration.workflows.record import read_record
+from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult, result_of
 from holdfast.orchestration.workflows.services import WorkflowServices
-from holdfast.sessions import Outcome, Session, Turn, compose
+from holdfast.runs.lineage import refresh_ancestor_rules
+from holdfast.sessions import Session, compose
+from holdfast.turns import Outcome, Turn
 
 AGENT_PREFIX = "workflow:"
 """Marks a run as one of a workflow, in the field that names its agent."""
@@ -32,7 +33,9 @@ class WorkflowRunner:
         self._services = services
         self._listener = listener
 
-    async def run(self, order: Order, session: Session, run_id: str = "") -> WorkflowResult:
+    async def run(
+        self, order: WorkflowRequest, session: Session, run_id: str = ""
+    ) -> WorkflowResult:
         """Run a workflow, or resume it, and return how it went.
 
         A run that waits is looked at again: where nobody has answered yet, it goes on waiting.
@@ -75,9 +78,9 @@ class WorkflowRunner:
         if not turn.request.agent.startswith(AGENT_PREFIX):
             raise turn.in_the_way()
         services = self._services
-        order = Order.of(turn.request.options)
+        order = WorkflowRequest.of(turn.request.options)
         session = await services.sessions.get_session(turn.session_id)
-        session = await with_living_rules(services.sessions, session)
+        session = await refresh_ancestor_rules(services.sessions, session)
         record = await read_record(
             services.sessions.journal, session.id, turn.run.id, turn.run.queued_at
         )

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from holdfast.agents import Agent
-from holdfast.agents.confinement import Confinement
-from holdfast.agents.launch import Launcher
-from holdfast.agents.spending import Budgets
-from holdfast.agents.surroundings import Surroundings
 from holdfast.clock import SYSTEM, Clock
 from holdfast.policy.approvals import ApprovalTerms
-from holdfast.sessions import SessionManager, TurnQueue
+from holdfast.runs.confinement import Confinement
+from holdfast.runs.instrumentation import Instrumentation
+from holdfast.runs.request import RunExecutor
+from holdfast.runs.spending import Budgets
+from holdfast.sessions import SessionManager
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import Approver, NobodyApproves
+from holdfast.turns import TurnQueue
 
 Sleep: TypeAlias = Callable[[float], Awaitable[object]]
 
@@ -31,14 +32,14 @@ class WorkflowServices:
 
     sessions: SessionManager
     turns: TurnQueue
-    launcher: Launcher
+    launcher: RunExecutor
     tools: ToolRegistry
     agents: Mapping[str, Agent] = field(default_factory=dict)
     confinement: Confinement = field(default_factory=Confinement)
     approver: Approver = field(default_factory=NobodyApproves)
     budgets: Budgets = field(default_factory=Budgets)
     terms: ApprovalTerms = field(default_factory=ApprovalTerms)
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    surroundings: Instrumentation = field(default_factory=Instrumentation)
     clock: Clock = SYSTEM
     sleep: Sleep = asyncio.sleep
 

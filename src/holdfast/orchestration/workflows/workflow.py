@@ -12,7 +12,7 @@ from holdfast.agents.definition import Sandbox
 from holdfast.canonical import JsonObject
 from holdfast.errors import WorkflowInvalid
 from holdfast.orchestration.workflows.checks import Place, check
-from holdfast.orchestration.workflows.definition import Definition, Step
+from holdfast.orchestration.workflows.definition import Definition, WorkflowStep
 from holdfast.orchestration.workflows.expressions import Value
 from holdfast.tools import Tool
 
@@ -259,4 +259,4 @@ def _shown(place: Place) -> str:
     return ".".join(str(part) for part in place) or "the workflow"
 
 
-__all__ = ["Step", "StepDraft", "Workflow", "checked", "loop", "parallel", "step", "when"]
+__all__ = ["WorkflowStep", "StepDraft", "Workflow", "checked", "loop", "parallel", "step", "when"]

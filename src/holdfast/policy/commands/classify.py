@@ -62,7 +62,7 @@ class Classification(msgspec.Struct, frozen=True, kw_only=True):
     objections: tuple[Objection, ...] = ()
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProgramRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of `programs.toml`; the file says what the fields mean."""
 
     kind: CommandKind = "read-only"
@@ -102,8 +102,8 @@ class _Subcommands(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     network: tuple[str, ...] = ()
     runs_programs: tuple[str, ...] = ()
 
-    def as_rule(self) -> Rule:
-        return Rule(flags=self.flags, long=self.long, values=self.values, risky=self.risky)
+    def as_rule(self) -> ProgramRule:
+        return ProgramRule(flags=self.flags, long=self.long, values=self.values, risky=self.risky)
 
     def place_in(self, arguments: tuple[str, ...]) -> int:
         """Where the subcommand stands, behind options and what they take."""
@@ -122,12 +122,12 @@ class _Subcommands(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True):
     kinds: dict[str, str]
-    rules: dict[str, Rule]
+    rules: dict[str, ProgramRule]
     subcommands: dict[str, _Subcommands]
 
 
 @functools.cache
-def _table() -> tuple[dict[str, CommandKind], dict[str, Rule], dict[str, _Subcommands]]:
+def _table() -> tuple[dict[str, CommandKind], dict[str, ProgramRule], dict[str, _Subcommands]]:
     text = resources.files(__package__).joinpath("programs.toml").read_text("utf-8")
     table = msgspec.convert(tomllib.loads(text), _Table)
     names = {name: kind for kind in _KINDS for name in table.kinds[kind].split()}
@@ -209,7 +209,7 @@ def _classify_subcommand(
 
 
 def _judge(
-    name: str, rule: Rule, arguments: tuple[str, ...], *, skipped: int = 0
+    name: str, rule: ProgramRule, arguments: tuple[str, ...], *, skipped: int = 0
 ) -> Classification:
     """Judge arguments by a rule; `skipped` words stood between the program and them."""
     reading = read_options(rule, arguments)
@@ -245,7 +245,7 @@ def _judge(
     )
 
 
-def _positional_objections(name: str, rule: Rule, reading: Reading) -> list[Objection]:
+def _positional_objections(name: str, rule: ProgramRule, reading: Reading) -> list[Objection]:
     plain = reading.positionals
     found: list[tuple[str, int]] = []
     most = rule.positionals
@@ -273,7 +273,7 @@ def _positional_objections(name: str, rule: Rule, reading: Reading) -> list[Obje
     ]
 
 
-def _script_objections(name: str, rule: Rule, reading: Reading) -> list[Objection]:
+def _script_objections(name: str, rule: ProgramRule, reading: Reading) -> list[Objection]:
     given = [(one.value, one.place) for one in reading.values if one.name in rule.script_options]
     scripts = given or [(one.name, one.place) for one in reading.positionals[:1]]
     check = sed_prints_only if rule.script == "sed" else awk_prints_only
@@ -295,7 +295,7 @@ __all__ = [
     "Classification",
     "CommandKind",
     "Objection",
-    "Rule",
+    "ProgramRule",
     "classify_argv",
     "classify_command",
 ]

@@ -34,7 +34,7 @@ class OptionRule(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundOption:
     """One option or plain argument: its name, its value if it has one, and where it stood."""
 
     name: str
@@ -47,10 +47,10 @@ class Reading:
     """What was found: options, their values, plain arguments, and what nobody knows."""
 
     options: set[str] = field(default_factory=set)
-    values: list[Found] = field(default_factory=list)
-    positionals: list[Found] = field(default_factory=list)
-    risky: list[Found] = field(default_factory=list)
-    unknown: list[Found] = field(default_factory=list)
+    values: list[FoundOption] = field(default_factory=list)
+    positionals: list[FoundOption] = field(default_factory=list)
+    risky: list[FoundOption] = field(default_factory=list)
+    unknown: list[FoundOption] = field(default_factory=list)
 
 
 def read_options(rule: OptionRule, arguments: tuple[str, ...]) -> Reading:
@@ -74,11 +74,11 @@ class _Reader:
             self._place, token = self._todo.pop()
             if token == "--" and not self._is_by_words:
                 self.found.positionals += [
-                    Found(name=text, place=place) for place, text in self._todo[::-1]
+                    FoundOption(name=text, place=place) for place, text in self._todo[::-1]
                 ]
                 self._todo = []
             elif token == "-" or not token.startswith("-"):
-                self.found.positionals.append(Found(name=token, place=self._place))
+                self.found.positionals.append(FoundOption(name=token, place=self._place))
             elif self._is_by_words:
                 self._word(token)
             elif token.startswith("--"):
@@ -122,7 +122,7 @@ class _Reader:
         if option in self._rule.risky:
             self._risk(option, value)
         elif equals and name in self._rule.long_values:
-            self.found.values.append(Found(name=option, place=self._place, value=value))
+            self.found.values.append(FoundOption(name=option, place=self._place, value=value))
         elif not equals and name in self._rule.long:
             return
         elif not equals and name in self._rule.long_values:
@@ -153,7 +153,7 @@ class _Reader:
                 return
             if letter in self._rule.values:
                 if token[at + 1 :]:
-                    given = Found(name=option, place=self._place, value=token[at + 1 :])
+                    given = FoundOption(name=option, place=self._place, value=token[at + 1 :])
                     self.found.values.append(given)
                 else:
                     self._take_value(option)
@@ -165,16 +165,16 @@ class _Reader:
     def _take_value(self, option: str) -> None:
         if self._todo:
             self._place, value = self._todo.pop()
-            self.found.values.append(Found(name=option, place=self._place, value=value))
+            self.found.values.append(FoundOption(name=option, place=self._place, value=value))
         else:
-            self.found.unknown.append(Found(name=option, place=self._place))
+            self.found.unknown.append(FoundOption(name=option, place=self._place))
 
     def _risk(self, option: str, value: str = "") -> None:
-        self.found.risky.append(Found(name=option, place=self._place, value=value))
+        self.found.risky.append(FoundOption(name=option, place=self._place, value=value))
 
     def _not_known(self, option: str) -> None:
         if not self._rule.is_open:
-            self.found.unknown.append(Found(name=option, place=self._place))
+            self.found.unknown.append(FoundOption(name=option, place=self._place))
 
 
-__all__ = ["Found", "OptionRule", "Reading", "read_options"]
+__all__ = ["FoundOption", "OptionRule", "Reading", "read_options"]

@@ -16,7 +16,7 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 _REST = "\n---\n"
 
 
-class Step(NamedTuple):
+class OfflineStep(NamedTuple):
     """One tool call since the goal, with its answer as far as there is one."""
 
     tool: str
@@ -33,14 +33,14 @@ class Step(NamedTuple):
         return self.error
 
 
-class Conversation(NamedTuple):
+class OfflineConversation(NamedTuple):
     """What a request holds, read once."""
 
     goal: str
     """What a person wrote last."""
     goal_id: str
     session_id: str
-    steps: tuple[Step, ...]
+    steps: tuple[OfflineStep, ...]
     rounds: int
     """How often the model has called tools since the goal."""
     calls_before: int
@@ -57,7 +57,7 @@ class Conversation(NamedTuple):
         return self.goal.partition(_REST)[2]
 
 
-def read_conversation(request: ModelRequest) -> Conversation:
+def read_conversation(request: ModelRequest) -> OfflineConversation:
     """Find the goal and the steps since.
 
     Only what a person wrote counts as a goal: nothing inside a tool's answer, a system
@@ -76,7 +76,7 @@ def read_conversation(request: ModelRequest) -> Conversation:
         if part.state in {"completed", "error"}
     }
     rounds = sum(message.role == "assistant" and bool(message.tool_calls) for message in after)
-    return Conversation(
+    return OfflineConversation(
         goal=goal,
         goal_id=request.messages[at].id if at >= 0 else "",
         session_id=request.messages[-1].session_id if request.messages else "",
@@ -108,8 +108,8 @@ def _find_goal(messages: Sequence[Message]) -> tuple[int, str]:
     return -1, ""
 
 
-def _step(call: ToolPart, answer: ToolPart | None) -> Step:
+def _step(call: ToolPart, answer: ToolPart | None) -> OfflineStep:
     if answer is None:
-        return Step(call.tool, call.input, "", "", False)
+        return OfflineStep(call.tool, call.input, "", "", False)
     error = answer.error or ("the tool failed" if answer.state == "error" else "")
-    return Step(call.tool, call.input, answer.output, error, True)
+    return OfflineStep(call.tool, call.input, answer.output, error, True)

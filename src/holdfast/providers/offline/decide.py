@@ -12,23 +12,23 @@ from holdfast.messages import ToolSpec
 from holdfast.providers.json_schema import fits, resolve
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.offline.arithmetic import render
-from holdfast.providers.offline.conversation import Conversation, read_conversation
+from holdfast.providers.offline.conversation import OfflineConversation, read_conversation
 from holdfast.providers.offline.facts import quoted
 from holdfast.providers.offline.instance import (
     CannotFill,
-    Known,
+    KnownFacts,
     PlanStep,
     build,
     has_evidence,
     is_plan_schema,
     is_verdict_schema,
 )
-from holdfast.providers.offline.intent import Intent, read_intent
+from holdfast.providers.offline.intent import GoalIntent, read_intent
 from holdfast.providers.offline.loop import review, workspace_steps
 from holdfast.providers.offline.outline import is_known_work
 from holdfast.providers.offline.planner import next_look, plan_steps, plan_text
 from holdfast.providers.offline.sums import next_sum_move
-from holdfast.providers.offline.toolbox import Call, Toolbox, as_number
+from holdfast.providers.offline.toolbox import OfflineCall, Toolbox, as_number
 from holdfast.providers.offline.workspace import (
     ENTRY_POINTS,
     merged_listing,
@@ -70,14 +70,14 @@ _VERDICT_REASON = (
 )
 
 
-class Answer(NamedTuple):
+class OfflineAnswer(NamedTuple):
     """What the model says: calls, or a text."""
 
-    calls: tuple[Call, ...] = ()
+    calls: tuple[OfflineCall, ...] = ()
     text: str = ""
 
 
-def decide(request: ModelRequest) -> Answer:
+def decide(request: ModelRequest) -> OfflineAnswer:
     """Return the answer to a request; equal requests get equal answers.
 
     At most `MAX_ROUNDS` rounds of tool calls follow one goal. Only a person's message can
@@ -92,24 +92,24 @@ def decide(request: ModelRequest) -> Answer:
         if request.tool_choice in {"auto", "none"}:
             looks = _look_first(request, intent, conversation) if may_call else ()
             if looks:
-                return Answer(calls=looks)
+                return OfflineAnswer(calls=looks)
             return _form(request, intent, conversation)
     box = Toolbox(request.tools)
     calls, text, result = _natural(intent, conversation, box, request)
     if may_call and request.tool_choice != "auto":
         forced = _forced(request, intent, conversation, box, calls, text)
         if forced is not None:
-            return Answer(calls=(forced,))
+            return OfflineAnswer(calls=(forced,))
     elif may_call and calls:
-        return Answer(calls=calls)
+        return OfflineAnswer(calls=calls)
     if calls:
         text = _stopped(intent, conversation, box)
     if request.output_schema is not None:
         return _structured(request.output_schema, _known(intent, conversation, box, text, result))
-    return Answer(text=text)
+    return OfflineAnswer(text=text)
 
 
-def _intent(request: ModelRequest, conversation: Conversation) -> Intent:
+def _intent(request: ModelRequest, conversation: OfflineConversation) -> GoalIntent:
     """Read the goal; what to one that acts is work, to a planner is a goal to plan for.
 
     A planner whose plan is carried out by others plans for the goal as it stands, even for
@@ -121,13 +121,13 @@ def _intent(request: ModelRequest, conversation: Conversation) -> Intent:
     if request.output_schema is not None:
         return intent._replace(kind="unknown") if intent.kind == "plan" else intent
     if intent.kind == "unknown" and is_known_work(conversation.asked):
-        return Intent("plan", subject=conversation.asked)
+        return GoalIntent("plan", subject=conversation.asked)
     return intent
 
 
 def _look_first(
-    request: ModelRequest, intent: Intent, conversation: Conversation
-) -> tuple[Call, ...]:
+    request: ModelRequest, intent: GoalIntent, conversation: OfflineConversation
+) -> tuple[OfflineCall, ...]:
     """Look at the workspace before planning for it, so that the plan names what is there."""
     box = Toolbox(request.tools)
     if intent.kind == "plan" and is_plan_schema(request.output_schema):
@@ -138,7 +138,9 @@ def _look_first(
     return (listing,) if listing is not None else ()
 
 
-def _form(request: ModelRequest, intent: Intent, conversation: Conversation) -> Answer:
+def _form(
+    request: ModelRequest, intent: GoalIntent, conversation: OfflineConversation
+) -> OfflineAnswer:
     """Fill in a plan or a verdict."""
     schema = request.output_schema or {}
     box = Toolbox(request.tools)
@@ -153,13 +155,13 @@ def _form(request: ModelRequest, intent: Intent, conversation: Conversation) -> 
     if judged is not None and set(fields) == {"verdict", "reason"}:
         value = {"verdict": judged.verdict, "reason": judged.reason}
         if fits(value, schema):
-            return Answer(text=msgspec.json.encode(value).decode())
+            return OfflineAnswer(text=msgspec.json.encode(value).decode())
     return _structured(schema, known)
 
 
 def _natural(
-    intent: Intent, conversation: Conversation, box: Toolbox, request: ModelRequest
-) -> tuple[tuple[Call, ...], str, str]:
+    intent: GoalIntent, conversation: OfflineConversation, box: Toolbox, request: ModelRequest
+) -> tuple[tuple[OfflineCall, ...], str, str]:
     """What the model would do if it were free: calls, or a text with its number."""
     planned = _plan_move(request, intent, conversation)
     if planned is not None:
@@ -179,7 +181,9 @@ def _natural(
     return (), _cannot(conversation), ""
 
 
-def _plan_move(request: ModelRequest, intent: Intent, conversation: Conversation) -> Answer | None:
+def _plan_move(
+    request: ModelRequest, intent: GoalIntent, conversation: OfflineConversation
+) -> OfflineAnswer | None:
     """A plan, when the system text asks for one and there is a way to hand it over."""
     if not _WANTS_PLAN.search(request.system[:20_000]) or request.output_schema is not None:
         return None
@@ -187,9 +191,9 @@ def _plan_move(request: ModelRequest, intent: Intent, conversation: Conversation
     for spec in request.tools:
         if is_plan_schema(spec.parameters):
             if any(step.tool == spec.name for step in conversation.steps):
-                return Answer(text="The plan was handed over with the tool.")
+                return OfflineAnswer(text="The plan was handed over with the tool.")
             try:
-                return Answer(calls=(Call(spec.name, build(spec.parameters, known)),))
+                return OfflineAnswer(calls=(OfflineCall(spec.name, build(spec.parameters, known)),))
             except CannotFill:
                 continue
     if request.tools:
@@ -205,16 +209,20 @@ def _plan_move(request: ModelRequest, intent: Intent, conversation: Conversation
             for at, step in enumerate(known.steps)
         ]
         plan = {"goal": known.goal, "steps": steps}
-        return Answer(text=msgspec.json.encode(plan).decode())
+        return OfflineAnswer(text=msgspec.json.encode(plan).decode())
     listed = [f"{at + 1}. {step.title}: {step.detail}" for at, step in enumerate(known.steps)]
-    return Answer(text="\n".join(listed))
+    return OfflineAnswer(text="\n".join(listed))
 
 
 def _known(
-    intent: Intent, conversation: Conversation, box: Toolbox, text: str = "", result: str = ""
-) -> Known:
+    intent: GoalIntent,
+    conversation: OfflineConversation,
+    box: Toolbox,
+    text: str = "",
+    result: str = "",
+) -> KnownFacts:
     failed = any(step.failure for step in conversation.steps)
-    return Known(
+    return KnownFacts(
         goal=conversation.asked,
         answer=text,
         number=as_number(result) if result else None,
@@ -223,7 +231,9 @@ def _known(
     )
 
 
-def _plan_steps(intent: Intent, conversation: Conversation, box: Toolbox) -> tuple[PlanStep, ...]:
+def _plan_steps(
+    intent: GoalIntent, conversation: OfflineConversation, box: Toolbox
+) -> tuple[PlanStep, ...]:
     if intent.kind == "plan" and intent.subject:
         return plan_steps(intent.subject, conversation, box)
     if intent.kind == "workspace":
@@ -242,15 +252,15 @@ def _plan_steps(intent: Intent, conversation: Conversation, box: Toolbox) -> tup
     return (PlanStep(short, quoted(conversation.asked, 2_000) or short),)
 
 
-def _structured(schema: JsonObject, known: Known) -> Answer:
+def _structured(schema: JsonObject, known: KnownFacts) -> OfflineAnswer:
     if is_plan_schema(schema):
         known = known._replace(is_plan=True)
     elif is_verdict_schema(schema):
         known = known._replace(reason=_VERDICT_REASON)
     try:
-        return Answer(text=msgspec.json.encode(build(schema, known)).decode())
+        return OfflineAnswer(text=msgspec.json.encode(build(schema, known)).decode())
     except CannotFill as missing:
-        return Answer(
+        return OfflineAnswer(
             text=f"I cannot give an answer of the asked form: nothing that I know fits "
             f"`{quoted(missing.path, 200)}`, and I do not make things up.\n\n{_ABILITIES}\n\n"
             f"{HOW_TO_CONFIGURE}"
@@ -259,12 +269,12 @@ def _structured(schema: JsonObject, known: Known) -> Answer:
 
 def _forced(
     request: ModelRequest,
-    intent: Intent,
-    conversation: Conversation,
+    intent: GoalIntent,
+    conversation: OfflineConversation,
     box: Toolbox,
-    calls: tuple[Call, ...],
+    calls: tuple[OfflineCall, ...],
     text: str,
-) -> Call | None:
+) -> OfflineCall | None:
     """A call because one is demanded; None when none can be filled in honestly."""
     choice = request.tool_choice
     if choice == "required":
@@ -287,8 +297,8 @@ def _forced(
 
 
 def _by_role(
-    tool: ToolSpec, intent: Intent, conversation: Conversation, box: Toolbox
-) -> Call | None:
+    tool: ToolSpec, intent: GoalIntent, conversation: OfflineConversation, box: Toolbox
+) -> OfflineCall | None:
     role = box.role_of(tool.name)
     if role == "list":
         return box.list_call()
@@ -302,15 +312,15 @@ def _by_role(
     return None
 
 
-def _by_schema(tool: ToolSpec, known: Known) -> Call | None:
+def _by_schema(tool: ToolSpec, known: KnownFacts) -> OfflineCall | None:
     try:
         filled = build(tool.parameters, known._replace(is_plan=is_plan_schema(tool.parameters)))
     except CannotFill:
         return None
-    return Call(tool.name, filled) if isinstance(filled, dict) else None
+    return OfflineCall(tool.name, filled) if isinstance(filled, dict) else None
 
 
-def _stopped(intent: Intent, conversation: Conversation, box: Toolbox) -> str:
+def _stopped(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> str:
     """The answer from what is known so far, when no further call may be made."""
     if intent.kind == "plan":
         return plan_text(intent.subject, conversation, box)
@@ -322,7 +332,7 @@ def _stopped(intent: Intent, conversation: Conversation, box: Toolbox) -> str:
     return f"{start}\n\nSo far:\n{told}" if told else start
 
 
-def _no_tools(intent: Intent) -> str:
+def _no_tools(intent: GoalIntent) -> str:
     needed = {"search": "grep", "read": "read"}.get(intent.kind, "list, read and grep")
     return (
         f"I cannot look: this needs the tools {needed}, and none of them is offered.\n\n"
@@ -330,7 +340,7 @@ def _no_tools(intent: Intent) -> str:
     )
 
 
-def _cannot(conversation: Conversation) -> str:
+def _cannot(conversation: OfflineConversation) -> str:
     asked = quoted(conversation.asked, 200)
     start = f"I cannot do this: {asked}" if asked else "No goal was given."
     failed = [

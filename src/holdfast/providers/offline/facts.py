@@ -15,7 +15,7 @@ _MAX_QUOTE = 600
 _MAX_FOREIGN = 20_000
 
 
-class Facts(NamedTuple):
+class WorkspaceFacts(NamedTuple):
     """What one file says about the project."""
 
     name: str = ""
@@ -47,7 +47,7 @@ def quoted(text: str, limit: int = _MAX_QUOTE) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-def read_facts(path: str, output: str) -> Facts:
+def read_facts(path: str, output: str) -> WorkspaceFacts:
     """Return what a file says, by its name; a file that cannot be read gives nothing."""
     text = plain_lines(output)
     name = path.rsplit("/", 1)[-1].lower()
@@ -64,19 +64,19 @@ def read_facts(path: str, output: str) -> Facts:
     if name == "go.mod":
         module = re.search(r"^module\s+(\S+)", text, re.M)
         run = (("build", "go build ./..."), ("test", "go test ./..."))
-        return Facts(name=quoted(module[1], 100) if module else "", commands=run)
+        return WorkspaceFacts(name=quoted(module[1], 100) if module else "", commands=run)
     if name == "cmakelists.txt":
-        return Facts(commands=(("build", "cmake -B build && cmake --build build"),))
+        return WorkspaceFacts(commands=(("build", "cmake -B build && cmake --build build"),))
     if name == "pom.xml":
-        return Facts(commands=(("build", "mvn package"), ("test", "mvn test")))
+        return WorkspaceFacts(commands=(("build", "mvn package"), ("test", "mvn test")))
     if name.startswith("build.gradle"):
-        return Facts(commands=(("build", "gradle build"), ("test", "gradle test")))
+        return WorkspaceFacts(commands=(("build", "gradle build"), ("test", "gradle test")))
     if name in {"tox.ini", "noxfile.py"}:
-        return Facts(commands=(("test", "tox" if name == "tox.ini" else "nox"),))
-    return Facts()
+        return WorkspaceFacts(commands=(("test", "tox" if name == "tox.ini" else "nox"),))
+    return WorkspaceFacts()
 
 
-def _from_readme(text: str) -> Facts:
+def _from_readme(text: str) -> WorkspaceFacts:
     title = ""
     paragraph: list[str] = []
     sections: list[str] = []
@@ -104,7 +104,7 @@ def _from_readme(text: str) -> Facts:
             paragraph.append("")
     about = quoted(" ".join(part for part in _first_paragraph(paragraph)))
     listed = tuple(f"README section: {section}" for section in sections[:12] if section)
-    return Facts(name=title, about=about, parts=listed)
+    return WorkspaceFacts(name=title, about=about, parts=listed)
 
 
 def _first_paragraph(lines: list[str]) -> list[str]:
@@ -115,7 +115,7 @@ def _is_decoration(line: str) -> bool:
     return set(line) <= set("=-*_ ") or line.startswith("[!")
 
 
-def _from_pyproject(text: str) -> Facts:
+def _from_pyproject(text: str) -> WorkspaceFacts:
     data = _toml(text)
     project = _table(data.get("project")) or _table(_table(data.get("tool")).get("poetry"))
     tools = _table(data.get("tool"))
@@ -136,7 +136,7 @@ def _from_pyproject(text: str) -> Facts:
     if isinstance(needed, list) and needed:
         names = [re.split(r"[\s<>=!~;\[]", str(item), maxsplit=1)[0] for item in needed]
         parts.append("depends on " + quoted(", ".join(names[:20]), 300))
-    return Facts(
+    return WorkspaceFacts(
         name=quoted(_text(project.get("name")), 100),
         about=quoted(_text(project.get("description"))),
         commands=tuple(commands),
@@ -144,18 +144,18 @@ def _from_pyproject(text: str) -> Facts:
     )
 
 
-def _from_package_json(text: str) -> Facts:
+def _from_package_json(text: str) -> WorkspaceFacts:
     try:
         decoded: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return Facts()
+        return WorkspaceFacts()
     data = _table(decoded)
     commands = [("install", "npm install")]
     for script in list(_table(data.get("scripts")))[:12]:
         word = quoted(str(script), 40)
         commands.append((word, "npm test" if word == "test" else f"npm run {word}"))
     needed = [quoted(str(name), 40) for name in list(_table(data.get("dependencies")))[:20]]
-    return Facts(
+    return WorkspaceFacts(
         name=quoted(_text(data.get("name")), 100),
         about=quoted(_text(data.get("description"))),
         commands=tuple(commands),
@@ -163,18 +163,18 @@ def _from_package_json(text: str) -> Facts:
     )
 
 
-def _from_cargo(text: str) -> Facts:
+def _from_cargo(text: str) -> WorkspaceFacts:
     package = _table(_toml(text).get("package"))
-    return Facts(
+    return WorkspaceFacts(
         name=quoted(_text(package.get("name")), 100),
         about=quoted(_text(package.get("description"))),
         commands=(("build", "cargo build"), ("test", "cargo test")),
     )
 
 
-def _from_makefile(text: str, program: str) -> Facts:
+def _from_makefile(text: str, program: str) -> WorkspaceFacts:
     targets = re.findall(r"^([A-Za-z][\w-]{0,40})[ \t]*:(?!=)", text, re.M)
-    return Facts(commands=tuple((name, f"{program} {name}") for name in targets[:12]))
+    return WorkspaceFacts(commands=tuple((name, f"{program} {name}") for name in targets[:12]))
 
 
 def _toml(text: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class PlanStep(NamedTuple):
     """Checks that a machine can make, in the form of the plans of the autonomous loop."""
 
 
-class Known(NamedTuple):
+class KnownFacts(NamedTuple):
     """The facts that fields may be filled from."""
 
     goal: str
@@ -108,7 +108,7 @@ def is_verdict_schema(schema: object) -> bool:
     return False
 
 
-def build(schema: JsonObject, known: Known) -> Any:  # noqa: ANN401 - JSON of any shape
+def build(schema: JsonObject, known: KnownFacts) -> Any:  # noqa: ANN401 - JSON of any shape
     """Return a value that fits the schema.
 
     Raises:
@@ -131,7 +131,7 @@ def _all_types(schema: JsonObject, root: object) -> set[str]:
 class _Builder:
     """Walks a schema once; `step` is the plan step that the walk is inside of."""
 
-    def __init__(self, root: JsonObject, known: Known) -> None:
+    def __init__(self, root: JsonObject, known: KnownFacts) -> None:
         self.root = root
         self.known = known
 

@@ -64,7 +64,7 @@ _MOST_FILES = 5
 _MAX_GOAL = 20_000
 
 
-class Intent(NamedTuple):
+class GoalIntent(NamedTuple):
     """The kind of goal, with what belongs to the kind."""
 
     kind: Kind
@@ -80,36 +80,36 @@ class Intent(NamedTuple):
     also_asks_for_change: bool = False
 
 
-def read_intent(goal: str) -> Intent:
+def read_intent(goal: str) -> GoalIntent:
     """Say what a goal asks for; `unknown` when no rule knows it."""
     text = goal[:_MAX_GOAL].strip()
     lowered = text.lower()
     if lowered.startswith("look around"):
-        return Intent("list")
+        return GoalIntent("list")
     if lowered.startswith("read the key files:"):
-        return Intent("read_all", subject=text)
+        return GoalIntent("read_all", subject=text)
     expression = find_expression(text)
     if expression is not None:
-        return Intent("sum", expression=expression)
+        return GoalIntent("sum", expression=expression)
     planned = planned_goal(text)
     if planned is not None:
-        return Intent("plan", subject=planned)
+        return GoalIntent("plan", subject=planned)
     changes = bool(_CHANGES.search(_MAKES_TEXT.sub(" ", _without_names(lowered))))
     asks = bool(re.search(rf"\b(?:{_ASKS})\b", lowered)) or bool(_MAKES_TEXT.search(lowered))
     starts_with_change = bool(_CHANGES.match(_MAKES_TEXT.sub("", lowered.removeprefix("please "))))
     if starts_with_change and not _MAKES_TEXT.match(lowered.removeprefix("please ")):
-        return Intent("unknown", also_asks_for_change=True)
+        return GoalIntent("unknown", also_asks_for_change=True)
     searched = _search(text)
     if searched is not None:
         return searched._replace(also_asks_for_change=changes and not _TODO.search(text))
     files = _asked_files(text)
     if files and files[0].endswith("/"):
-        return Intent("list", subject=files[0].rstrip("/"))
+        return GoalIntent("list", subject=files[0].rstrip("/"))
     if files:
-        return Intent("read", subject=files[0], files=files, also_asks_for_change=changes)
+        return GoalIntent("read", subject=files[0], files=files, also_asks_for_change=changes)
     if asks and re.search(rf"\b(?:{_PLACE})\b", lowered):
-        return Intent("workspace", also_asks_for_change=changes)
-    return Intent("unknown", also_asks_for_change=changes)
+        return GoalIntent("workspace", also_asks_for_change=changes)
+    return GoalIntent("unknown", also_asks_for_change=changes)
 
 
 def _without_names(text: str) -> str:
@@ -140,22 +140,22 @@ def _asked_files(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))[:_MOST_FILES] if first_words & set(found) else ()
 
 
-def _search(text: str) -> Intent | None:
+def _search(text: str) -> GoalIntent | None:
     defined = _DEFINED.search(text)
     if defined is not None:
         word = (defined["word"] or defined["word2"]).rstrip(".:-")
         escaped = re.escape(word.rpartition(".")[2] or word)
         keywords = "def|class|function|fn|func|struct|enum|interface|trait|type|const|let|var"
         definition = rf"\b({keywords})\s+{escaped}\b|^\s*{escaped}\s*(:[^=]+)?="
-        return Intent("search", pattern=definition, fallback=rf"\b{escaped}\b", subject=word)
+        return GoalIntent("search", pattern=definition, fallback=rf"\b{escaped}\b", subject=word)
     looked = _LOOKS_FOR.search(text)
     if looked is not None:
         what = (looked["what"] or looked["word"]).strip()
         if what and not _TODO.fullmatch(what):
-            return Intent("search", pattern=re.escape(what), subject=what)
+            return GoalIntent("search", pattern=re.escape(what), subject=what)
     todo = _TODO.search(text)
     if todo is not None and re.search(
         r"\b(?:find|list|show|search|where|which|any|what|are)\b", text, re.I
     ):
-        return Intent("search", pattern=r"\b(TODO|FIXME|XXX|HACK)\b", subject="TODO")
+        return GoalIntent("search", pattern=r"\b(TODO|FIXME|XXX|HACK)\b", subject="TODO")
     return None

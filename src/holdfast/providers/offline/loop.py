@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.providers.offline.conversation import Conversation, Step
+from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep
 from holdfast.providers.offline.facts import plain_lines, quoted
 from holdfast.providers.offline.instance import PlanStep
 from holdfast.providers.offline.listing import Listing
@@ -68,7 +68,7 @@ def _count(names: Sequence[str], one: str, more: str) -> str:
     return f"{len(names)} {one if len(names) == 1 else more}"
 
 
-def reading_report(reads: Sequence[Step]) -> str:
+def reading_report(reads: Sequence[OfflineStep]) -> str:
     """Quote the beginning of each file that was read."""
     if not reads:
         return "No file could be read."
@@ -91,7 +91,7 @@ def key_files(asked: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in names.split(",") if name.strip())[:10]
 
 
-def review(conversation: Conversation) -> Review | None:
+def review(conversation: OfflineConversation) -> Review | None:
     """Return the verdict that follows from the checks of a step; `None` if none are shown."""
     found = _CHECKS.search(conversation.context)
     if found is None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 
-from holdfast.providers.offline.conversation import Conversation, Step
+from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep
 from holdfast.providers.offline.facts import quoted, read_facts
 from holdfast.providers.offline.instance import PlanStep
 from holdfast.providers.offline.outline import Seen, names_in, needs_look, outline
 from holdfast.providers.offline.summary import hit_lines, path_of
-from holdfast.providers.offline.toolbox import Call, Role, Toolbox
+from holdfast.providers.offline.toolbox import OfflineCall, Role, Toolbox
 from holdfast.providers.offline.workspace import merged_listing, telling_files
 
 _READ_LINES = 200
@@ -23,7 +23,7 @@ _EXAMPLE = """A plan for what? Say it in the same sentence, for example: `Make a
 README`. I am Holdfast's built-in offline model: I follow fixed rules and am no language model."""
 
 
-def next_look(goal: str, conversation: Conversation, box: Toolbox) -> list[Call]:
+def next_look(goal: str, conversation: OfflineConversation, box: Toolbox) -> list[OfflineCall]:
     """Return the calls that show what the plan must know; none when all has been seen.
 
     List, read what tells about the project, search for the names of the goal: each in one
@@ -49,12 +49,12 @@ def next_look(goal: str, conversation: Conversation, box: Toolbox) -> list[Call]
     return []
 
 
-def plan_steps(goal: str, conversation: Conversation, box: Toolbox) -> tuple[PlanStep, ...]:
+def plan_steps(goal: str, conversation: OfflineConversation, box: Toolbox) -> tuple[PlanStep, ...]:
     """Return the steps towards a goal, from what the tools have shown since it was given."""
     return outline(goal, _seen(conversation, box))
 
 
-def plan_text(goal: str, conversation: Conversation, box: Toolbox) -> str:
+def plan_text(goal: str, conversation: OfflineConversation, box: Toolbox) -> str:
     """Return the plan for a goal as Markdown; it says what was looked at, and by whom."""
     if not goal:
         return _EXAMPLE
@@ -76,7 +76,7 @@ def plan_text(goal: str, conversation: Conversation, box: Toolbox) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _seen_by(conversation: Conversation, box: Toolbox) -> str:
+def _seen_by(conversation: OfflineConversation, box: Toolbox) -> str:
     listing = merged_listing(conversation, box)
     read = [path_of(step) for step in _made(conversation, box, "read") if not step.failure]
     failed = [
@@ -93,7 +93,7 @@ def _seen_by(conversation: Conversation, box: Toolbox) -> str:
     return " ".join([told, *failed])
 
 
-def _seen(conversation: Conversation, box: Toolbox) -> Seen:
+def _seen(conversation: OfflineConversation, box: Toolbox) -> Seen:
     reads = [step for step in _made(conversation, box, "read") if not step.failure]
     commands: dict[str, tuple[str, str]] = {}
     for step in reads:
@@ -111,5 +111,5 @@ def _seen(conversation: Conversation, box: Toolbox) -> Seen:
     )
 
 
-def _made(conversation: Conversation, box: Toolbox, role: Role) -> list[Step]:
+def _made(conversation: OfflineConversation, box: Toolbox, role: Role) -> list[OfflineStep]:
     return [step for step in conversation.steps if box.role_of(step.tool) == role]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.providers.offline.conversation import Conversation, Step, harmless
-from holdfast.providers.offline.facts import Facts, plain_lines, quoted, read_facts
-from holdfast.providers.offline.intent import Intent
+from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep, harmless
+from holdfast.providers.offline.facts import WorkspaceFacts, plain_lines, quoted, read_facts
+from holdfast.providers.offline.intent import GoalIntent
 from holdfast.providers.offline.listing import Listing
 from holdfast.providers.offline.toolbox import Toolbox
 
@@ -62,7 +62,7 @@ NO_CHANGE = (
 
 
 def workspace_report(
-    intent: Intent, conversation: Conversation, box: Toolbox, listing: Listing
+    intent: GoalIntent, conversation: OfflineConversation, box: Toolbox, listing: Listing
 ) -> str:
     """Describe the workspace from the listing, the files that were read and the hits."""
     reads = [step for step in conversation.steps if box.role_of(step.tool) == "read"]
@@ -86,7 +86,7 @@ def workspace_report(
     return "\n".join(lines).rstrip() + "\n"
 
 
-def search_report(intent: Intent, done: Sequence[Step]) -> str:
+def search_report(intent: GoalIntent, done: Sequence[OfflineStep]) -> str:
     """List the hits of a search, or say why there are none."""
     subject = quoted(intent.subject, 100)
     hits = [line for step in done if not step.failure for line in hit_lines(step.output)]
@@ -107,7 +107,7 @@ def search_report(intent: Intent, done: Sequence[Step]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def file_report(intent: Intent, done: Sequence[Step]) -> str:
+def file_report(intent: GoalIntent, done: Sequence[OfflineStep]) -> str:
     """Show what the asked files say: their facts, then their beginning."""
     good = [step for step in done if not step.failure]
     subject = _code(quoted(path_of(good[0]) if len(good) > 1 else intent.subject, 100))
@@ -126,7 +126,7 @@ def file_report(intent: Intent, done: Sequence[Step]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _file_lines(step: Step, most: int) -> list[str]:
+def _file_lines(step: OfflineStep, most: int) -> list[str]:
     text = plain_lines(step.output).splitlines()
     about = read_facts(path_of(step), step.output).about
     lines = [f"> {about}", ""] if about else []
@@ -151,13 +151,13 @@ def hit_lines(output: str) -> list[str]:
     return found
 
 
-def path_of(step: Step) -> str:
+def path_of(step: OfflineStep) -> str:
     """Return the path that a read was asked for."""
     texts = [value for value in step.input.values() if isinstance(value, str)]
     return harmless(texts[0]) if texts else "file"
 
 
-def _what_it_is(facts: Sequence[tuple[str, Facts]]) -> list[str]:
+def _what_it_is(facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
     lines: list[str] = []
     name = next((fact.name for _, fact in facts if fact.name), "")
     if name:
@@ -205,7 +205,7 @@ def _languages(listing: Listing) -> list[str]:
     return ["## Languages, by number of files listed", "", told, ""]
 
 
-def _commands(facts: Sequence[tuple[str, Facts]]) -> list[str]:
+def _commands(facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
     rows = [
         f"- {purpose}: `{_code(command)}` (from `{_code(path)}`)"
         for path, fact in facts
@@ -214,7 +214,7 @@ def _commands(facts: Sequence[tuple[str, Facts]]) -> list[str]:
     return ["## Build, test, run", "", *rows[:16], ""] if rows else []
 
 
-def _entry_points(conversation: Conversation, box: Toolbox) -> list[str]:
+def _entry_points(conversation: OfflineConversation, box: Toolbox) -> list[str]:
     steps = [step for step in conversation.steps if box.role_of(step.tool) == "grep"]
     found = [line for step in steps if not step.failure for line in hit_lines(step.output)]
     # An example in a page of the docs is no entry point.
@@ -231,7 +231,7 @@ def _entry_points(conversation: Conversation, box: Toolbox) -> list[str]:
     ]
 
 
-def _notable(listing: Listing, facts: Sequence[tuple[str, Facts]]) -> list[str]:
+def _notable(listing: Listing, facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
     read = {path for path, _ in facts}
     found = [
         path
@@ -245,9 +245,9 @@ def _notable(listing: Listing, facts: Sequence[tuple[str, Facts]]) -> list[str]:
 
 
 def _not_looked_at(
-    conversation: Conversation,
+    conversation: OfflineConversation,
     listing: Listing,
-    facts: Sequence[tuple[str, Facts]],
+    facts: Sequence[tuple[str, WorkspaceFacts]],
     box: Toolbox,
 ) -> list[str]:
     lines = ["## What I did not look at", ""]
@@ -266,7 +266,7 @@ def _not_looked_at(
     return lines
 
 
-def _failures(steps: Sequence[Step]) -> list[str]:
+def _failures(steps: Sequence[OfflineStep]) -> list[str]:
     return [
         f"- `{_code(step.tool)}` on `{_code(path_of(step))}` failed: {quoted(step.failure, 200)}"
         for step in steps

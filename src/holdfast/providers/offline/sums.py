@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from holdfast.canonical import canonical_json
 from holdfast.providers.offline.arithmetic import Binary, Expression, Number, operations, render
-from holdfast.providers.offline.conversation import Conversation, Step
+from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep
 from holdfast.providers.offline.facts import quoted
 from holdfast.providers.offline.toolbox import (
-    Call,
+    OfflineCall,
     Toolbox,
     expression_call,
     operation_call,
@@ -20,12 +20,14 @@ from holdfast.providers.offline.toolbox import (
 class SumMove(NamedTuple):
     """The next call, or the answer; `result` is the number when a tool gave it."""
 
-    calls: tuple[Call, ...] = ()
+    calls: tuple[OfflineCall, ...] = ()
     text: str = ""
     result: str = ""
 
 
-def next_sum_move(expression: Expression, conversation: Conversation, box: Toolbox) -> SumMove:
+def next_sum_move(
+    expression: Expression, conversation: OfflineConversation, box: Toolbox
+) -> SumMove:
     """Return the next call for a sum, or the answer as the tools gave it.
 
     Nothing is computed here. The number of calls is at most the number of operations.
@@ -40,7 +42,7 @@ def next_sum_move(expression: Expression, conversation: Conversation, box: Toolb
     if not isinstance(expression, Binary):
         return SumMove(text=written, result=written)
     results: dict[int, Number] = {}
-    last: Step | None = None
+    last: OfflineStep | None = None
     for operation in operations(expression):
         step = Binary(
             operation.operation,
@@ -60,7 +62,7 @@ def next_sum_move(expression: Expression, conversation: Conversation, box: Toolb
     return _answer(written, last) if last is not None else SumMove(text=written)
 
 
-def _answer(written: str, step: Step) -> SumMove:
+def _answer(written: str, step: OfflineStep) -> SumMove:
     if step.failure:
         return SumMove(
             text=f"I could not compute {written}: the tool `{step.tool}` failed: "
@@ -83,7 +85,7 @@ def _no_tool(written: str, step: Binary) -> str:
     )
 
 
-def _find(conversation: Conversation, call: Call) -> Step | None:
+def _find(conversation: OfflineConversation, call: OfflineCall) -> OfflineStep | None:
     wanted = canonical_json(call.arguments)
     for step in conversation.steps:
         if step.tool == call.tool and canonical_json(step.input) == wanted:

@@ -56,7 +56,7 @@ _DOES_SUMS = re.compile(rf"\b(?:{_SUMS})\b", re.I)
 _CALCULATES = re.compile(rf"\b(?:{_SUMS}|evaluat\w*|comput\w*|expressions?|formulas?)\b", re.I)
 
 
-class Call(NamedTuple):
+class OfflineCall(NamedTuple):
     """A tool call to make."""
 
     tool: str
@@ -83,26 +83,26 @@ class Toolbox:
         """Return what an offered tool is used for here, if anything."""
         return next((role for role, spec in self._by_role.items() if spec.name == tool), None)
 
-    def list_call(self, path: str = ".") -> Call | None:
+    def list_call(self, path: str = ".") -> OfflineCall | None:
         """List a directory."""
         return self._fill("list", {"directory": path})
 
-    def read_call(self, path: str, limit: int = 0) -> Call | None:
+    def read_call(self, path: str, limit: int = 0) -> OfflineCall | None:
         """Read a file, its first `limit` lines if the tool can be told so."""
         wanted: dict[str, object] = {"file": path}
         if limit:
             wanted["limit"] = limit
         return self._fill("read", wanted)
 
-    def grep_call(self, pattern: str) -> Call | None:
+    def grep_call(self, pattern: str) -> OfflineCall | None:
         """Search the workspace for a regular expression."""
         return self._fill("grep", {"pattern": pattern, "directory": "."})
 
-    def glob_call(self, pattern: str) -> Call | None:
+    def glob_call(self, pattern: str) -> OfflineCall | None:
         """Find files by pattern."""
         return self._fill("glob", {"pattern": pattern, "directory": "."})
 
-    def _fill(self, role: Role, wanted: dict[str, object]) -> Call | None:
+    def _fill(self, role: Role, wanted: dict[str, object]) -> OfflineCall | None:
         spec = self._by_role.get(role)
         if spec is None:
             return None
@@ -116,11 +116,11 @@ class Toolbox:
                 continue
             if name not in filled and fits(value, known[name]):
                 filled[name] = value
-        call = Call(spec.name, filled)
+        call = OfflineCall(spec.name, filled)
         return call if fits(filled, spec.parameters) else None
 
 
-def expression_call(tools: Sequence[ToolSpec], expression: Expression) -> Call | None:
+def expression_call(tools: Sequence[ToolSpec], expression: Expression) -> OfflineCall | None:
     """Ask a tool that takes a whole expression, if there is one."""
     for spec in tools:
         known = _properties(spec)
@@ -137,18 +137,18 @@ def expression_call(tools: Sequence[ToolSpec], expression: Expression) -> Call |
             power = "^" if "^" in about and "**" not in about else "**"
             arguments: JsonObject = {name: render(expression, power=power)}
             if fits(arguments, spec.parameters):
-                return Call(spec.name, arguments)
+                return OfflineCall(spec.name, arguments)
     return None
 
 
-def operation_call(tools: Sequence[ToolSpec], step: Binary) -> Call | None:
+def operation_call(tools: Sequence[ToolSpec], step: Binary) -> OfflineCall | None:
     """Ask a tool for one operation on two numbers, if there is one that can."""
     if not isinstance(step.left, Number) or not isinstance(step.right, Number):
         return None
     for spec in tools:
         arguments = _operation_arguments(spec, step.operation, step.left.text, step.right.text)
         if arguments is not None and fits(arguments, spec.parameters):
-            return Call(spec.name, arguments)
+            return OfflineCall(spec.name, arguments)
     return None
 
 

@@ -6,9 +6,9 @@ import re
 from typing import TypeAlias
 
 from holdfast.canonical import canonical_json
-from holdfast.providers.offline.conversation import Conversation, Step
+from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep
 from holdfast.providers.offline.facts import quoted
-from holdfast.providers.offline.intent import Intent
+from holdfast.providers.offline.intent import GoalIntent
 from holdfast.providers.offline.listing import Listing, read_listing
 from holdfast.providers.offline.loop import key_files, listing_report, reading_report
 from holdfast.providers.offline.summary import (
@@ -17,9 +17,9 @@ from holdfast.providers.offline.summary import (
     search_report,
     workspace_report,
 )
-from holdfast.providers.offline.toolbox import Call, Role, Toolbox
+from holdfast.providers.offline.toolbox import OfflineCall, Role, Toolbox
 
-Move: TypeAlias = list[Call] | str
+Move: TypeAlias = list[OfflineCall] | str
 """What to do next: calls to make, or the text of the answer."""
 
 _TELLING = (
@@ -40,7 +40,7 @@ ENTRY_POINTS = (
 )
 
 
-def next_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+def next_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
     """Return the next calls for a goal about the workspace, or the answer.
 
     Each kind of call is made in one round at most (a search in two), so that the number
@@ -57,7 +57,7 @@ def next_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
     return _describe_move(intent, conversation, box)
 
 
-def _describe_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+def _describe_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
     looks = _steps(conversation, box, "list") or _steps(conversation, box, "glob")
     if not looks:
         first = box.list_call() or box.glob_call("**/*")
@@ -84,7 +84,7 @@ def _describe_move(intent: Intent, conversation: Conversation, box: Toolbox) -> 
     return workspace_report(intent, conversation, box, listing)
 
 
-def _list_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+def _list_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
     looks = [*_steps(conversation, box, "list"), *_steps(conversation, box, "glob")]
     if not looks:
         below = f"{intent.subject}/**/*" if intent.subject else "**/*"
@@ -97,7 +97,7 @@ def _list_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move
     return listing_report(merged_listing(conversation, box))
 
 
-def _read_all_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+def _read_all_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
     done = _steps(conversation, box, "read")
     if not done:
         calls = [box.read_call(path, _READ_LINES) for path in key_files(intent.subject)]
@@ -107,7 +107,7 @@ def _read_all_move(intent: Intent, conversation: Conversation, box: Toolbox) -> 
     return reading_report(done)
 
 
-def _search_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+def _search_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
     done = _steps(conversation, box, "grep")
     if not done:
         first = box.grep_call(intent.pattern)
@@ -120,7 +120,7 @@ def _search_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Mo
     return search_report(intent, done)
 
 
-def _read_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move:
+def _read_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
     done = _steps(conversation, box, "read")
     if not done:
         calls = [box.read_call(path) for path in intent.files or (intent.subject,)]
@@ -140,7 +140,7 @@ def _read_move(intent: Intent, conversation: Conversation, box: Toolbox) -> Move
     return file_report(intent, done)
 
 
-def merged_listing(conversation: Conversation, box: Toolbox) -> Listing:
+def merged_listing(conversation: OfflineConversation, box: Toolbox) -> Listing:
     """Return everything that listings since the goal have named."""
     files: dict[str, None] = {}
     directories: dict[str, None] = {}
@@ -170,11 +170,11 @@ def telling_files(listing: Listing) -> list[str]:
     return chosen[:_MAX_READS]
 
 
-def _steps(conversation: Conversation, box: Toolbox, role: Role) -> list[Step]:
+def _steps(conversation: OfflineConversation, box: Toolbox, role: Role) -> list[OfflineStep]:
     return [step for step in conversation.steps if box.role_of(step.tool) == role]
 
 
-def _was_made(conversation: Conversation, call: Call) -> bool:
+def _was_made(conversation: OfflineConversation, call: OfflineCall) -> bool:
     wanted = canonical_json(call.arguments)
     return any(
         step.tool == call.tool and canonical_json(step.input) == wanted
@@ -182,5 +182,5 @@ def _was_made(conversation: Conversation, call: Call) -> bool:
     )
 
 
-def _is_empty(step: Step) -> bool:
+def _is_empty(step: OfflineStep) -> bool:
     return bool(step.failure) or not hit_lines(step.output)

@@ -34,7 +34,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.schema import closed_schema
-from holdfast.providers.wire.transcript import EncodedCache, Fragment, Transcript
+from holdfast.providers.wire.transcript import EncodedCache, Fragment, WireTranscript
 
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
@@ -54,7 +54,7 @@ class AnthropicCodec:
         self._endpoint = endpoint
         self._info = info
         self._tools = EncodedCache()
-        self._transcript = Transcript(self)
+        self._transcript = WireTranscript(self)
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life."""

@@ -12,9 +12,9 @@ from holdfast.clock import Clock
 from holdfast.errors import LLMConnectionError, LLMError, LLMProtocolError, LLMTimeout
 from holdfast.providers.model import Delta
 from holdfast.providers.wire.codec import Answer, Codec, StreamDecoder
+from holdfast.providers.wire.connection import HttpConnection
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer, refusal, request_id
-from holdfast.providers.wire.line import Line
 from holdfast.providers.wire.route import Route
 from holdfast.providers.wire.sse import SseParser
 from holdfast.providers.wire.watchdog import WHOLE, Limit
@@ -34,14 +34,14 @@ _FIELDS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _LONGEST_FIELD = 6
 
 
-class Call(msgspec.Struct, eq=False):
+class ModelCall(msgspec.Struct, eq=False):
     """One HTTP call: opened, read within its limits, closed."""
 
     _endpoint: Endpoint
     _model: str
     _codec: Codec
     _clock: Clock
-    _line: Line | None = None
+    _line: HttpConnection | None = None
     _size: int = 0
     _held: bytes = b""
     _decoder: StreamDecoder | None = None
@@ -135,7 +135,7 @@ class Call(msgspec.Struct, eq=False):
         if first_s < self._endpoint.timeouts.total_s:
             self._first = (_FIRST, first_s, self._start + first_s)
 
-    async def _connected(self, route: Route, *, is_first: bool) -> Line:
+    async def _connected(self, route: Route, *, is_first: bool) -> HttpConnection:
         connect_s = self._endpoint.timeouts.connect_s
         phase, limit_s, due = self._first
         left_s = limit_s if is_first else due - asyncio.get_running_loop().time()
@@ -195,7 +195,7 @@ class Call(msgspec.Struct, eq=False):
         line.watchdog.rest()
         return self._here() or b""
 
-    async def _drain(self, line: Line) -> None:
+    async def _drain(self, line: HttpConnection) -> None:
         """Read the rest, so that the connection can be used again; give up soon."""
         line.watchdog.wait(("the end", _GRACE_S, asyncio.get_running_loop().time() + _GRACE_S))
         try:
@@ -231,7 +231,7 @@ class Call(msgspec.Struct, eq=False):
         self._size -= len(start)
         return start.lstrip(_BLANKS)
 
-    async def _refused(self, line: Line) -> LLMError:
+    async def _refused(self, line: HttpConnection) -> LLMError:
         body = b""
         try:
             while len(body) < _ERROR_BODY and (chunk := await self._read()):

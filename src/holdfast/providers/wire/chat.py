@@ -37,7 +37,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.schema import closed_schema, is_strict
-from holdfast.providers.wire.transcript import EncodedCache, Fragment, Transcript
+from holdfast.providers.wire.transcript import EncodedCache, Fragment, WireTranscript
 
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -66,7 +66,7 @@ class ChatCodec:
         self._endpoint = endpoint
         self._info = info
         self._tools = EncodedCache()
-        self._transcript = Transcript(self)
+        self._transcript = WireTranscript(self)
         self.decode = partial(whole_answer, endpoint, info.model)
         """Return the answer that came as one body."""
         self._frame = _Frame("", (), b"", b"", b"")

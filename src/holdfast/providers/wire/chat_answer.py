@@ -43,7 +43,7 @@ class Function(msgspec.Struct, gc=False):
     arguments: str | dict[str, Any] | None = None
 
 
-class Call(msgspec.Struct, gc=False):
+class ChatCall(msgspec.Struct, gc=False):
     """A tool call, or a piece of one."""
 
     index: int | None = None
@@ -58,7 +58,7 @@ class Said(msgspec.Struct, gc=False):
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[ChatCall] | None = None
 
 
 class Choice(msgspec.Struct, gc=False):

@@ -13,7 +13,7 @@ from holdfast.messages import Part, ReasoningPart, TextPart
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.providers.wire.chat_answer import (
     NOTHING,
-    Call,
+    ChatCall,
     Chunk,
     Function,
     Said,
@@ -163,7 +163,7 @@ class ChatDecoder:
             else:
                 self._say(text, out)
 
-    def _call(self, call: Call, out: list[Delta] | None) -> None:
+    def _call(self, call: ChatCall, out: list[Delta] | None) -> None:
         self.begun = True
         function = call.function or Function()
         name, call_id = function.name or "", call.id or ""

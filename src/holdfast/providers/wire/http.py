@@ -13,8 +13,8 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from holdfast.errors import ConfigError
 from holdfast.providers.address import is_loopback
+from holdfast.providers.wire.connection import KEEPALIVE_S, HttpConnection
 from holdfast.providers.wire.endpoint import Endpoint
-from holdfast.providers.wire.line import KEEPALIVE_S, Line
 
 OUR_HEADERS: Final = {
     # A compressed stream is delivered late and may unpack to anything.
@@ -27,7 +27,7 @@ class Pool(NamedTuple):
     """The connections of one loop: what opens them, and those that wait for a request."""
 
     connector: aiohttp.BaseConnector
-    idle: dict[ConnectionKey, list[Line]]
+    idle: dict[ConnectionKey, list[HttpConnection]]
 
 
 class HttpTransport:

@@ -13,7 +13,7 @@ from holdfast.messages import FilePart, Message, TokenUsage
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire.anthropic import AnthropicCodec
-from holdfast.providers.wire.call import Call
+from holdfast.providers.wire.call import ModelCall
 from holdfast.providers.wire.chat import ChatCodec
 from holdfast.providers.wire.codec import CUT, Answer, Codec, as_deltas, without_cut_call
 from holdfast.providers.wire.endpoint import Api, Endpoint
@@ -94,7 +94,7 @@ class WireModel:
         except UnicodeEncodeError:
             detail = "a text in it holds half of a surrogate pair, which cannot be sent"
             raise LLMBadRequest(provider=self.endpoint.provider, detail=detail) from None
-        call = Call(self.endpoint, self.info.model, self._codec, self._clock)
+        call = ModelCall(self.endpoint, self.info.model, self._codec, self._clock)
         try:
             if await call.open(self._route, body, streamed=streamed):
                 out: list[Delta] | None = [] if deltas else None

@@ -36,7 +36,7 @@ from holdfast.providers.wire.codec import (
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.responses_stream import PHASES, ResponsesDecoder
 from holdfast.providers.wire.schema import closed_schema, is_strict
-from holdfast.providers.wire.transcript import EncodedCache, Fragment, Transcript
+from holdfast.providers.wire.transcript import EncodedCache, Fragment, WireTranscript
 
 
 class ResponsesCodec:
@@ -50,7 +50,7 @@ class ResponsesCodec:
         self._endpoint = endpoint
         self._info = info
         self._tools = EncodedCache()
-        self._transcript = Transcript(self)
+        self._transcript = WireTranscript(self)
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life.

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import aiohttp
 from yarl import URL
 
+from holdfast.providers.wire.connection import HttpConnection
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.http import OUR_HEADERS, HttpTransport, Pool
-from holdfast.providers.wire.line import Line
 
 _LINE_BREAK = re.compile(r"[\r\n\x00]")
 _FRAMING = ("content-length", "transfer-encoding")
@@ -49,7 +49,7 @@ class Route:
         self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect_s)
         self._way: _Way | None = None
 
-    def kept(self) -> Line | None:
+    def kept(self) -> HttpConnection | None:
         """Return a connection that waits for a request, if there is one for the present key."""
         way = self._way
         if way is None or way.key != self._endpoint.key.reveal():
@@ -63,7 +63,7 @@ class Route:
                 return line
         return None
 
-    async def connect(self, within_s: float | None = None) -> Line:
+    async def connect(self, within_s: float | None = None) -> HttpConnection:
         """Take a connection that waits or open one, within the endpoint's limit or less.
 
         Raises:
@@ -89,7 +89,7 @@ class Route:
             connection.close()
         if not way.head:
             way.head = _head(way.request)
-        line = Line(connection, keeper, way.idle, way.head)
+        line = HttpConnection(connection, keeper, way.idle, way.head)
         line.key = way.key
         return line
 

@@ -109,7 +109,7 @@ class _Kept:
         self.state = b""
 
 
-class Transcript:
+class WireTranscript:
     """Joins messages, each encoded once in its life, and remembers long conversations."""
 
     def __init__(self, joiner: Joiner) -> None:

@@ -34,7 +34,7 @@ class CannotConfineError(Exception):
     """Commands cannot be confined as asked; `str()` says why."""
 
 
-class Confinement:
+class ThreadConfinement:
     """Everything that was decided at the start; `facts` is what is told about it.
 
     Built on the main thread, which keeps its rights; `give_up` is for the other one.
@@ -235,4 +235,4 @@ def _tasks_of(uid: int) -> int:
     return count
 
 
-__all__ = ["CannotConfineError", "Confinement"]
+__all__ = ["CannotConfineError", "ThreadConfinement"]

@@ -11,7 +11,7 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-from holdfast.sandbox.launcher.confine import CannotConfineError, Confinement
+from holdfast.sandbox.launcher.confine import CannotConfineError, ThreadConfinement
 from holdfast.sandbox.launcher.executor import Executor, Streams, receive
 from holdfast.sandbox.launcher.kernel import (
     KERNEL,
@@ -35,7 +35,7 @@ def main(fd: int) -> None:
     config = json.loads(server.recv(_MOST_BYTES))
     namespaces, is_init = _enter(config)
     try:
-        confinement = Confinement(config, namespaces=namespaces, is_init=is_init)
+        confinement = ThreadConfinement(config, namespaces=namespaces, is_init=is_init)
         desk = _Desk(confinement)
     except (CannotConfineError, OSError) as error:
         server.send(json.dumps({"error": str(error)}).encode())
@@ -69,9 +69,9 @@ def _enter(config: dict[str, Any]) -> tuple[str, bool]:
 
 
 class _Desk:
-    """Hands jobs to the confined thread and takes their results back."""
+    """TurnTools jobs to the confined thread and takes their results back."""
 
-    def __init__(self, confinement: Confinement) -> None:
+    def __init__(self, confinement: ThreadConfinement) -> None:
         self._confinement = confinement
         self._jobs, self._jobs_in = os.pipe()
         self.done, self._done_in = os.pipe()

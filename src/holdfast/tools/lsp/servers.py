@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import ToolError
-from holdfast.sandbox import Limits, SandboxOptions, SandboxRunner, Workspace
+from holdfast.sandbox import SandboxLimits, SandboxOptions, SandboxRunner, Workspace
 from holdfast.tools.encoding import decode_file
 from holdfast.tools.lsp.connection import LspConnection
 from holdfast.tools.lsp.program import server_program
@@ -20,7 +20,7 @@ from holdfast.tools.lsp.program import server_program
 _START_S = 30.0
 _STREAM_LIMIT = 1024 * 1024
 # A server stays, and some reserve far more memory than they use.
-_LIMITS = Limits(cpu_s=0, memory_bytes=64 * 1024**3, timeout_s=0.0)
+_LIMITS = SandboxLimits(cpu_s=0, memory_bytes=64 * 1024**3, timeout_s=0.0)
 _PYTHON = {".py": "python", ".pyi": "python"}
 _SCRIPT = {
     ".js": "javascript",

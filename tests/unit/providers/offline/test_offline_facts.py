@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.providers.offline.facts import Facts, quoted, read_facts
+from holdfast.providers.offline.facts import WorkspaceFacts, quoted, read_facts
 
 PACKAGE = (
     '{"name": "tea", "description": "Pour", "scripts": {"test": "jest", "dev": "vite"},'
@@ -48,7 +48,7 @@ def test_a_file_whose_end_is_missing_is_read_as_far_as_it_goes() -> None:
 )
 def test_what_cannot_be_read_says_nothing(path: str, text: str) -> None:
     found = read_facts(path, text)
-    assert (found.name, found.about) == (Facts().name, Facts().about)
+    assert (found.name, found.about) == (WorkspaceFacts().name, WorkspaceFacts().about)
 
 
 def test_a_quote_is_plain_and_short() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.providers.offline.conversation import Conversation
+from holdfast.providers.offline.conversation import OfflineConversation
 from holdfast.providers.offline.listing import Listing
 from holdfast.providers.offline.loop import key_files, listing_report, review, workspace_steps
 
 
-def told(context: str) -> Conversation:
+def told(context: str) -> OfflineConversation:
     goal = f"Review the step 'x'.\n---\n{context}"
-    return Conversation(goal=goal, goal_id="m", session_id="s", steps=(), rounds=0, calls_before=0)
+    return OfflineConversation(
+        goal=goal, goal_id="m", session_id="s", steps=(), rounds=0, calls_before=0
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from holdfast.messages import (
 from holdfast.providers.model import Finished, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire import HttpTransport, WireModel
-from holdfast.testing.fake_server import FakeServer, Gate, RawAnswer, Reply, ScriptedCall
+from holdfast.testing.fake_server import FakeServer, HoldPoint, RawAnswer, Reply, ScriptedCall
 from holdfast.testing.fake_wires import stream_events, whole_body
 
 pytestmark = pytest.mark.parametrize("deltas", [True, False], ids=["heard", "quiet"])
@@ -312,7 +312,7 @@ async def test_one_connection_serves_many_calls(
 async def test_leaving_closes_the_connection(
     model: WireModel, server: FakeServer, deltas: bool
 ) -> None:
-    gate = Gate()
+    gate = HoldPoint()
     server.answers.append(Reply(text="Hello there.", gate=gate, gate_at="first"))
     task = asyncio.create_task(collect(model, ask(), deltas=deltas))
     await asyncio.wait_for(gate.reached.wait(), 30)

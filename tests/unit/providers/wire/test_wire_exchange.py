@@ -17,8 +17,8 @@ from yarl import URL
 
 from holdfast.errors import LLMAuthError, LLMBadRequest, LLMConnectionError, LLMError
 from holdfast.providers.wire import Endpoint, HttpTransport, Secret, WireModel
-from holdfast.providers.wire import line as wire_line
-from holdfast.providers.wire.line import Line as Kept
+from holdfast.providers.wire import connection as wire_line
+from holdfast.providers.wire.connection import HttpConnection as Kept
 from holdfast.providers.wire.route import Route
 from holdfast.testing.fake_server import Reply
 from holdfast.testing.fake_wires import whole_body

@@ -25,7 +25,14 @@ from holdfast.errors import (
 from holdfast.providers.model import Finished
 from holdfast.providers.wire import Endpoint, Timeouts, WireModel
 from holdfast.providers.wire.responses_stream import ResponsesDecoder
-from holdfast.testing.fake_server import Failure, FakeServer, Gate, RawAnswer, Reply, ScriptedCall
+from holdfast.testing.fake_server import (
+    Failure,
+    FakeServer,
+    HoldPoint,
+    RawAnswer,
+    Reply,
+    ScriptedCall,
+)
 from holdfast.testing.fake_wires import stream_events
 
 SHORT = 0.05
@@ -233,7 +240,7 @@ def limits(**changes: float) -> Timeouts:
 async def test_a_first_token_that_does_not_come_is_a_timeout(
     make_model: Callable[..., WireModel], server: FakeServer, place: str
 ) -> None:
-    gate = Gate()
+    gate = HoldPoint()
     model = make_model(timeouts=limits(first_token_s=SHORT))
     async with asyncio.timeout(60):
         # On a busy machine the limit may pass before the server has begun with the request.
@@ -248,7 +255,7 @@ async def test_a_first_token_that_does_not_come_is_a_timeout(
 async def test_comments_do_not_count_as_a_first_token(
     make_model: Callable[..., WireModel], server: FakeServer
 ) -> None:
-    server.answers.append(RawAnswer(chunks=(b": wait\n\n", b""), gate=Gate()))
+    server.answers.append(RawAnswer(chunks=(b": wait\n\n", b""), gate=HoldPoint()))
     error = await fails(make_model(timeouts=limits(first_token_s=SHORT)), LLMTimeout)
     assert error.context["phase"] == "the first token"
 
@@ -256,7 +263,7 @@ async def test_comments_do_not_count_as_a_first_token(
 async def test_a_stream_that_falls_silent_is_a_timeout(
     make_model: Callable[..., WireModel], server: FakeServer
 ) -> None:
-    gate = Gate()
+    gate = HoldPoint()
     reply = Reply(text="A longer answer than one piece.", gate=gate, gate_at="middle")
     server.answers.append(reply)
     error = await fails(make_model(timeouts=limits(idle_s=SHORT)), LLMTimeout)
@@ -268,7 +275,7 @@ async def test_a_stream_that_falls_silent_is_a_timeout(
 async def test_the_total_limit_ends_everything(
     make_model: Callable[..., WireModel], server: FakeServer, deltas: bool
 ) -> None:
-    gate = Gate()
+    gate = HoldPoint()
     reply = Reply(text="A longer answer than one piece.", gate=gate, gate_at="first")
     server.answers.append(reply)
     model = make_model(timeouts=limits(total_s=SHORT))
@@ -279,7 +286,7 @@ async def test_the_total_limit_ends_everything(
 async def test_a_slow_listener_is_no_silent_server(
     make_model: Callable[..., WireModel], server: FakeServer
 ) -> None:
-    gate = Gate()
+    gate = HoldPoint()
     reply = Reply(text="A longer answer than one piece.", gate=gate, gate_at="middle")
     server.answers.append(reply)
     model = make_model(timeouts=limits(idle_s=0.5))
@@ -300,7 +307,7 @@ async def test_a_server_that_keeps_the_line_open_after_the_end_does_not_hold_us(
 ) -> None:
     model = make_model(timeouts=limits(idle_s=120, total_s=120))
     chunks = (*events(wire, Reply(text="Hello.")), b"")
-    server.answers.append(RawAnswer(chunks=chunks, gate=Gate()))
+    server.answers.append(RawAnswer(chunks=chunks, gate=HoldPoint()))
     found = await asyncio.wait_for(collect(model, ask()), 30)
     assert isinstance(found[-1], Finished)
 
@@ -326,7 +333,7 @@ async def test_a_server_that_hangs_up_after_each_stream_does_no_harm(
 async def test_a_fresh_connection_that_breaks_is_not_tried_again(
     model: WireModel, server: FakeServer
 ) -> None:
-    gate = Gate()
+    gate = HoldPoint()
     server.answers.append(Reply(text="Hello.", gate=gate, gate_at="head"))
     task = asyncio.create_task(collect(model, ask()))
     await asyncio.wait_for(gate.reached.wait(), 30)
@@ -366,7 +373,7 @@ async def test_a_refusal_whose_body_never_ends_is_still_that_refusal(
     make_model: Callable[..., WireModel], server: FakeServer
 ) -> None:
     chunks = (b'{"error": {"message": "', *(b"x" * 10_000,) * 30, b"")
-    server.answers.append(RawAnswer(chunks=chunks, status=503, gate=Gate()))
+    server.answers.append(RawAnswer(chunks=chunks, status=503, gate=HoldPoint()))
     await fails(make_model(max_response_bytes=20_000), LLMOverloaded)
 
 

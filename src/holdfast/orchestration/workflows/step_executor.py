@@ -1,0 +1,403 @@
+"""What steps do: call a tool, run an agent or a workflow, work out a value.
+
+Each attempt has ids that follow from the run, the path of the step and the number of the
+attempt. After a crash the same ids find the call, the child's session and the child's run
+again, so that what has a result is not done twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from holdfast.agents import Agent, AgentResult
+from holdfast.canonical import JsonObject, digest
+from holdfast.errors import (
+    AlreadyExists,
+    BudgetExceeded,
+    StepFailed,
+    ToolError,
+    WorkflowLimit,
+    error_from_dict,
+)
+from holdfast.journal import Payload
+from holdfast.messages import ToolPart
+from holdfast.orchestration.workflows import events as facts
+from holdfast.orchestration.workflows.definition import Definition, WorkflowStep
+from holdfast.orchestration.workflows.expressions import Names, Value, as_text, render
+from holdfast.orchestration.workflows.request import WorkflowRequest
+from holdfast.orchestration.workflows.result import WorkflowResult
+from holdfast.orchestration.workflows.services import WorkflowServices
+from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
+from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.runs.lineage import below, lineage_of, path_of, rights_of, sandbox_of
+from holdfast.runs.propagating_approver import unwrapped
+from holdfast.runs.request import Launch
+from holdfast.runs.spending import Spending, session_budget
+from holdfast.sessions import PermissionRule, Session, compose
+from holdfast.sessions.events import MessageCreated
+from holdfast.sessions.messages import stored
+from holdfast.tools import SandboxRunner, ToolContext
+from holdfast.tools.artifacts import JournalArtifacts
+from holdfast.tools.child_limits import ChildLimits, without_end
+from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord, read_records
+from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
+from holdfast.turns import Turn
+
+MOST_DEPTH = 10
+"""How deep workflows and agents may start one another."""
+
+
+class Waits(Exception):
+    """A step waits for somebody; the workflow parks."""
+
+    def __init__(self, reason: str) -> None:
+        """Keep for what."""
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at a step."""
+
+    step: WorkflowStep
+    path: str
+    number: int
+    key: str
+
+    def started(self, *, child_session: str = "", child_run: str = "") -> facts.WorkflowStepStarted:
+        """The fact that it begins."""
+        return facts.WorkflowStepStarted(
+            path=self.path,
+            does=self.step.does[:200],
+            attempt=self.number,
+            child_session=child_session,
+            child_run=child_run,
+        )
+
+
+def attempt_at(run_id: str, step: WorkflowStep, path: str, number: int) -> Attempt:
+    """Return an attempt, with the key from which its ids are made."""
+    key = digest([run_id, path, number])[:26]
+    return Attempt(step=step, path=path, number=number, key=key)
+
+
+class RecordsSteps(Protocol):
+    """Keeps facts of the workflow, and tells whoever listens."""
+
+    async def __call__(self, *payloads: Payload) -> None:
+        """Keep facts together."""
+        ...
+
+
+class NestedRunner(Protocol):
+    """Runs a workflow inside another one."""
+
+    async def __call__(
+        self, order: WorkflowRequest, session: Session, run_id: str
+    ) -> WorkflowResult:
+        """Run it, or resume it, and return its result."""
+        ...
+
+
+class StepExecutor:
+    """Executes the steps of one run that do something."""
+
+    def __init__(
+        self,
+        services: WorkflowServices,
+        turn: Turn,
+        session: Session,
+        order: WorkflowRequest,
+        *,
+        record: RecordsSteps,
+        nested: NestedRunner,
+    ) -> None:
+        """Work for one turn of a workflow."""
+        self._services = services
+        self._turn = turn
+        self._session = session
+        self._order = order
+        self._record = record
+        self._nested = nested
+        self._definition: Definition = order.definition
+        self.identity = identity_of(order.definition)
+        self._starter = starter_of(order.definition)
+        self._spending: Spending | None = None
+        self._parts: Mapping[str, ToolPart] = {}
+        self._records: Mapping[str, CallRecord] = {}
+        self._runner: SandboxRunner | None = None
+        self._context: ToolContext | None = None
+        self._open_calls: set[str] = set()
+
+    async def open(self) -> None:
+        """Read what the journal knows about calls that have begun before, and what was spent."""
+        if self._turn.is_resumed:
+            messages = await self._services.sessions.messages.all(self._session)
+            self._parts = {part.call_id: part for one in messages for part in one.tool_calls}
+            self._open_calls = {
+                part.call_id
+                for one in messages
+                for part in one.tool_calls
+                if one.run_id == self._turn.run.id and part.state == "pending"
+            }
+            self._records = await read_records(
+                self._services.sessions.journal, self._session.id, after=self._turn.run.queued_at
+            )
+        await self._open_spending()
+
+    async def _open_spending(self) -> None:
+        """Take up what may be spent; nothing is counted where nothing is limited."""
+        services, name = self._services, self.identity.name
+        above = lineage_of(self._session)
+        spending = Spending(
+            msgspec.structs.replace(
+                services.budgets,
+                run=self._order.budget,
+                operator=lambda: services.confinement.limits(name),
+            ),
+            NO_BUDGET,
+            session_budget(self._session),
+            self._turn,
+            services.clock,
+            above.shares if above is not None else (),
+        )
+        if spending.is_limited or services.confinement.has_policies:
+            pending = sum(part.state == "pending" for part in self._parts.values())
+            await spending.open(self._session, services.sessions.journal, pending)
+            self._spending = spending
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the workflow may go on working; `None` without limit."""
+        return self._spending.seconds_left if self._spending is not None else None
+
+    def out_of_time(self) -> BudgetExceeded | None:
+        """Return the error of a workflow that has worked too long, if it has."""
+        if self._spending is None or self._spending.seconds_left != 0:
+            return None
+        return self._spending.out_of_time()
+
+    async def close_calls(self, because: str) -> None:
+        """Give every call of this run that has no result an error: nobody makes it any more."""
+        if self._open_calls:
+            await self._turn.close_own_calls(because)
+
+    async def close(self) -> None:
+        """End what commands left behind."""
+        if self._spending is not None:
+            self._spending.close()
+        if self._runner is not None:
+            await self._runner.aclose()
+
+    async def execute(self, attempt: Attempt, names: Names) -> Value:
+        """Make one attempt and return the output of the step.
+
+        Raises:
+            Waits: it waits for a person.
+            HoldfastError: it failed.
+        """
+        match attempt.step.kind:
+            case "tool":
+                return await self._call_tool(attempt, names)
+            case "agent":
+                return await self._run_agent(attempt, names)
+            case "workflow":
+                return await self._run_workflow(attempt, names)
+        await self._record(attempt.started())
+        return render(attempt.step.value, names)
+
+    # --- tools ------------------------------------------------------------------------
+
+    async def _call_tool(self, attempt: Attempt, names: Names) -> Value:
+        part = self._parts.get(f"call_{attempt.key}")
+        if part is None:
+            part = await self._ask_for_call(attempt, render(attempt.step.with_, names))
+        if part.state == "pending":
+            part = await self._finish_call(attempt, part)
+        if part.state == "error":
+            raise ToolError(tool=part.tool, detail=part.error)
+        return part.output
+
+    async def _ask_for_call(self, attempt: Attempt, arguments: JsonObject) -> ToolPart:
+        """Write down the call as an agent's turn would have it."""
+        part = ToolPart(
+            id=f"prt_{attempt.key}",
+            call_id=f"call_{attempt.key}",
+            tool=attempt.step.tool or "",
+            input=arguments,
+        )
+        asks = compose(self._session.id, "assistant", [part], self._services.clock.now())
+        named = msgspec.structs.replace(asks, id=f"msg_{attempt.key}", run_id=self._turn.run.id)
+        self._open_calls.add(part.call_id)
+        await self._record(attempt.started(), MessageCreated(message=stored(named)))
+        return part
+
+    async def _finish_call(self, attempt: Attempt, part: ToolPart) -> ToolPart:
+        services, session = self._services, self._session
+        rights = rights_of(self.identity, session)
+        path = path_of(self.identity, session)
+        manager = ToolExecutionManager(
+            services.tools,
+            recorder=self._turn,
+            context=self._tool_context(),
+            gate=services.confinement.gate(path, rights, services.approver, self._terms()),
+            approvals=ApprovalBook(services.sessions.journal, session.id)
+            if self._turn.is_resumed
+            else None,
+            spend=self._spending.spend_tool_call if self._spending is not None else spend_freely,
+            clock=services.clock,
+        )
+        around = services.surroundings.of_run(session.id, self._turn.run.id, "/".join(path))
+        around.attend(manager)
+        call = Call(message_id=f"msg_{attempt.key}", part=part)
+        known = self._records.get(part.call_id, NOTHING_KNOWN)
+        ended = await manager.execute(call, known)
+        if manager.exhausted is not None:
+            raise manager.exhausted
+        if isinstance(ended, ToolPart):
+            self._open_calls.discard(part.call_id)
+            return ended
+        raise Waits(ended.reason)
+
+    def _tool_context(self) -> ToolContext:
+        if self._context is None:
+            services, session, turn = self._services, self._session, self._turn
+            path = path_of(self.identity, session)
+            sandbox = sandbox_of(self.identity, session)
+            is_read_only, has_network = sandbox == "read-only", sandbox == "network"
+            workspace = services.confinement.workspace(session.directory)
+            commands, self._runner = services.confinement.commands(
+                workspace, is_read_only=is_read_only, has_network=has_network
+            )
+            around = services.surroundings.of_run(session.id, turn.run.id, "/".join(path))
+            self._context = around.equip(
+                ToolContext(
+                    workspace=workspace,
+                    http=services.confinement.http,
+                    commands=commands,
+                    session_id=session.id,
+                    run_id=turn.run.id,
+                    agent_path=path,
+                    rights=rights_of(self._starter, session),
+                    is_read_only=is_read_only,
+                    has_network=has_network,
+                    heritage=ChildLimits(
+                        shares=self._spending.shares if self._spending is not None else (),
+                        seconds_left=self._spending.time_left
+                        if self._spending is not None
+                        else without_end,
+                        on_ask=self._order.on_ask,
+                        approver=unwrapped(services.approver),
+                    ),
+                    artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
+                )
+            )
+        return self._context
+
+    def _terms(self) -> ApprovalTerms:
+        return msgspec.structs.replace(self._services.terms, on_ask=self._order.on_ask)
+
+    # --- runs of their own ------------------------------------------------------------
+
+    async def _run_agent(self, attempt: Attempt, names: Names) -> Value:
+        step = attempt.step
+        message = as_text(render(step.message, names))
+        child = await self._child(attempt, f"{self._definition.name}: {attempt.path}")
+        name = step.agent or ""
+        result = await self._services.launcher.launch(
+            Launch(
+                agent=self._services.agents.get(name, name),
+                session_id=child,
+                message=message,
+                run_id=f"run_{attempt.key}",
+                on_ask=self._order.on_ask,
+                budget=self._time_left(),
+                tool_ids=step.tools,
+            )
+        )
+        return _answer(attempt, result)
+
+    async def _run_workflow(self, attempt: Attempt, names: Names) -> Value:
+        inputs = render(attempt.step.with_, names)
+        order = self._order.inner(attempt.step.workflow or "", inputs, self._time_left())
+        child = await self._child(attempt, f"{order.definition.name}: {attempt.path}")
+        session = await self._services.sessions.get_session(child)
+        result = await self._nested(order, session, f"run_{attempt.key}")
+        if result.status == "parked":
+            raise Waits(result.reason)
+        if result.status == "failed":
+            raise error_from_dict(result.error)
+        if result.status == "cancelled":
+            raise StepFailed(step=attempt.path, detail=f"cancelled. {result.reason}".strip())
+        return result.output
+
+    def _time_left(self) -> Budget:
+        """What a run of its own gets besides its shares: no more time than this one has."""
+        seconds = self.seconds_left
+        return NO_BUDGET if seconds is None else Budget(max_wall_s=seconds)
+
+    async def _child(self, attempt: Attempt, title: str) -> str:
+        """Return the session of a child, below this run; made if it is not there yet."""
+        above = lineage_of(self._session)
+        if above is not None and above.depth >= MOST_DEPTH:
+            detail = f"workflows and agents start one another more than {MOST_DEPTH} deep"
+            raise WorkflowLimit(step=attempt.path, detail=detail)
+        child = f"ses_{attempt.key}"
+        lineage = below(
+            self._starter,
+            self._session,
+            run_id=self._turn.run.id,
+            call_id=attempt.key,
+            shares=self._spending.shares if self._spending is not None else None,
+        )
+        run_id = f"run_{attempt.key}"
+        await self._record(attempt.started(child_session=child, child_run=run_id))
+        with contextlib.suppress(AlreadyExists):
+            await self._services.sessions.create_session(
+                title[:200],
+                project_id=self._session.project_id,
+                directory=self._session.directory,
+                parent_id=self._session.id,
+                metadata=lineage.to_metadata(),
+                session_id=child,
+            )
+        return child
+
+
+def identity_of(definition: Definition) -> Agent:
+    """Return as whom a workflow acts: it adds no rights, and may take the sandbox's away."""
+    return Agent(f"workflow:{definition.name}", sandbox=definition.sandbox)
+
+
+def starter_of(definition: Definition) -> Agent:
+    """Return as whom a workflow starts others: as a person would, held back by nothing of its own.
+
+    The session's rules, the operator's, and those of whoever started the workflow still hold.
+    """
+    everything = PermissionRule(permission="*", action="allow")
+    return Agent(f"workflow:{definition.name}", permission=[everything], sandbox=definition.sandbox)
+
+
+def _answer(attempt: Attempt, result: AgentResult) -> Value:
+    match result.status:
+        case "completed":
+            if result.output is not None:
+                with contextlib.suppress(msgspec.DecodeError):
+                    return msgspec.json.decode(result.response)
+            return result.response
+        case "parked":
+            raise Waits(str(result.metadata.get("reason", "")) or "approval")
+        case "failed":
+            error = result.metadata.get("error")
+            raise error_from_dict(error if isinstance(error, dict) else {})
+    reason = str(result.metadata.get("reason", ""))
+    raise StepFailed(step=attempt.path, detail=f"cancelled. {reason}".strip())
+
+
+__all__ = ["MOST_DEPTH", "Attempt", "StepExecutor", "Waits", "attempt_at", "identity_of"]

@@ -1,0 +1,226 @@
+"""What confines a run: the operator's policies, the network rules, the sandbox.
+
+Made once per application, used by every run; each run takes the policies that are in force
+when it begins a step, so that a reload holds from then on.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.errors import PermissionDenied
+from holdfast.policy import ApprovalTerms, PolicyBundle, PolicyStore, Rights, RuleSet
+from holdfast.policy.budgets import Budget
+from holdfast.settings.unvouched import UnvouchedSettings
+from holdfast.tools import PathRules, SandboxOptions, SandboxRunner, Workspace
+from holdfast.tools.gate import Approver, Gate
+from holdfast.tools.safe_http import SafeHttpClient
+from holdfast.tools.sandboxed_commands import SandboxedCommands
+from holdfast.tools.services import (
+    Command,
+    CommandResult,
+    CommandRunner,
+    HttpClient,
+    Program,
+)
+
+_EMPTY = PolicyBundle()
+_ALWAYS_READ_ONLY = PathRules().read_only
+_MOST_LIMITS = 256
+_ODD = re.compile(r"[*?\[\]{},]")
+
+
+@functools.cache
+def _root() -> os.stat_result:
+    return os.stat("/")
+
+
+def _no_policies() -> PolicyStore:
+    """A store that has read nothing: there are no files."""
+    return PolicyStore(Path())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confinement:
+    """Without policies: no ceiling, a closed network, commands in the sandbox only.
+
+    `hidden` are absolute paths that neither file tools nor commands may see, such as the state
+    directory; `read_only` are those that they must never write, such as the policies themselves,
+    and `gaps` watches over those of them that are missing.
+    """
+
+    policies: PolicyStore = field(default_factory=_no_policies)
+    hidden: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    gaps: UnvouchedSettings | None = None
+    http: HttpClient = field(default_factory=lambda: SafeHttpClient(_EMPTY.network_rules))
+    _limits: dict[str, tuple[PolicyBundle, tuple[Budget, Budget]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    _rules: dict[str, tuple[PolicyBundle, PathRules]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    _options: dict[tuple[bool, bool], SandboxOptions] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def gate(
+        self, path: Sequence[str], rights: Rights, approver: Approver, terms: ApprovalTerms
+    ) -> Gate:
+        """Return a gate below the ceilings that the policies set for every agent of a path.
+
+        The last one is the agent itself; without any, what holds for all agents holds.
+        """
+        return Gate(
+            policies=self.policies,
+            agent_path="/".join(path),
+            rights=rights,
+            approver=approver,
+            terms=terms,
+        )
+
+    def ceiling(self, path: str) -> RuleSet:
+        """Return the ceiling that holds right now for the agent at the end of a path (`a/b`)."""
+        return self.policies.bundle.ceiling_for(path)
+
+    def limits(self, agent: str) -> tuple[Budget, Budget]:
+        """Return what the operator lets a run, and the agent in it, spend right now."""
+        bundle = self.policies.bundle
+        known = self._limits.get(agent)
+        if known is None or known[0] is not bundle:
+            if len(self._limits) >= _MOST_LIMITS:
+                self._limits.clear()
+            limits = bundle.run_budget(), bundle.agent_budget(agent)
+            known = self._limits[agent] = (bundle, limits)
+        return known[1]
+
+    @property
+    def has_policies(self) -> bool:
+        """Whether there are policy files, whose limits a reload may change."""
+        return bool(self.policies.bundle.files)
+
+    def check_directory(self, directory: str) -> None:
+        """Return if a directory can be a workspace with commands; one look, nothing is opened.
+
+        Raises:
+            UsageError: it is missing, no directory, or the root of the file system.
+        """
+        try:
+            seen = os.stat(directory)
+        except (OSError, ValueError):
+            seen = None
+        if seen is None or not stat.S_ISDIR(seen.st_mode) or os.path.samestat(seen, _root()):
+            self.commands(self.workspace(directory), is_read_only=True)
+
+    def workspace(self, directory: str) -> Workspace:
+        """Open a directory under the policies' path rules."""
+        bundle = self.policies.bundle
+        known = self._rules.get(directory)
+        if known is None or known[0] is not bundle:
+            if len(self._rules) >= _MOST_LIMITS:
+                self._rules.clear()
+            known = self._rules[directory] = (bundle, self._rules_for(bundle, directory))
+        hidden, read_only = self._real_paths
+        return Workspace(directory, rules=known[1], hidden=hidden, read_only=read_only)
+
+    @functools.cached_property
+    def _real_paths(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        hidden = tuple(map(os.path.realpath, self.hidden))
+        return hidden, tuple(map(os.path.realpath, self.read_only))
+
+    def _rules_for(self, bundle: PolicyBundle, directory: str) -> PathRules:
+        paths = bundle.paths
+        return PathRules(
+            allowed=tuple(paths.allowed_globs),
+            blocked=(*paths.blocked_globs, *_below(self.hidden, directory)),
+            read_only=(*_ALWAYS_READ_ONLY, *_below(self.read_only, directory)),
+        )
+
+    def commands(
+        self, workspace: Workspace, *, is_read_only: bool, has_network: bool = False
+    ) -> tuple[CommandRunner, SandboxRunner]:
+        """Return what runs commands in a workspace; whoever asked closes the runner.
+
+        With a network it is the machine's own, since no list of hosts holds for processes;
+        every command is refused unless the policies grant exactly that.
+        """
+        options = self._options.get((is_read_only, has_network))
+        if options is None:
+            options = self._options[is_read_only, has_network] = SandboxOptions(
+                profile="read-only"
+                if is_read_only
+                else "network"
+                if has_network
+                else "workspace-write",
+                hidden=self.hidden,
+                read_only=self.read_only,
+                gaps=self.gaps,
+            )
+        runner = SandboxRunner(workspace, options)
+        # The gate asks about every line that it cannot read; what comes here has passed it.
+        commands = SandboxedCommands(
+            runner, is_approved=lambda _text: True, is_net_open=self._is_net_open
+        )
+        if options.profile == "network":
+            return _RawNetwork(commands, self.policies), runner
+        return commands, runner
+
+    def _is_net_open(self) -> bool:
+        """Say whether every host may be reached, so that nothing has to be held to a list."""
+        rules = self.policies.bundle.network_rules
+        return rules.allow_net and "*" in rules.allowed_hosts and not rules.blocked_hosts
+
+
+def _below(paths: Sequence[str], directory: str) -> tuple[str, ...]:
+    """Return globs for those paths that lie in a directory; what is odd in a name matches any."""
+    top = os.path.realpath(directory)
+    inside = [real for real in map(os.path.realpath, paths) if real.startswith(f"{top}/")]
+    return tuple(_ODD.sub("?", real[len(top) + 1 :]) for real in inside)
+
+
+class _RawNetwork:
+    """Runs commands with the machine's network as long as the policies grant that."""
+
+    def __init__(self, inner: CommandRunner, policies: PolicyStore) -> None:
+        self._inner = inner
+        self._policies = policies
+
+    async def run(self, command: Command) -> CommandResult:
+        """Run a command, as `CommandRunner.run` promises.
+
+        Raises:
+            PermissionDenied: the policies do not let processes reach the network.
+        """
+        self._check(command.text[:200])
+        return await self._inner.run(command)
+
+    async def run_program(self, program: Program) -> CommandResult:
+        """Run a program, as `CommandRunner.run_program` promises.
+
+        Raises:
+            PermissionDenied: it wants the network, and the policies do not grant it.
+        """
+        if program.has_network:
+            self._check("*")
+        return await self._inner.run_program(program)
+
+    def _check(self, target: str) -> None:
+        bundle = self._policies.bundle
+        because = ""
+        if not bundle.network_rules.allow_net:
+            because = "the network is closed (ALLOW_NET, network.yaml)"
+        elif not bundle.network.raw_processes:
+            because = (
+                "the sandbox `network` is the machine's own network, for which no list of hosts "
+                "holds; `raw_processes: true` in network.yaml grants it"
+            )
+        if because:
+            raise PermissionDenied(permission="network", target=target, because=because)

@@ -1,0 +1,326 @@
+"""Hooks that are programs: found in files, trusted by a person, executed in the sandbox.
+
+`<project>/.holdfast/hooks/NAME.yaml` and `<user_dir>/hooks/NAME.yaml` each describe one hook;
+the programs stand beside them. A project's hooks run only after a person has trusted the
+folder, and only as long as no file in it changes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from holdfast.canonical import sha256_hex
+from holdfast.errors import HoldfastError, NotFound, PermissionDenied
+from holdfast.hooks import Hook, HookLimits, Hooks, ScriptOutcome
+from holdfast.hooks.points import points_matching
+from holdfast.policy import CallRequest, decide
+from holdfast.policy.yaml_file import parse_yaml
+from holdfast.runs.confinement import Confinement
+from holdfast.settings.load import HOOKS_FOLDER as FOLDER
+from holdfast.skills import TrustStore
+from holdfast.skills.project import levels
+from holdfast.tools import SandboxRunner, Workspace
+from holdfast.tools.services import CommandRunner, Program
+
+_TRUST_NAME: Final = "hooks"
+_MOST_FILES: Final = 100
+_MOST_BYTES: Final = 1024 * 1024
+_ANSWER_BYTES: Final = 1024 * 1024
+
+HookSource: TypeAlias = Literal["project", "user"]
+
+
+class _Description(BaseModel):
+    """What a file says about its hook."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    point: str = Field(min_length=1)
+    command: tuple[str, ...] = Field(min_length=1, max_length=50)
+    priority: int = 0
+    agent: str = ""
+    guard: bool = False
+    timeout_s: float = Field(default=10.0, gt=0, le=300)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookFile:
+    """A hook that was found in a file; one with a problem is never used."""
+
+    name: str
+    path: Path
+    source: HookSource
+    is_trusted: bool
+    was_trusted: bool = False
+    """Whether a person had trusted the folder, which has changed since."""
+    point: str = ""
+    command: tuple[str, ...] = ()
+    priority: int = 0
+    agent: str = ""
+    is_guard: bool = False
+    timeout_s: float = 10.0
+    problem: str = ""
+
+
+class HookFiles:
+    """Finds hooks in files; every call blocks for a moment."""
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        user_folder: str | os.PathLike[str],
+        trust: TrustStore,
+    ) -> None:
+        """Look from this directory upwards, and into the user's folder."""
+        self._directory = Path(directory)
+        self.user_folder = Path(user_folder)
+        self._trust = trust
+        self._of_project: set[tuple[str, ...]] = set()
+
+    def has_any(self) -> bool:
+        """Say whether there is a folder to look into; nothing is read."""
+        return self.user_folder.is_dir() or self._project()[0] is not None
+
+    def find(self) -> list[HookFile]:
+        """Return all hooks: the user's, then those of the nearest folder of the project."""
+        found = []
+        if self.user_folder.is_dir():
+            found += _read_folder(self.user_folder, self.user_folder, "user", is_trusted=True)
+        folder, root = self._project()
+        if folder is not None:
+            is_trusted = self.is_trusted()
+            own = _read_folder(folder, root, "project", is_trusted=is_trusted)
+            if not is_trusted and self._trust.is_known(root, _TRUST_NAME):
+                own = [replace(one, was_trusted=True) for one in own]
+            self._of_project.update([one.command for one in own])
+            found += own
+        return found
+
+    def folders(self) -> tuple[str, ...]:
+        """Return the folders of programs that are there: the user's, and the project's."""
+        found = [str(self.user_folder)] if self.user_folder.is_dir() else []
+        folder, root = self._project()
+        if folder is not None:
+            real = os.path.realpath(folder)
+            # A link out of the project brings nothing into reach.
+            found += [real] if real.startswith(f"{os.path.realpath(root)}/") else []
+        return tuple(found)
+
+    def vouches_for(self, argv: Sequence[str]) -> bool:
+        """Say whether a command is none of the project's, or trusted as its folder is now.
+
+        A command is the project's if a description in its folder gave it, or if it names a
+        file in such a folder, of the directory or of one above it.
+        """
+        places = [os.path.realpath(level / FOLDER) for level in levels(self._directory)]
+        named = [place for place in places if any(word.startswith(f"{place}/") for word in argv)]
+        if not named and tuple(argv) not in self._of_project:
+            return True
+        folder, _ = self._project()
+        # Only the nearest folder can be trusted; whoever names another one is not.
+        is_nearest = folder is not None and set(named) <= {os.path.realpath(folder)}
+        return is_nearest and self.is_trusted()
+
+    def is_trusted(self) -> bool:
+        """Say whether the project's folder is exactly what a person has trusted."""
+        folder, root = self._project()
+        return folder is not None and self._trust.is_trusted(
+            root, _TRUST_NAME, _digest(folder, root)
+        )
+
+    def trust(self, *, revoke: bool = False) -> list[HookFile]:
+        """Vouch for the project's folder as it is now, or take that back; raises NotFound."""
+        folder, root = self._project()
+        if folder is None:
+            raise NotFound(kind="folder of hooks", value=f"{self._directory}/{FOLDER}")
+        if revoke:
+            self._trust.revoke(root, _TRUST_NAME)
+        else:
+            self._trust.trust(root, _TRUST_NAME, _digest(folder, root))
+        return [one for one in self.find() if one.source == "project"]
+
+    def _project(self) -> tuple[Path | None, Path]:
+        places = levels(self._directory)
+        for level in places:
+            if (level / FOLDER).is_dir():
+                return level / FOLDER, places[-1]
+        return None, places[-1]
+
+
+class ConfinedScripts:
+    """Runs the programs of hooks: allowed by the policies, in the sandbox, without writing.
+
+    They read the workspace and the folders of hooks, and have no network. A project's
+    folder that changed since it was trusted runs nothing more.
+    """
+
+    def __init__(
+        self,
+        confine: Callable[[], Awaitable[Confinement]],
+        directory: str | os.PathLike[str],
+        files: HookFiles,
+    ) -> None:
+        """Run in this directory; the sandbox starts with the first program."""
+        self._confine = confine
+        self._directory = os.fspath(directory)
+        self._files = files
+        self._started: tuple[CommandRunner, SandboxRunner] | None = None
+
+    async def run(self, argv: Sequence[str], stdin: bytes, *, timeout_s: float) -> ScriptOutcome:
+        """Execute a command and return how it ended.
+
+        Raises:
+            PermissionDenied: a policy does not allow it, or nobody trusts it as it is.
+            SandboxFailed: it cannot be confined here, so it was not started.
+            TimeoutError: it took too long.
+            ValueError: it wrote too much.
+        """
+        confinement = await self._confine()
+        self._check(confinement, argv)
+        if self._started is None:
+            workspace = confinement.workspace(self._directory)
+            self._started = confinement.commands(workspace, is_read_only=True)
+        result = await self._started[0].run_program(
+            Program(
+                argv=tuple(argv),
+                given=stdin,
+                workspace="read",
+                readable=self._files.folders(),
+                timeout_s=timeout_s,
+                max_output_bytes=_ANSWER_BYTES,
+            )
+        )
+        if result.stopped == "timeout":
+            raise TimeoutError
+        if result.stopped:
+            raise ValueError("it wrote too much and was stopped")
+        return ScriptOutcome(
+            exit_code=result.exit_code,
+            stdout=result.stdout.encode(),
+            stderr=result.stderr.encode(),
+        )
+
+    async def aclose(self) -> None:
+        """End the sandbox."""
+        if self._started is not None:
+            started, self._started = self._started, None
+            await started[1].aclose()
+
+    def _check(self, confinement: Confinement, argv: Sequence[str]) -> None:
+        text = shlex.join(argv)
+        request = CallRequest(
+            permission="hook", targets=(text,), target_kind="command", default="allow"
+        )
+        decision = decide(request, confinement.policies.bundle.ceiling_for(""))
+        if decision.action != "allow":
+            raise PermissionDenied(permission="hook", target=text, because=decision.explain())
+        if not self._files.vouches_for(argv):
+            because = "the folder of hooks changed since a person trusted it"
+            raise PermissionDenied(permission="hook", target=text, because=because)
+
+
+def register_files(hooks: Hooks, files: Sequence[HookFile]) -> tuple[Hook, ...]:
+    """Let trusted hooks of files take part; others, and broken ones, are left out.
+
+    A guard of a folder that has changed since it was trusted takes part too. It is not
+    executed as it is now, so it refuses: nobody gets rid of a guard by touching a file.
+    """
+    return tuple(
+        hooks.on_script(
+            one.point,
+            one.command,
+            name=f"script:{one.name}",
+            priority=one.priority,
+            agent=one.agent,
+            is_guard=one.is_guard,
+            limits=HookLimits(timeout_s=one.timeout_s),
+        )
+        for one in files
+        if (one.is_trusted or (one.was_trusted and one.is_guard)) and not one.problem
+    )
+
+
+def _read_folder(
+    folder: Path, root: Path, source: HookSource, *, is_trusted: bool
+) -> list[HookFile]:
+    try:
+        workspace = Workspace(root)
+        names = [name for name in _names(workspace, folder, root) if name.endswith(".yaml")]
+    except HoldfastError as error:
+        broken = HookFile(
+            name=folder.name, path=folder, source=source, is_trusted=False, problem=str(error)
+        )
+        return [broken]
+    return [_read(workspace, folder / name, root, source, is_trusted) for name in names]
+
+
+def _read(
+    workspace: Workspace, path: Path, root: Path, source: HookSource, is_trusted: bool
+) -> HookFile:
+    bare = HookFile(name=path.stem, path=path, source=source, is_trusted=is_trusted)
+    try:
+        data = workspace.read(os.path.relpath(path, root), max_bytes=_MOST_BYTES)
+        told = parse_yaml(data.decode("utf-8", "replace"))
+        if told.mistakes:
+            line, text = told.mistakes[0]
+            return _broken(bare, f"{path}:{line}: {text}")
+        said = _Description.model_validate(told.content)
+        points_matching(said.point)
+    except ValidationError as error:
+        first = error.errors()[0]
+        line = told.line_of(tuple(first["loc"]))
+        where = ".".join(str(step) for step in first["loc"])
+        return _broken(bare, f"{path}:{line}: {where}: {first['msg']}")
+    except HoldfastError as error:
+        return _broken(bare, f"{path}: {error}")
+    if said.guard and any("cancel" not in point.accepts for point in points_matching(said.point)):
+        return _broken(bare, f"{path}: {said.point} takes no cancel, so a guard cannot guard")
+    real = os.path.realpath(path.parent)
+    return HookFile(
+        name=path.stem,
+        path=path,
+        source=source,
+        is_trusted=is_trusted,
+        point=said.point,
+        # `./check` means the file beside the description, wherever the program runs.
+        command=tuple(
+            os.path.join(real, word[2:]) if word.startswith("./") else word for word in said.command
+        ),
+        priority=said.priority,
+        agent=said.agent,
+        is_guard=said.guard,
+        timeout_s=said.timeout_s,
+    )
+
+
+def _broken(bare: HookFile, problem: str) -> HookFile:
+    return replace(bare, problem=problem)
+
+
+def _names(workspace: Workspace, folder: Path, root: Path) -> list[str]:
+    entries = workspace.scandir(os.path.relpath(folder, root))
+    return sorted(entry.name for entry in entries)[:_MOST_FILES]
+
+
+def _digest(folder: Path, root: Path) -> str:
+    """Return what the folder is: names and contents of all its files; nothing if unreadable."""
+    try:
+        workspace = Workspace(root)
+        parts = []
+        for name in _names(workspace, folder, root):
+            data = workspace.read(os.path.relpath(folder / name, root), max_bytes=_MOST_BYTES)
+            parts.append(f"{sha256_hex(name.encode())} {sha256_hex(data)}")
+    except HoldfastError:
+        return ""
+    return sha256_hex("\n".join(parts).encode())
+
+
+__all__ = ["ConfinedScripts", "HookFile", "HookFiles", "register_files"]

@@ -1,0 +1,244 @@
+"""Who started a run, and what may therefore never be more than its starter's.
+
+A run that another one starts stands in a session of its own, and its lineage is kept with
+that session. Whoever resumes the run, in whichever process, finds it below its parent again:
+rights, sandbox, budgets and the operator's ceiling of every agent above it still hold.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import get_args
+
+import msgspec
+
+from holdfast.agents.definition import Agent, Sandbox
+from holdfast.errors import NotFound, UsageError
+from holdfast.policy import NO_RULES, Rights, RuleSet
+from holdfast.policy.budgets import Share
+from holdfast.policy.decision import QUESTIONS
+from holdfast.runs.kept_request import Starter
+from holdfast.sessions import PermissionRule, Session, SessionManager
+from holdfast.tools import ToolContext
+from holdfast.tools.labels import Label
+
+LINEAGE_KEY = "lineage"
+"""Where a session's metadata keep it."""
+
+_NARROW_FIRST: tuple[Sandbox, ...] = get_args(Sandbox)
+_A_PERSON = RuleSet(rules=(PermissionRule(permission="*", action="allow"),))
+"""Whoever starts agents without being one is held back by the session's rules alone."""
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """The run, and if it was one the call, that started the runs of a session.
+
+    `path` names the agents from the first one down to the starter; `rights` and `sandbox` are
+    the starter's own, with everything above it. `line` names the session of each level of
+    `rights`, from the starter's upwards, empty where a level belongs to none. `shares` are the
+    budgets that are spent from together; `root` is the run at the top of the tree. `labels`
+    are those of what the starter had read.
+    """
+
+    session_id: str
+    run_id: str = ""
+    call_id: str = ""
+    path: tuple[str, ...] = ()
+    rights: Rights = Rights()
+    sandbox: Sandbox = "workspace-write"
+    line: tuple[str, ...] = ()
+    shares: tuple[Share, ...] = ()
+    root: str = ""
+    labels: tuple[Label, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """How many agents stand above."""
+        return len(self.path)
+
+    @functools.cached_property
+    def starter(self) -> Starter:
+        """Who started the run, for the run itself to keep."""
+        return Starter(
+            session_id=self.session_id,
+            run_id=self.run_id,
+            call_id=self.call_id,
+            root=self.root or self.run_id,
+            path=self.path,
+        )
+
+    def to_metadata(self) -> dict[str, object]:
+        """Return the metadata that put a new session below this run."""
+        return {LINEAGE_KEY: msgspec.to_builtins(self)}
+
+
+def lineage_of(session: Session) -> Lineage | None:
+    """Return who started the runs of a session; `None` if a person did.
+
+    Raises:
+        UsageError: it cannot be read; nothing may run without knowing its limits.
+    """
+    if session.metadata.get(LINEAGE_KEY) is None:
+        return None
+    # A run asks for it many times.
+    return session.derived(LINEAGE_KEY, _read_lineage)
+
+
+def _read_lineage(session: Session) -> Lineage:
+    try:
+        return msgspec.convert(session.metadata[LINEAGE_KEY], Lineage)
+    except msgspec.ValidationError as error:
+        detail = f"The lineage of session {session.id} cannot be read: {error}"
+        raise UsageError(detail=detail) from error
+
+
+def rights_of(
+    agent: Agent,
+    session: Session,
+    tool_ids: tuple[str, ...] | None = None,
+    skill_names: tuple[str, ...] | None = None,
+) -> Rights:
+    """Return what an agent may do in a session, below whoever started it.
+
+    With `tool_ids` no other tool may be called, with `skill_names` no other skill loaded,
+    whatever the rules say.
+    """
+    return _rights(agent.rule_set, session, tool_ids, skill_names)
+
+
+def path_of(agent: Agent, session: Session) -> tuple[str, ...]:
+    """Return the names of the agents from the first one down to this one."""
+    above = lineage_of(session)
+    return (*above.path, agent.name) if above is not None else (agent.name,)
+
+
+def sandbox_of(agent: Agent, session: Session) -> Sandbox:
+    """Return the sandbox of an agent's commands: never wider than its starter's."""
+    above = lineage_of(session)
+    if above is None:
+        return agent.sandbox
+    return min(agent.sandbox, above.sandbox, key=_NARROW_FIRST.index)
+
+
+def below(
+    agent: Agent | None,
+    session: Session,
+    *,
+    run_id: str = "",
+    call_id: str = "",
+    tool_ids: tuple[str, ...] | None = None,
+    skill_names: tuple[str, ...] | None = None,
+    shares: tuple[Share, ...] | None = None,
+) -> Lineage:
+    """Return the lineage of what an agent, or without one a person, starts from a session.
+
+    `shares` are the starter's budgets with those above it; without them, those of whoever
+    started the session hold.
+    """
+    above = lineage_of(session)
+    if agent is not None:
+        rights = rights_of(agent, session, tool_ids, skill_names)
+        path = path_of(agent, session)
+        sandbox = sandbox_of(agent, session)
+    else:
+        rights = _rights(_A_PERSON, session, tool_ids, skill_names)
+        path = above.path if above is not None else ()
+        sandbox = above.sandbox if above is not None else "workspace-write"
+    if shares is None:
+        shares = above.shares if above is not None else ()
+    return Lineage(
+        session_id=session.id,
+        run_id=run_id,
+        call_id=call_id,
+        path=path,
+        rights=rights,
+        sandbox=sandbox,
+        line=_line(rights, session, above),
+        shares=shares,
+        root=(above.root if above is not None else "") or run_id,
+    )
+
+
+def below_call(context: ToolContext, session: Session) -> Lineage:
+    """Return the lineage of what a tool call starts: no more than the caller's run has."""
+    above = lineage_of(session)
+    return Lineage(
+        session_id=session.id,
+        run_id=context.run_id,
+        call_id=context.call_id,
+        path=context.agent_path,
+        rights=context.rights,
+        sandbox=_sandbox_of_call(context),
+        line=_line(context.rights, session, above),
+        shares=context.heritage.shares,
+        root=(above.root if above is not None else "") or context.run_id,
+        labels=tuple(sorted(context.labels.seen)),
+    )
+
+
+def _sandbox_of_call(context: ToolContext) -> Sandbox:
+    if context.is_read_only:
+        return "read-only"
+    return "network" if context.has_network else "workspace-write"
+
+
+async def refresh_ancestor_rules(sessions: SessionManager, session: Session) -> Session:
+    """Return a session whose lineage holds what people say now in the sessions above it.
+
+    Agents' rules stay as they were when the session was started. What a person adds to a
+    session above, an allow that answers an ask or a deny, holds below it too.
+    """
+    above = lineage_of(session)
+    if above is None or not any(above.line):
+        return session
+    rights = await _living(sessions, above.rights, above.line)
+    if rights == above.rights:
+        return session
+    lineage = msgspec.structs.replace(above, rights=rights)
+    return msgspec.structs.replace(session, metadata={**session.metadata, **lineage.to_metadata()})
+
+
+async def _living(sessions: SessionManager, rights: Rights, line: tuple[str, ...]) -> Rights:
+    own = rights.session
+    if line and line[0]:
+        try:
+            own = RuleSet(rules=(await sessions.get_session(line[0])).permission)
+        except NotFound:
+            own = rights.session  # the session is gone; what held then holds
+    parent = rights.parent
+    if parent is not None and len(line) > 1:
+        parent = await _living(sessions, parent, line[1:])
+    return Rights(agent=rights.agent, session=own, parent=parent)
+
+
+def _rights(
+    agent: RuleSet,
+    session: Session,
+    tool_ids: tuple[str, ...] | None,
+    skill_names: tuple[str, ...] | None,
+) -> Rights:
+    above = lineage_of(session)
+    parent = above.rights if above is not None else None
+    if tool_ids is not None:
+        only = [PermissionRule(permission="*", action="deny")]
+        only += [
+            PermissionRule(permission=name, action="allow") for name in (*QUESTIONS, *tool_ids)
+        ]
+        parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
+    if skill_names is not None:
+        only = [*_A_PERSON.rules, PermissionRule(permission="skill", action="deny")]
+        only += [
+            PermissionRule(permission="skill", pattern=name, action="allow") for name in skill_names
+        ]
+        parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
+    spoken = RuleSet(rules=session.permission) if session.permission else NO_RULES
+    return Rights(agent=agent, session=spoken, parent=parent)
+
+
+def _line(rights: Rights, session: Session, above: Lineage | None) -> tuple[str, ...]:
+    """Name the session of each level: the first is this one's, the last are those above."""
+    levels, level = 0, rights.parent
+    while level is not None:
+        levels, level = levels + 1, level.parent
+    known = above.line if above is not None else ()
+    return (session.id, *("",) * max(0, levels - len(known)), *known)

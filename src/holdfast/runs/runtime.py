@@ -1,0 +1,284 @@
+"""AgentRuntime: executes agents in real sessions, durably."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.agents.definition import Agent
+from holdfast.agents.result import AgentResult, run_messages, summarize
+from holdfast.canonical import JsonObject
+from holdfast.clock import SYSTEM, Clock
+from holdfast.context import ContextBuilder
+from holdfast.errors import NotFound, RunInTheWay, UsageError
+from holdfast.ids import new_id
+from holdfast.messages import Message
+from holdfast.policy.approvals import ApprovalTerms
+from holdfast.providers.model import Model
+from holdfast.runs.confinement import Confinement
+from holdfast.runs.instrumentation import Instrumentation
+from holdfast.runs.kept_request import EVERYTHING, RunScope
+from holdfast.runs.lineage import path_of
+from holdfast.runs.services import Services
+from holdfast.runs.spending import Budgets, Charge, without_cost
+from holdfast.runs.streaming import StreamItem, streamed
+from holdfast.runs.turn import AgentTurn, Listener, hear_nothing
+from holdfast.sessions import NewSession, Run, Session, SessionManager, compose
+from holdfast.sessions.events import OnBusy
+from holdfast.skills import Skill, skill_tool
+from holdfast.tools import ToolRegistry
+from holdfast.tools.gate import Approver, NobodyApproves
+from holdfast.turns import Outcome, Turn, TurnQueue
+from holdfast.turns.outcomes import finish
+
+AgentLookup: TypeAlias = Callable[[str], Awaitable[Agent | None]]
+ModelLookup: TypeAlias = Callable[[str | Model], Awaitable[tuple[Model, Charge]]]
+TakeOver: TypeAlias = Callable[[Turn], Awaitable[Outcome | None]]
+
+
+async def _knows_nobody(_name: str) -> Agent | None:
+    return None
+
+
+async def _takes_nothing(_turn: Turn) -> Outcome | None:
+    return None
+
+
+class AgentRuntime:
+    """Executes agents in real sessions, durably.
+
+    Every step is a fact in the journal before the next one begins. A run that was killed
+    goes on where it stopped when `execute_agent` is called with the same `run_id`.
+    """
+
+    def __init__(  # noqa: PLR0913 - the services of a run
+        self,
+        sessions: SessionManager,
+        turns: TurnQueue,
+        *,
+        model: Model,
+        context_builder: ContextBuilder | None = None,
+        approver: Approver | None = None,
+        terms: ApprovalTerms | None = None,
+        budgets: Budgets | None = None,
+        charge: Charge = without_cost,
+        confinement: Confinement | None = None,
+        surroundings: Instrumentation | None = None,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """Run agents of these sessions with this model; nobody approves unless given.
+
+        `terms` say what becomes of a call that asks while nobody answers: it is refused, or
+        the run parks until somebody does.
+
+        `budgets` limit what runs may spend, besides what session and agent say.
+
+        `charge` writes into each answer what it cost.
+
+        `confinement` holds policies, network rules and sandbox; without it the network is
+        closed and commands run in the sandbox.
+
+        `surroundings` are hooks, subscribers and context of the runs to come.
+        """
+        self.surroundings = surroundings if surroundings is not None else Instrumentation()
+        """Hooks, subscribers and context of the runs to come."""
+        self._builder = context_builder or ContextBuilder(sessions)
+        self._services = Services(
+            sessions=sessions,
+            turns=turns,
+            model=model,
+            context=self._builder,
+            approver=approver or NobodyApproves(),
+            charge=charge,
+            clock=clock,
+            terms=terms or ApprovalTerms(),
+            budgets=budgets or Budgets(),
+            confinement=confinement or Confinement(),
+            surroundings=self.surroundings,
+        )
+        self.on_busy: OnBusy = "queue"
+        """What a turn does while another one is under way in its session."""
+        self.opening: NewSession | None = None
+        """The session of the next run, if it is to begin together with it."""
+        self.find_agent: AgentLookup = _knows_nobody
+        """Finds the agents of runs that other processes left behind."""
+        self.find_model: ModelLookup | None = None
+        """Opens the models of those runs; without it they use the one that is here."""
+        self.take_over: TakeOver = _takes_nothing
+        """Executes what they left behind that is no agent's run; `None` for all else."""
+
+    async def _left_behind(self, turn: Turn, agent: Agent) -> Agent:
+        """Return the agent that a run was meant for; no other one has its rights.
+
+        Raises:
+            RunInTheWay: nobody here knows it; the run is left to whoever does.
+            NotFound: nobody here knows it, and it was this process that gave it up, whose
+                caller knows. Nobody else would go on with it: it fails.
+        """
+        wanted = turn.request.agent
+        if wanted in ("", agent.name):
+            return agent
+        found = await self.find_agent(wanted)
+        if found is not None:
+            return found
+        if turn.run.owner == self._services.turns.owner:
+            raise NotFound(kind="agent", value=wanted)
+        raise turn.in_the_way()
+
+    async def execute_agent(  # noqa: PLR0913 - one argument per thing a run needs
+        self,
+        agent: Agent,
+        session: Session,
+        user_message: str,
+        tools: ToolRegistry,
+        skills: Sequence[Skill] = (),
+        *,
+        options: JsonObject | None = None,
+        run_id: str = "",
+        scope: RunScope = EVERYTHING,
+        listener: Listener = hear_nothing,
+    ) -> AgentResult:
+        """Run an agent on a message and return its result.
+
+        `skills` are offered by name and loaded by the `skill` tool, unless `tools` has one
+        of its own. `scope` limits this run further; it is kept with the run.
+
+        The same `run_id` again returns the finished result, or resumes what was interrupted.
+
+        Raises:
+            UsageError: `session` is no real session.
+            InvalidTransition: the session is not active.
+            RunInTheWay: a run that a dead process left behind stands first in the session, and
+                nobody here can execute it; it stays as it is, and this one is cancelled.
+        """
+        if not isinstance(session, Session):
+            raise UsageError(detail="execute_agent needs a Session, as create_session returns it.")
+        services = self._services
+        if skills and "skill" not in tools:
+            tools = tools.child([skill_tool(tuple(skills))], scope="skills")
+        if services.terms.on_ask == "park":
+            scope = msgspec.structs.replace(scope, on_ask="park")
+        began = services.clock.monotonic()
+        text = await agent.prepare(user_message)
+        message = compose(session.id, "user", text, services.clock.now())
+        own_id = run_id or new_id("run")
+        own: list[AgentTurn] = []
+
+        def handler(turn: Turn) -> Awaitable[Outcome]:
+            if turn.run.id != own_id:
+                return self._finish_left_behind(turn, agent, session, tools, skills)
+            doing = AgentTurn(
+                self._around(services, "/".join(path_of(agent, session)), turn),
+                agent,
+                turn,
+                tools,
+                skills=skills,
+                listener=listener,
+                options=options or {},
+            )
+            own.append(doing)
+            return doing.execute()
+
+        try:
+            run = await services.turns.execute(
+                session.id,
+                message,
+                handler,
+                run_id=own_id,
+                is_new=not run_id,
+                on_busy=self.on_busy,
+                agent=agent.name,
+                # Kept with the run, so that it holds whoever resumes it.
+                options=scope.to_options(),
+                opening=self.opening,
+                correlation_id=scope.starter.root if scope.starter is not None else "",
+            )
+        except RunInTheWay as first:
+            # Its caller is told that it did not run; then it must not do so later.
+            await finish(services.turns.cancel(own_id, reason=str(first)))
+            raise
+        messages = await self._messages_of(run, own)
+        took = services.clock.monotonic() - began
+        return await agent.finish(summarize(agent, run, messages, took))
+
+    async def _messages_of(self, run: Run, own: Sequence[AgentTurn]) -> Sequence[Message]:
+        """Return the messages of a run: those at hand if it was executed here, else as stored."""
+        at_hand = own[-1].messages_as_stored() if own else None
+        return at_hand if at_hand is not None else await run_messages(self._services.sessions, run)
+
+    async def _finish_left_behind(
+        self,
+        turn: Turn,
+        agent: Agent,
+        session: Session,
+        tools: ToolRegistry,
+        skills: Sequence[Skill],
+    ) -> Outcome:
+        """Execute a run that a dead process left behind: it stands first in the session.
+
+        Nobody listens to it here. Its model and options are those that it began with, not those
+        of the call that comes after.
+        """
+        taken = await self.take_over(turn)
+        if taken is not None:
+            return taken
+        who = await self._left_behind(turn, agent)
+        services = await self._services_of(RunScope.of(turn.request.options).model or who.model)
+        around = self._around(services, "/".join(path_of(who, session)), turn)
+        doing = AgentTurn(
+            around, who, turn, tools, skills=skills, listener=hear_nothing, options={}
+        )
+        return await doing.execute()
+
+    async def _services_of(self, wanted: str | Model) -> Services:
+        """Return what a run works with that wants a certain model."""
+        if not wanted or self.find_model is None:
+            return self._services
+        model, charge = await self.find_model(wanted)
+        return msgspec.structs.replace(self._services, model=model, charge=charge)
+
+    def stream_agent(
+        self,
+        agent: Agent,
+        session: Session,
+        user_message: str,
+        tools: ToolRegistry,
+        skills: Sequence[Skill] = (),
+        *,
+        options: JsonObject | None = None,
+        run_id: str = "",
+        scope: RunScope = EVERYTHING,
+    ) -> AsyncGenerator[StreamItem, None]:
+        """Run an agent as `execute_agent` does, and yield what happens; the result is last.
+
+        Leaving the loop early cancels the run.
+        """
+
+        async def start(listener: Listener) -> AgentResult:
+            return await self.execute_agent(
+                agent,
+                session,
+                user_message,
+                tools,
+                skills,
+                options=options,
+                run_id=run_id,
+                scope=scope,
+                listener=listener,
+            )
+
+        return streamed(start)
+
+    def _around(self, services: Services, agent_path: str, turn: Turn) -> Services:
+        """Put the surroundings around what a turn works with."""
+        around = self.surroundings.of_run(
+            turn.session_id, turn.run.id, agent_path, correlation_id=turn.correlation_id
+        )
+        return msgspec.structs.replace(
+            services,
+            surroundings=around,
+            model=around.around_model(services.model),
+            context=around.around_context(self._builder),
+        )

@@ -1,0 +1,506 @@
+"""One turn of an agent: a loop over its own transcript.
+
+It looks at what is there and does the next thing. Facts are kept, never code positions, so
+a restart reads the journal and goes on:
+
+    the last message asks for tools that have no result  ->  execute them
+    the last message is an answer of this run            ->  done
+    otherwise                                            ->  ask the model
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.agents.definition import Agent
+from holdfast.agents.handoff import answer_handed_over
+from holdfast.agents.output import OutputType
+from holdfast.canonical import JsonObject
+from holdfast.context import CompactionHooks, Compactor, Conversation
+from holdfast.context.compaction import MOST_ATTEMPTS
+from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
+from holdfast.ids import new_id
+from holdfast.messages import Message, Part, ToolPart
+from holdfast.policy.budgets import NO_BUDGET
+from holdfast.providers.events import CallEvents
+from holdfast.providers.model import Delta, Finished, ModelRequest
+from holdfast.providers.wrapper import closed
+from holdfast.runs.kept_request import RunScope
+from holdfast.runs.lineage import lineage_of, refresh_ancestor_rules
+from holdfast.runs.reserving import ReservingModel
+from holdfast.runs.services import Services
+from holdfast.runs.spending import Spending, session_budget
+from holdfast.runs.turn_tools import TurnTools
+from holdfast.sessions import Session, compose
+from holdfast.sessions.events import MessageCreated
+from holdfast.sessions.growing import GrowingMessages
+from holdfast.sessions.messages import stored
+from holdfast.skills import Skill
+from holdfast.tools import Tool, ToolRegistry
+from holdfast.tools.ledger import CallRecord, read_records
+from holdfast.tools.manager import Call, ToolExecutionManager
+from holdfast.tools.result import Parked as ParkedCall
+from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
+from holdfast.turns.outcomes import finish
+
+_UNLIMITED = (NO_BUDGET,) * 5
+_MOST_CORRECTIONS = 2
+_CANCELLED = "The run was cancelled."
+_FAILED = "The run failed; what became of this call was not recorded."
+
+Listener: TypeAlias = Callable[[Delta | ToolPart], None]
+"""Hears the pieces of an answer while they arrive, each call, and each result."""
+
+
+def hear_nothing(_: Delta | ToolPart) -> None:
+    """Nobody listens."""
+
+
+class AgentTurn:
+    """A turn under way: the loop and its steps."""
+
+    def __init__(
+        self,
+        services: Services,
+        agent: Agent,
+        turn: Turn,
+        tools: ToolRegistry,
+        *,
+        skills: Sequence[Skill] = (),
+        listener: Listener,
+        options: JsonObject,
+    ) -> None:
+        """Made by the runtime, inside the session's lease."""
+        self._services = services
+        self._agent = agent
+        self._turn = turn
+        self._session_id, self._run_id = turn.session_id, turn.run.id
+        self._scope = RunScope.of(turn.request.options)
+        self._hands = TurnTools(services, agent, turn, self._scope, tools)
+        self._manager: ToolExecutionManager | None = None
+        allowed = self._scope.skill_names
+        if allowed is not None:
+            skills = [skill for skill in skills if skill.name in allowed]
+        self._skills = tuple(skills)
+        self._listener = listener if listener is not hear_nothing else None
+        self._options = {**agent.options, **self._scope.options, **options}
+        self._messages = GrowingMessages()
+        self._call_ids: set[str] | None = None
+        self._left_open: frozenset[str] = frozenset()
+        self._steps = 0
+        self._offered: dict[str, Tool] = {}
+        self._was_compacted = False
+        self._is_limited = False
+        self._output = OutputType(agent.output) if agent.output is not None else None
+        self._path = services.surroundings.where.agent_path or agent.name
+        self._hearing = CallEvents(agent.name)
+
+    def messages_as_stored(self) -> list[Message] | None:
+        """Return the messages of this run, or `None` where the journal may have others."""
+        turn = self._turn
+        may_differ = self._was_compacted or turn.was_redacted or turn.cancelled.is_set()
+        if may_differ or turn.ended is None:
+            return None
+        # What a run that was not there before has said stands behind the beginning that it found.
+        messages = self._messages if turn.is_resumed else self._messages.tail
+        return [message for message in messages if message.run_id == self._run_id]
+
+    async def execute(self) -> Outcome:
+        """Do the next thing until nothing is left to do, or somebody asks to stop.
+
+        However it ends, no call is left without a result: the session stays usable.
+        """
+        try:
+            async with self._turn.cancelled.ending():
+                session = await self._begin()
+                spending = await self._open_spending(session)
+                self._is_limited = spending is not None
+                return await self._loop(session, spending)
+        except TimeoutError:
+            if not self._turn.cancelled.is_set():
+                raise
+            # Whoever waits for the run may be cancelled too, as one whom the same person stopped.
+            if await finish(self._turn.close_calls(_CANCELLED)):
+                raise asyncio.CancelledError from None
+            return TurnCancelled(reason=self._turn.cancel_reason)
+        except asyncio.CancelledError:
+            await finish(self._turn.close_calls(_CANCELLED))
+            raise
+        except Exception:
+            await finish(self._turn.close_calls(_FAILED))
+            raise
+        finally:
+            await self._hands.close()
+
+    async def _loop(self, session: Session, spending: Spending | None) -> Outcome:
+        try:
+            self._offered = await self._hands.offer(session)
+            compactor = self._compactor(spending)
+            calls = self._messages.last.tool_calls
+            while True:
+                if calls:
+                    ended = await self._execute_calls(session, spending, calls)
+                    if ended is not None:
+                        return ended
+                last = self._messages.last
+                if self._turn.may_be_steered and await self._is_steered():
+                    calls = ()
+                elif calls and (given := answer_handed_over(last)) is not None:
+                    calls = await self._add(given)
+                elif not calls and last.role == "assistant" and last.run_id == self._run_id:
+                    if self._output is None or await self._fits(last, self._output):
+                        return TurnCompleted(result={"message_id": last.id})
+                elif self._steps >= self._agent.steps:
+                    return TurnFailed(error=self._out_of_steps().to_dict())
+                else:
+                    self._steps += 1
+                    calls = await self._ask_model(compactor, spending)
+        except BudgetExceeded as error:
+            return TurnFailed(error=error.to_dict())
+        finally:
+            if spending is not None:
+                spending.close()
+
+    # --- the steps --------------------------------------------------------------------
+
+    async def _begin(self) -> Session:
+        """Read the conversation, and add the message of this run if it is not there yet."""
+        sessions = self._services.sessions
+        session = self._turn.session or await sessions.get_session(self._turn.session_id)
+        session = await refresh_ancestor_rules(sessions, session)
+        self._session = session
+        # Messages are written only by whoever holds the session, so the count is true.
+        if session.message_count:
+            number = self._turn.last if self._turn.is_alone else 0
+            self._messages = await sessions.messages.growing(session, up_to=number)
+        if self._messages:
+            # Only the last message can have calls that nobody has answered yet.
+            self._left_open = frozenset([call.call_id for call in self._messages.last.tool_calls])
+        mine: list[Message] = []
+        if self._turn.is_resumed:
+            mine = [message for message in self._messages if message.run_id == self._run_id]
+            self._steps = sum(message.role == "assistant" for message in mine)
+        message = self._turn.request.message
+        if not mine and message is not None:
+            if self._left_open:
+                # A run that was cancelled while it was parked left its calls open.
+                await self._close_open_calls()
+            # The queue has it, so it need not be stored before the first answer is asked for.
+            await self._add(message, may_wait=True)
+        return session
+
+    async def _open_spending(self, session: Session) -> Spending | None:
+        """Take up what may be spent; nothing is counted where nothing is limited."""
+        services, confinement, name = self._services, self._services.confinement, self._agent.name
+        given, of_run, of_session = services.budgets, self._scope.budget, session_budget(session)
+        above = lineage_of(session)
+        shared = given.tenant.budget if given.tenant is not None else NO_BUDGET
+        limits = (shared, of_session, given.run, of_run, self._agent.budget)
+        # A reload may bring limits to a run that has none yet.
+        may_be_limited = confinement.has_policies
+        if above is None and not may_be_limited and limits == _UNLIMITED:
+            if confinement.limits(name) == (NO_BUDGET, NO_BUDGET):
+                return None
+        budgets = msgspec.structs.replace(
+            given,
+            run=of_run if of_run.has_limits else given.run,
+            operator=lambda: confinement.limits(name),
+        )
+        spending = Spending(
+            budgets,
+            self._agent.budget,
+            of_session,
+            self._turn,
+            services.clock,
+            above.shares if above is not None else (),
+        )
+        if not spending.is_limited and not may_be_limited:
+            return None
+        pending = sum(part.state == "pending" for part in self._messages.last.tool_calls)
+        await spending.open(session, services.sessions.journal, pending)
+        return spending
+
+    def _calls_before(self) -> list[ToolPart]:
+        """The calls of this run that have a result."""
+        return [
+            part
+            for message in self._messages
+            if message.run_id == self._run_id
+            for part in message.tool_calls
+            if part.state != "pending"
+        ]
+
+    async def _is_steered(self) -> bool:
+        """Let messages that arrived meanwhile join the conversation; says whether any did."""
+        sent = await self._turn.take_steering()
+        self._messages.extend(sent)
+        return bool(sent)
+
+    def _compactor(self, spending: Spending | None) -> Compactor:
+        """Return what makes room; what that costs is reserved like every call."""
+        services = self._services
+        model = services.model
+        if spending is not None:
+            model = ReservingModel(model, spending, services.charge)
+        return Compactor(
+            model,
+            charge=services.charge,
+            clock=services.clock,
+            hooks=CompactionHooks(hooks=services.surroundings.hooks, agent=self._agent.name),
+        )
+
+    async def _ask_model(
+        self, compactor: Compactor, spending: Spending | None
+    ) -> tuple[ToolPart, ...]:
+        """Ask the model once, keep its answer, and return the calls that it asks for.
+
+        Room is made before the window is full, and again when the provider refuses.
+
+        Raises:
+            BudgetExceeded: the worst case does not fit; nothing was asked.
+        """
+        build = self._request
+        request = await build(self._session, self._messages)
+        if compactor.is_needed(request, self._messages):
+            await self._make_room(compactor.make_room(self._conversation(), build, self._turn))
+            request = await build(self._session, self._messages)
+        attempt = 1
+        while True:
+            try:
+                if spending is not None:
+                    return await self._ask_within(request, spending)
+                return await self._add(await self._answer(request))
+            except LLMContextTooLong:
+                if attempt > MOST_ATTEMPTS:
+                    raise
+                talk = self._conversation()
+                more = compactor.make_more_room(talk, build, self._turn, attempt)
+                await self._make_room(more)
+                request = await build(self._session, self._messages)
+                attempt += 1
+
+    def _conversation(self) -> Conversation:
+        return Conversation(
+            session=self._session, messages=tuple(self._messages), run_id=self._turn.run.id
+        )
+
+    async def _make_room(self, making: Awaitable[Conversation]) -> None:
+        """Go on with a smaller conversation; what its model calls met with is kept as well."""
+        with CallEvents(self._agent.name) as heard:
+            try:
+                smaller = await making
+            finally:
+                if heard:
+                    await self._turn.append(*heard, agent_path=self._path)
+        self._session = smaller.session
+        self._messages = GrowingMessages((), smaller.messages)
+        self._was_compacted = True
+
+    async def _request(self, session: Session, messages: Sequence[Message]) -> ModelRequest:
+        context = await self._services.context.build_agent_context(
+            session, self._agent, self._offered, self._skills, messages=messages
+        )
+        return ModelRequest(
+            messages=context.messages,
+            system=context.system_prompt,
+            tools=context.tool_specs,
+            temperature=self._agent.temperature,
+            top_p=self._agent.top_p,
+            options=self._options,
+            output_schema=self._output.schema if self._output else None,
+            output_name=self._output.name if self._output else "answer",
+        )
+
+    async def _ask_within(self, request: ModelRequest, spending: Spending) -> tuple[ToolPart, ...]:
+        """Reserve, ask, keep the answer, and settle."""
+        answer: Message | None = None
+        model, charge = self._services.model, self._services.charge
+        request, held = await spending.before_model(model, request, charge)
+        try:
+            seconds = spending.seconds_left
+            if seconds is None:
+                answer = await self._answer(request)
+            else:
+                answer = await self._in_time(request, spending, seconds)
+            return await self._add(answer)
+        finally:
+            if held is not None:
+                await asyncio.shield(spending.after_model(held, answer))
+
+    async def _in_time(self, request: ModelRequest, spending: Spending, seconds: float) -> Message:
+        """Return the model's answer, if it comes before the run's time is over."""
+        try:
+            async with asyncio.timeout(seconds) as timer:
+                return await self._answer(request)
+        except TimeoutError:
+            if timer.expired():
+                raise spending.out_of_time() from None
+            raise
+
+    async def _answer(self, request: ModelRequest) -> Message:
+        """Return the model's answer and what it cost, and let the listener hear its pieces.
+
+        What the call met with is kept, however it ends.
+        """
+        model, listener = self._services.model, self._listener
+        with self._hearing as heard:
+            try:
+                stream = model.stream(request, deltas=listener is not None)
+                try:
+                    async for delta in stream:
+                        if listener is not None:
+                            listener(delta)
+                        if isinstance(delta, Finished):
+                            return self._services.charge(delta.message)
+                finally:
+                    await closed(stream)
+            finally:
+                if heard:
+                    await self._turn.append(*heard, agent_path=self._path)
+                    heard.clear()
+        detail = "the stream ended without an answer"
+        raise LLMProtocolError(provider=model.info.provider, detail=detail)
+
+    async def _fits(self, answer: Message, wanted: OutputType) -> bool:
+        """Say whether an answer has the wanted type; if not, tell the model why, a few times.
+
+        Raises:
+            LLMProtocolError: it did not get it right.
+        """
+        try:
+            wanted.parse(answer.text)
+            return True
+        except ValueError as error:
+            told = sum(
+                bool(message.metadata.get("output_error"))
+                for message in self._messages
+                if message.run_id == self._turn.run.id
+            )
+            if told >= _MOST_CORRECTIONS:
+                detail = f"its answer does not have the wanted form: {error}"
+                raise LLMProtocolError(
+                    provider=self._services.model.info.provider, detail=detail
+                ) from error
+            text = f"The answer does not have the wanted form. Correct it:\n{error}"
+            now = self._services.clock.now()
+            correction = compose(self._turn.session_id, "user", text, now)
+            await self._add(msgspec.structs.replace(correction, metadata={"output_error": True}))
+            return False
+
+    async def _execute_calls(
+        self, session: Session, spending: Spending | None, parts: Sequence[ToolPart]
+    ) -> Outcome | None:
+        """Execute those calls of the last message that are open; returns how that ends the run."""
+        turn, message_id = self._turn, self._messages.last.id
+        calls: list[Call] = []
+        for part in parts:
+            if part.state == "pending":
+                is_recorded = part.call_id in self._left_open
+                calls.append(Call(message_id=message_id, part=part, is_recorded=is_recorded))
+        if not calls:
+            return None
+        manager = self._manager
+        if manager is None:
+            before = self._calls_before() if turn.is_resumed else ()
+            manager = self._manager = await self._hands.manager(session, spending, before)
+        records: Mapping[str, CallRecord] | None = None
+        if turn.is_resumed:
+            journal, began = self._services.sessions.journal, turn.run.queued_at
+            records = await read_records(journal, self._session_id, after=began)
+        done: dict[str, ToolPart] = {}
+        waiting: ParkedCall | None = None
+        for result in await manager.execute_all(calls, records=records):
+            if isinstance(result, ToolPart):
+                done[result.call_id] = result
+                if self._listener is not None:
+                    self._listener(result)
+            else:
+                waiting = waiting or result
+        self._replace_last(done)
+        # Here, or below a call: then the request to end need not have arrived yet.
+        if by := manager.stopped_by or turn.stopped_by:
+            await self._close_open_calls()
+            return TurnCancelled(reason=f"{by} stopped the run", stopped_by=by)
+        if waiting is not None:
+            return TurnParked(reason=waiting.reason)
+        return (
+            TurnFailed(error=manager.exhausted.to_dict()) if manager.exhausted is not None else None
+        )
+
+    async def _close_open_calls(self) -> None:
+        """Give every call without a result one, so that the conversation can go on."""
+        if any([part.state == "pending" for part in self._messages.last.tool_calls]):
+            closed = await self._turn.close_calls(_CANCELLED)
+            self._replace_last({part.call_id: part for part in closed})
+
+    # --- the transcript ---------------------------------------------------------------
+
+    async def _add(self, message: Message, *, may_wait: bool = False) -> tuple[ToolPart, ...]:
+        """Store a message as one of this run, and return the calls that it asks for.
+
+        Its parts get ids, so that they can be updated. A call gets one that no other call of the
+        conversation has: some models number their calls anew in each answer, or not at all.
+
+        One that `may_wait` is stored with whatever comes next, and so is the last answer: with
+        the end that follows. Where a budget counts, that is stored at once: when the run gives
+        the rest back, the journal is all that knows what was spent.
+        """
+        parts: list[Part] = []
+        calls: tuple[ToolPart, ...] = ()
+        for part in message.parts:
+            if not part.id:
+                part = msgspec.structs.replace(part, id=new_id("prt"))
+            if isinstance(part, ToolPart):
+                known = self._call_ids
+                if known is None:
+                    known = self._call_ids = self._known_call_ids()
+                if not part.call_id or part.call_id in known:
+                    part = msgspec.structs.replace(part, call_id=new_id("call"))
+                known.add(part.call_id)
+                calls += (part,)
+            parts.append(part)
+        is_answer = message.role == "assistant"
+        named = msgspec.structs.replace(
+            message,
+            id=message.id or new_id("msg"),
+            session_id=self._session_id,
+            run_id=self._run_id,
+            agent=self._agent.name if is_answer else message.agent,
+            parts=tuple(parts),
+            time_created=message.time_created or self._services.clock.now(),
+        )
+        fact, path = MessageCreated(message=stored(named)), self._path if is_answer else ""
+        if may_wait or (is_answer and not calls and not self._is_limited):
+            self._turn.defer(fact, agent_path=path)
+        else:
+            await self._turn.append(fact, agent_path=path)
+        self._messages.append(named)
+        return calls
+
+    def _known_call_ids(self) -> set[str]:
+        """The ids of all calls so far; a turn without calls need not know them."""
+        return {
+            part.call_id
+            for message in self._messages
+            for part in message.parts
+            if isinstance(part, ToolPart)
+        }
+
+    def _replace_last(self, done: dict[str, ToolPart]) -> None:
+        last = self._messages.last
+        parts: list[Part] = []
+        for part in last.parts:
+            parts.append(done.get(part.call_id, part) if isinstance(part, ToolPart) else part)
+        self._messages.replace_last(msgspec.structs.replace(last, parts=tuple(parts)))
+
+    def _out_of_steps(self) -> BudgetExceeded:
+        return BudgetExceeded(
+            kind="step",
+            scope=f"agent {self._agent.name}",
+            used=self._steps,
+            limit=self._agent.steps,
+        )

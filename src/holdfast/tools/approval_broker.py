@@ -1,0 +1,215 @@
+"""Consent: a call that asks is put before a person, and goes on only with a sealed yes.
+
+An answer is found in one of two ways. Somebody attends and answers while the run waits, or
+the request stands in the journal, the run parks, and an answer arrives from anywhere. Either
+way the same facts are kept, and the use of an answer is stored together with what it allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.clock import Clock
+from holdfast.ids import new_id
+from holdfast.journal import Payload
+from holdfast.policy.approvals import Approval, Approvals, same_person, seal
+from holdfast.policy.events import ApprovalAnswered, ApprovalRequested, ApprovalUsed
+from holdfast.sessions.events import SessionRulesAdded
+from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest, Gate
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsentGranted:
+    """Somebody consented to these arguments; `facts` belong into the call's first append."""
+
+    facts: tuple[Payload, ...]
+    by: str
+    arguments: JsonObject
+    is_recorded: bool = False
+    """Whether the arguments came by way of the journal, which keeps no secrets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsentRefused:
+    """Nobody consented; `facts` belong into the append that refuses the call."""
+
+    facts: tuple[Payload, ...]
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsentPending:
+    """The request is kept and somebody has to answer it."""
+
+    approval_id: str
+
+
+Consent = ConsentGranted | ConsentRefused | ConsentPending
+
+
+class ApprovalBroker:
+    """Finds consent for the calls of one run, one call at a time."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        approvals: Approvals,
+        append: Callable[..., Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        """Ask by this gate's approver and terms, and keep requests with `append`."""
+        self._gate = gate
+        self._approvals = approvals
+        self._append = append
+        self._clock = clock
+        self.turn = asyncio.Lock()
+        """Held while somebody is asked: a person reads one request at a time."""
+        self.stopped_by = ""
+        """Who ended the run at a prompt; nobody is asked any more."""
+
+    async def obtain(self, request: ApprovalRequest) -> Consent:
+        """Return somebody's answer to a request, or that it has to be waited for.
+
+        An earlier answer counts if its seal fits this very call, it is not too old, and it
+        was never used; otherwise the call is asked for again.
+        """
+        if self.stopped_by:
+            return ConsentRefused(facts=(), because=f"{self.stopped_by} stopped the run")
+        known = await self._find(request)
+        if known is not None and known.status != "open":
+            return await self._settled(request, known)
+        try:
+            answer = await self._gate.approver.approve(request)
+        except Exception as error:  # noqa: BLE001 - whoever fails to answer has not consented
+            return await self._nobody(request, known, f"asking failed ({type(error).__name__})")
+        if answer is None:
+            return await self._nobody(request, known, "nobody is here to ask")
+        if known is not None:
+            # Somebody else may have answered while this person was reading.
+            now = await self._find(request)
+            if now is not None and now.status != "open":
+                return await self._settled(request, now)
+        return await self._answered(request, known, answer)
+
+    async def _find(self, request: ApprovalRequest) -> Approval | None:
+        """Return an approval of this very call that can still be used or answered."""
+        found = await self._approvals.find(request.message_id, request.call_id, request.permission)
+        if found is None or found.is_used or found.seal != request.seal:
+            return None
+        return None if found.status_at(self._clock.now()) == "expired" else found
+
+    async def _settled(self, request: ApprovalRequest, approval: Approval) -> Consent:
+        """Use an answer that came by way of the journal."""
+        answer = await self._approvals.answer(approval)
+        assert answer is not None
+        used = ApprovalUsed(approval_id=approval.id, call_id=approval.call_id, seal=answer.seal)
+        if answer.verdict == "deny":
+            return ConsentRefused(facts=(used,), because=_said_no(answer.by, answer.reason))
+        if not answer.is_edited:
+            return ConsentGranted(facts=(used,), by=answer.by, arguments=request.arguments)
+        if answer.arguments is None:
+            return ConsentRefused(facts=(used,), because="the arguments that were put in are gone")
+        return ConsentGranted(
+            facts=(used,), by=answer.by, arguments=answer.arguments, is_recorded=True
+        )
+
+    async def _nobody(
+        self, request: ApprovalRequest, known: Approval | None, because: str
+    ) -> Consent:
+        if self._gate.terms.on_ask == "deny":
+            return ConsentRefused(facts=(), because=because)
+        if known is not None:
+            return ConsentPending(approval_id=known.id)
+        asked = self._request(request)
+        await self._append(asked)
+        return ConsentPending(approval_id=asked.approval_id)
+
+    async def _answered(
+        self, request: ApprovalRequest, known: Approval | None, answer: ApprovalAnswer
+    ) -> Consent:
+        """Keep the answer of somebody who attends, and see whether it is enough."""
+        asked = self._request(request) if known is None else None
+        approval_id = asked.approval_id if asked is not None else known.id if known else ""
+        arguments = request.arguments if answer.arguments is None else answer.arguments
+        answered = ApprovalAnswered(
+            approval_id=approval_id,
+            verdict="allow" if answer.verdict == "allow" else "deny",
+            by=answer.by,
+            seal=self._seal(request, arguments),
+            reason=answer.reason,
+            is_edited=answer.arguments is not None,
+            arguments=answer.arguments,
+            rules=answer.rules,
+        )
+        facts: list[Payload] = [asked] if asked is not None else []
+        facts.append(answered)
+        used = ApprovalUsed(approval_id=approval_id, call_id=request.call_id, seal=answered.seal)
+        if answered.verdict == "deny":
+            if answer.verdict == "stop":
+                self.stopped_by = answer.by or "somebody"
+            return ConsentRefused(facts=(*facts, used), because=_said_no(answer.by, answer.reason))
+        if self._is_enough(known, answered):
+            if answer.rules and self._gate.terms.required == 1:
+                self._gate.add_session_rules(answer.rules)
+                facts.append(SessionRulesAdded(rules=answer.rules, by=answer.by))
+            return ConsentGranted(facts=(*facts, used), by=answer.by, arguments=arguments)
+        if self._gate.terms.on_ask == "park":
+            await self._append(*facts)
+            return ConsentPending(approval_id=approval_id)
+        because = f"it takes {self._gate.terms.required} people, and only {answer.by} is here"
+        return ConsentRefused(facts=tuple(facts), because=because)
+
+    def _is_enough(self, known: Approval | None, answered: ApprovalAnswered) -> bool:
+        votes = known.votes if known is not None else ()
+        required = known.required if known is not None else self._gate.terms.required
+        if any(same_person(vote.by, answered.by) for vote in votes):
+            return False
+        return 1 + sum(vote.seal == answered.seal for vote in votes) >= required
+
+    def _request(self, request: ApprovalRequest) -> ApprovalRequested:
+        return ApprovalRequested(
+            approval_id=new_id("apr"),
+            message_id=request.message_id,
+            call_id=request.call_id,
+            tool=request.tool,
+            permission=request.permission,
+            agent_path=request.agent_path,
+            seal=request.seal,
+            decision=request.decision,
+            expires_at=self._clock.now() + self._gate.terms.expires_after_s,
+            required=self._gate.terms.required,
+            targets=request.targets,
+            arguments=request.arguments,
+            preview=request.preview,
+            rules=request.rules,
+        )
+
+    def _seal(self, request: ApprovalRequest, arguments: JsonObject) -> str:
+        return seal(
+            tool=request.tool,
+            arguments=arguments,
+            agent_path=request.agent_path,
+            permission=request.permission,
+            policy_version=request.decision.policy_version,
+        )
+
+
+def _said_no(by: str, reason: str) -> str:
+    return f"{by} said no" + (f": {reason}" if reason else "")
+
+
+def sealed(request: ApprovalRequest) -> ApprovalRequest:
+    """Return the request with the seal of what it says."""
+    digest = seal(
+        tool=request.tool,
+        arguments=request.arguments,
+        agent_path=request.agent_path,
+        permission=request.permission,
+        policy_version=request.decision.policy_version,
+    )
+    return msgspec.structs.replace(request, seal=digest)

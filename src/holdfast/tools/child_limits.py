@@ -1,0 +1,36 @@
+"""What a call hands on to the runs that it starts: never more than its own run has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.policy.approvals import OnAsk
+from holdfast.policy.budgets import Share
+
+if TYPE_CHECKING:
+    from holdfast.tools.gate import Approver
+
+
+def without_end() -> float | None:
+    """No limit of time."""
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildLimits:
+    """Budgets that are spent from together, time that is left, and who answers.
+
+    `shares` lead from the outermost budget to the caller's own. `skill_names` are the only
+    skills that the caller may use; `None` means all.
+    """
+
+    shares: tuple[Share, ...] = ()
+    seconds_left: Callable[[], float | None] = without_end
+    on_ask: OnAsk = "deny"
+    approver: Approver | None = None
+    skill_names: tuple[str, ...] | None = None
+
+
+__all__ = ["ChildLimits", "without_end"]

@@ -1,0 +1,115 @@
+"""How a turn ends: the facts that say so, and the run that follows from them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError, LeaseLost, ResultNotStored, RunInTheWay
+from holdfast.ids import new_id
+from holdfast.journal.envelope import Event
+from holdfast.journal.payloads import Payload
+from holdfast.sessions import events as facts
+from holdfast.sessions.projections import RUNS, Run
+from holdfast.turns.turn import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
+
+
+def after(run: Run | None, events: Sequence[Event]) -> Run:
+    """Return a run after facts about it, as the queue would read it."""
+    for event in events:
+        fact = event.decode()
+        run = RUNS.apply(run, event, fact)
+        if run is not None and isinstance(fact, facts.RunCompleted):
+            run = msgspec.structs.replace(run, result=fact.result)
+    assert run is not None
+    return run
+
+
+def checked(outcome: object) -> Outcome:
+    """Return what a handler returned, or the failure to return an outcome."""
+    if isinstance(outcome, TurnCompleted | TurnParked | TurnCancelled | TurnFailed):
+        return outcome
+    return failed(f"the handler returned {type(outcome).__name__}, which is no outcome")
+
+
+async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
+    """Return how a turn ends whose handler raised this: here a failure becomes a fact.
+
+    What must not end the run, which stays interrupted, is raised again.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise error
+        return TurnCancelled(reason="a task inside the handler was cancelled")
+    if not isinstance(error, HoldfastError):
+        return failed(f"{type(error).__name__}: {error}")
+    if isinstance(error, LeaseLost) and await turn.is_lost():
+        raise error
+    if isinstance(error, RunInTheWay) and error.context["run_id"] == turn.run.id:
+        raise error  # for whoever can execute it
+    if isinstance(error, ResultNotStored):
+        raise error  # an end would hide that nobody knows what became of an effect
+    return TurnFailed(error=error.to_dict())
+
+
+def end_facts(turn: Turn, run: Run, outcome: Outcome) -> list[Payload]:
+    """Return the facts that say how a run ended or that it rests."""
+    match outcome:
+        case TurnCompleted(result=result):
+            return [facts.RunCompleted(run_id=run.id, result=result)]
+        case TurnFailed(error=error):
+            return [facts.RunFailed(run_id=run.id, error=error)]
+        case TurnCancelled(reason=reason, stopped_by=by):
+            reason, by = reason or turn.cancel_reason, by or turn.stopped_by
+            return [facts.RunCancelled(run_id=run.id, reason=reason, stopped_by=by)]
+    parked = facts.RunParked(run_id=run.id, reason=outcome.reason)
+    woken = facts.RunWoken(run_id=run.id, cause="woken before it parked", owner=run.owner)
+    return [parked, woken] if run.is_woken else [parked]
+
+
+async def late_steering(turn: Turn, owner: str) -> list[Payload]:
+    """Return the facts that turn steering messages that nobody took into turns of their own."""
+    moved: list[Payload] = []
+    for sent in await turn.steering():
+        if sent.message is None:
+            # Its content was removed meanwhile; there is nothing left to answer.
+            moved.append(facts.SignalMoved(signal_id=sent.signal_id))
+            continue
+        queued = facts.RunQueued(
+            run_id=new_id("run"),
+            owner=owner,
+            message=sent.message,
+            agent=turn.request.agent,
+            options=turn.request.options,
+        )
+        moved += [facts.SignalMoved(signal_id=sent.signal_id, run_id=queued.run_id), queued]
+    return moved
+
+
+def failed(detail: str) -> TurnFailed:
+    """Return the failure that a text describes, whatever characters it holds."""
+    plain = detail.encode(errors="backslashreplace").decode()
+    return TurnFailed(error=HoldfastError(detail=plain).to_dict())
+
+
+async def finish(work: Coroutine[Any, Any, object]) -> bool:
+    """Do something to its end, also when the caller is cancelled meanwhile; say whether it was.
+
+    Who is not being cancelled anyway then raises CancelledError. Failing is allowed: a
+    cancelled caller cannot be told, and what is stored stays true.
+    """
+    was_cancelled = False
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            was_cancelled = True
+    with contextlib.suppress(HoldfastError):
+        task.result()
+    return was_cancelled

@@ -1,0 +1,45 @@
+"""A submission that its caller gives up leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.journal import AppendRequest, Event, Journal, MemoryStore
+from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
+from holdfast.turns import LeaseKeeper, TurnQueue
+
+
+class SlowStore(MemoryStore):
+    """A store that takes a batch only when it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__(projections=SESSION_PROJECTIONS)
+        self.is_slow = False
+        self.reached = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def append(self, request: AppendRequest) -> tuple[Event, ...]:
+        if self.is_slow:
+            self.reached.set()
+            await self.go_on.wait()
+        return await super().append(request)
+
+
+async def test_submission_cancelled_before_it_is_stored_leaves_no_run() -> None:
+    store = SlowStore()
+    journal = Journal(store)
+    keeper = LeaseKeeper(journal)
+    manager = SessionManager(journal, keeper)
+    queue = TurnQueue(manager, keeper)
+    session = await manager.create_session("slow")
+    store.is_slow = True
+    submitting = asyncio.create_task(queue.submit(session.id, run_id="job"))
+    await asyncio.wait_for(store.reached.wait(), 10)
+    submitting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await submitting
+    assert await queue.find("job") is None
+    await queue.close()
+    keeper.close()
