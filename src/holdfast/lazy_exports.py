@@ -1,0 +1,39 @@
+"""Doors that load what is behind them when it is first asked for.
+
+A room lists its public names in its `__init__.py`; other rooms import them from there. Were
+they imported at once, everybody who needs one name would pay for the whole room.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+
+
+def lazy_exports(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` for a package.
+
+    `modules` names, for each module of the package, what it offers, separated by blanks::
+
+        __getattr__, __dir__, __all__ = lazy_exports(__name__, {"gate": "Gate Approver"})
+
+    Type checkers read the same names from imports under `if TYPE_CHECKING`.
+    """
+    homes = {
+        name: f"{package}.{module}" for module, names in modules.items() for name in names.split()
+    }
+    names = sorted(homes)
+
+    def load(name: str) -> object:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module(home), name)
+        # Found without this function from now on.
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load, lambda: sorted({*vars(sys.modules[package]), *names}), names
