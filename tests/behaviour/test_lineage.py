@@ -9,7 +9,7 @@ import pytest
 from holdfast import Agent, AsyncClient
 from holdfast.errors import UsageError
 from holdfast.runs.lineage import LINEAGE_KEY, below
-from holdfast.runs.request import Launch
+from holdfast.agents.request import RunRequest
 from holdfast.testing import ScriptedModel, tool_call
 from holdfast.tools import tool
 
@@ -56,7 +56,7 @@ async def test_run_calls_only_the_tools_it_was_given(tmp_path: Path) -> None:
         calls = [tool_call("look", at="a"), tool_call("peek", at="a")]
         model = ScriptedModel(calls, "done")
         agent = Agent("child", model=model, tools=[look, peek])
-        launch = Launch(agent=agent, session_id=session.id, message="go", tool_ids=("look",))
+        launch = RunRequest(agent=agent, session_id=session.id, message="go", tool_ids=("look",))
         result = await client.launch(launch)
         assert result.status == "completed"
         assert await states(client, session.id) == {"look": "completed", "peek": "error"}

@@ -31,7 +31,7 @@ from holdfast.policy import Budget, CallRequest, Rights, RuleSet, decide
 from holdfast.policy.budgets import Share
 from holdfast.providers.model import ModelRequest
 from holdfast.runs.lineage import below
-from holdfast.runs.request import Launch
+from holdfast.agents.request import RunRequest
 from holdfast.sessions import PermissionRule
 from holdfast.settings import load_settings
 from holdfast.skills import Skill
@@ -115,7 +115,7 @@ class World:
         self.done.append((name, at))
         place = 0 if context.is_read_only else 1 + context.has_network
         self.boxes.append(BOXES[place])
-        self.seconds.append(context.heritage.seconds_left())
+        self.seconds.append(context.child_limits.seconds_left())
         return "ok"
 
     def tools(self) -> list[Any]:
@@ -192,7 +192,7 @@ def starter(rules: list[PermissionRule], sandbox: Any, seconds: float | None = N
 
 async def launch(client: AsyncClient, agent: Agent, session_id: str, skills: Any) -> object:
     return await client.launch(
-        Launch(message="go", agent=agent, session_id=session_id, skill_names=skills)
+        RunRequest(message="go", agent=agent, session_id=session_id, skill_names=skills)
     )
 
 

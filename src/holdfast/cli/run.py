@@ -32,7 +32,7 @@ from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, error_from_dict
 from holdfast.ids import new_id
 from holdfast.policy.approvals import OnAsk
-from holdfast.runs.kept_request import scope_of
+from holdfast.agents.request import scope_of
 from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
 from holdfast.tools.services import Attendant
 from holdfast.turns.fast_start import unfinished

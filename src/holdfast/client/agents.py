@@ -31,10 +31,10 @@ from holdfast.providers.model import Model
 from holdfast.runs import AgentRuntime
 from holdfast.runs.confinement import Confinement
 from holdfast.runs.history import history_tool
-from holdfast.runs.kept_request import RunScope, Starter, scope_of
+from holdfast.agents.request import KeptRequest, Starter, scope_of
 from holdfast.runs.lineage import lineage_of, path_of, rights_of, sandbox_of
 from holdfast.runs.propagating_approver import PropagatingApprover
-from holdfast.runs.request import Launch, check_names
+from holdfast.agents.request import RunRequest, check_names
 from holdfast.runs.spending import Budgets, Charge
 from holdfast.runs.streaming import StreamItem, streamed
 from holdfast.runs.tools import compact, plan_tools, visible_tools
@@ -153,7 +153,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             SessionBusy: another turn is under way and `on_busy` is `reject`.
         """
         return await self.launch(
-            Launch(
+            RunRequest(
                 agent=agent_name,
                 session_id=session_id,
                 message=user_message,
@@ -187,7 +187,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
 
         Leaving the loop early cancels the run.
         """
-        launch = Launch(
+        launch = RunRequest(
             agent=agent_name,
             session_id=session_id,
             message=user_message,
@@ -209,10 +209,10 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
     """The same by its short name."""
 
     @abstractmethod
-    async def launch(self, launch: Launch, listener: Listener = hear_nothing) -> AgentResult:
+    async def launch(self, launch: RunRequest, listener: Listener = hear_nothing) -> AgentResult:
         """Execute a run, or resume it, and return its result; the base of all other ways."""
 
-    async def _prepare(self, launch: Launch, listener: Listener) -> Prepared:
+    async def _prepare(self, launch: RunRequest, listener: Listener) -> Prepared:
         """Make everything ready for a run, and return what executes it."""
         _check_types(launch)
         sessions = await self._ready()
@@ -241,7 +241,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         if not run_id and is_observed:
             # Whoever listens wants to know which run it is about to be.
             run_id = new_id("run")
-        scope = RunScope(
+        scope = KeptRequest(
             budget=launch.budget or NO_BUDGET,
             tool_ids=launch.tool_ids,
             skill_names=launch.skill_names,
@@ -268,7 +268,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
 
     async def _runtime_for(
         self,
-        launch: Launch,
+        launch: RunRequest,
         agent: Agent,
         session: Session,
         sessions: SessionManager,
@@ -379,7 +379,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         is_hooked = hooks is not None and not hooks.is_empty
         return is_hooked or (bus is not None and bool(bus.subscriptions))
 
-    def _opening(self, launch: Launch) -> NewSession | None:
+    def _opening(self, launch: RunRequest) -> NewSession | None:
         """The session that begins in the transaction of its first run, if it can.
 
         It begins before where the run may be there already.
@@ -388,7 +388,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             return launch.new_session
         return new_session(_title_of(launch.message), directory=self.settings.workspace)
 
-    async def _session_of(self, launch: Launch) -> Session:
+    async def _session_of(self, launch: RunRequest) -> Session:
         """The session that a run is meant for, which begins now if it is not there yet."""
         new = launch.new_session
         if new is not None:
@@ -408,7 +408,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
             )
         return session_id
 
-    async def _check_scope(self, launch: Launch) -> None:
+    async def _check_scope(self, launch: RunRequest) -> None:
         """Refuse tools and skills that there are not, before anything is kept.
 
         A run that has begun goes on with what there is now.
@@ -424,7 +424,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         tools = await self._tools_for(agent, session, await self._confinement())
         check_names(launch, [*tools, *agent.tools], await self._skills_for(session))
 
-    async def _resuming(self, launch: Launch, agent: Agent) -> Launch:
+    async def _resuming(self, launch: RunRequest, agent: Agent) -> RunRequest:
         """Return a launch with the model that its run began with, unless it names another.
 
         What one agent was allowed, no other was: only the same one goes on with a run.
@@ -497,7 +497,7 @@ class AgentMethods(MemoryMethods, ScriptMethods, McpMethods):
         return self._tools
 
 
-def _check_types(launch: Launch) -> None:
+def _check_types(launch: RunRequest) -> None:
     if not isinstance(launch.message, str):
         raise UsageError(detail=f"The message of a run is a text, not {launch.message!r:.80}.")
     if not isinstance(launch.agent, str | Agent):

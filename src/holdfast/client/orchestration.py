@@ -35,7 +35,7 @@ from holdfast.runs.children import ChildRun, children_of, runs_below
 from holdfast.runs.confinement import Confinement
 from holdfast.runs.lineage import Lineage, lineage_of, path_of, rights_of
 from holdfast.runs.propagating_approver import add_rules_above
-from holdfast.runs.request import Launch
+from holdfast.agents.request import RunRequest
 from holdfast.runs.streaming import ChildPiece
 from holdfast.runs.turn import Listener, hear_nothing
 from holdfast.sessions import PermissionRule, Run, Session
@@ -84,7 +84,7 @@ class OrchestrationMethods(QuestionMethods):
             on_ask=on_ask,
         )
 
-    async def launch(self, launch: Launch, listener: Listener = hear_nothing) -> AgentResult:
+    async def launch(self, launch: RunRequest, listener: Listener = hear_nothing) -> AgentResult:
         """Execute a run, or resume it, and return its result; the base of all other ways.
 
         A run that waited for one that it started goes on when that one can go on.
@@ -195,7 +195,7 @@ class OrchestrationMethods(QuestionMethods):
 
     # --- inside -----------------------------------------------------------------------
 
-    def _hearing(self, launch: Launch) -> AbstractContextManager[Launch]:
+    def _hearing(self, launch: RunRequest) -> AbstractContextManager[RunRequest]:
         """Let whoever hears a run's children hear theirs, as long as the run is executed here."""
         hearers = self._hearers = {} if self._hearers is None else self._hearers
         starter = launch.starter.run_id if launch.starter is not None else ""
@@ -290,7 +290,7 @@ class OrchestrationMethods(QuestionMethods):
 
 
 @contextlib.contextmanager
-def _heard(launch: Launch, hear: _Hearer, hearers: dict[str, _Hearer]) -> Iterator[Launch]:
+def _heard(launch: RunRequest, hear: _Hearer, hearers: dict[str, _Hearer]) -> Iterator[RunRequest]:
     # Children name the run that started them, so it has to have a name before it begins.
     run_id = launch.run_id or new_id("run")
     before = hearers.get(run_id)
@@ -303,7 +303,7 @@ def _heard(launch: Launch, hear: _Hearer, hearers: dict[str, _Hearer]) -> Iterat
             hearers[run_id] = before
 
 
-def _to_both(launch: Launch, listener: Listener) -> Listener:
+def _to_both(launch: RunRequest, listener: Listener) -> Listener:
     """Return a listener that also tells whoever hears the children of the run's starter."""
     hear, starter = launch.hear_children, launch.starter
     if hear is None or starter is None:

@@ -15,9 +15,9 @@ from holdfast.messages import Message, ToolPart, ToolState
 from holdfast.policy import Rights, RuleSet
 from holdfast.policy.approvals import ApprovalBook, OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.runs.kept_request import RunScope
+from holdfast.agents.request import KeptRequest
 from holdfast.runs.lineage import lineage_of
-from holdfast.runs.request import Launch
+from holdfast.agents.request import RunRequest
 from holdfast.runs.spending import Spending, session_budget
 from holdfast.sessions import Run, Session, compose
 from holdfast.tools import ToolContext
@@ -84,7 +84,7 @@ class ToolMethods(AgentMethods):
             session_id or await self._session_for(f"Call of {name}", run_id)
         )
         asked = compose(session.id, "user", f"Call the tool {name}.", self._journal.clock.now())
-        scope = RunScope(on_ask=on_ask, budget=budget or NO_BUDGET)
+        scope = KeptRequest(on_ask=on_ask, budget=budget or NO_BUDGET)
         # Kept with the run, so that whoever resumes it makes this call and no other.
         wanted: JsonObject = {"tool": name, "arguments": arguments}
         run = await self._turns.submit(
@@ -209,7 +209,7 @@ class ToolMethods(AgentMethods):
     async def _resume_left_behind(self, first: RunInTheWay) -> None:
         """Let the agent of a run go on with it; raises if that agent is not known here."""
         agent, run_id = str(first.context["agent"]), str(first.context["run_id"])
-        await self.launch(Launch(agent=await self._find(agent), message="", run_id=run_id))
+        await self.launch(RunRequest(agent=await self._find(agent), message="", run_id=run_id))
 
     async def _call_or_close(
         self, turn: Turn, wanted: JsonObject, *, is_recorded: bool = True
@@ -250,7 +250,7 @@ class ToolMethods(AgentMethods):
             for part in mine[-1].tool_calls
             if part.state == "pending"
         ]
-        scope = RunScope.of(turn.request.options)
+        scope = KeptRequest.of(turn.request.options)
         spending = await self._open_spending(turn, scope, len(calls))
         confinement = await self._confinement()
         workspace = confinement.workspace(session.directory)
@@ -294,7 +294,7 @@ class ToolMethods(AgentMethods):
                 return TurnParked(reason=result.reason)
         return TurnCompleted(result={"message_id": mine[-1].id})
 
-    async def _open_spending(self, turn: Turn, scope: RunScope, pending: int) -> Spending | None:
+    async def _open_spending(self, turn: Turn, scope: KeptRequest, pending: int) -> Spending | None:
         """Take up what the call may spend; nothing is counted where nothing is limited."""
         session = await self._sessions.get_session(turn.session_id)
         budgets = msgspec.structs.replace(self._budgets(), run=scope.budget)

@@ -22,7 +22,7 @@ from holdfast.orchestration.triggers import (
 )
 from holdfast.orchestration.triggers.events import FiringStatus
 from holdfast.orchestration.triggers.loop import LOOK_S
-from holdfast.runs.request import Launch
+from holdfast.agents.request import RunRequest
 
 
 class TriggerMethods(WorkflowMethods):
@@ -114,7 +114,7 @@ class TriggerMethods(WorkflowMethods):
             )
             return End(status=done.status, error=done.error)
         result = await self.launch(
-            Launch(
+            RunRequest(
                 agent=trigger.agent or "",
                 session_id=firing.session_id,
                 message=str(start.given.get("message", "")),

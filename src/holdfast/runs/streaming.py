@@ -6,24 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeAlias
 
-import msgspec
-
-from holdfast.agents.result import AgentResult
+from holdfast.agents.result import AgentResult, ChildPiece
 from holdfast.messages import ToolPart
 from holdfast.providers.model import Delta
-
-
-class ChildPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of an answer, or a finished call, of a run that the streamed one started.
-
-    `path` names the agents from the first one down to the one that works, as `lead/helper`.
-    """
-
-    path: str
-    session_id: str
-    run_id: str
-    item: Delta | ToolPart
-
 
 StreamItem: TypeAlias = Delta | ToolPart | ChildPiece | AgentResult
 """A piece of an answer, a finished call, those of children, and at the very end the result."""

@@ -59,7 +59,7 @@ class ToolContext:
     """Whether the caller's commands may only look."""
     has_network: bool = False
     """Whether the caller's commands have the machine's network, if the policies grant it."""
-    heritage: ChildLimits = field(default_factory=ChildLimits)
+    child_limits: ChildLimits = field(default_factory=ChildLimits)
     """What runs that the call starts share with the caller's."""
     labels: ContextLabels = field(default_factory=ContextLabels)
     """What kinds of things the caller's model has read."""

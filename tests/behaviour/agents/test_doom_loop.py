@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.runs.request import Launch
+from holdfast.agents.request import RunRequest
 from holdfast.testing import ScriptedModel, tool_call
 
 
@@ -29,7 +29,7 @@ async def test_a_loop_asks_also_where_only_some_tools_are_allowed(
     tmp_path: Path, fields: dict[str, object], tool_ids: tuple[str, ...] | None
 ) -> None:
     async with AsyncClient(tmp_path / "state") as client:
-        launch = Launch(
+        launch = RunRequest(
             agent=looper(**fields), message="go", run_id="loop", on_ask="park", tool_ids=tool_ids
         )
         assert (await client.launch(launch)).status == "parked"
