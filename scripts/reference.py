@@ -20,7 +20,11 @@ from pydantic_core import PydanticUndefined
 from holdfast.cli.app import root
 from holdfast.cli.exits import ExitCode, exit_code_for
 from holdfast.client import AsyncClient
+from holdfast.client.handles import RunHandle
+from holdfast.client.surface import FLAT
 from holdfast.errors import HoldfastError
+from holdfast.operations import LocalFunction
+from holdfast.operations.table import NAMESPACES
 from holdfast.settings.keys import CONFIG_VARIABLE, Key, all_keys, all_sections
 from holdfast.settings.mcp import McpEndpoint
 
@@ -253,28 +257,58 @@ def _tool_pages() -> dict[str, str]:
 
 
 def client() -> str:
-    """The page of all methods of the clients."""
+    """The page of the clients: every namespace with its methods, then the flat names."""
+    opened = AsyncClient("nowhere")  # opens nothing before its first call
     lines = [_NOTE, "# Clients", "", inspect.cleandoc(_CLIENT_INTRO), ""]
-    for subject in AsyncClient.__mro__[1:-1]:
-        # A method that another class has in its place stands with that one.
-        rows = [
-            f"| `{name}({', '.join(_parameters(method))})` | {_first_line(method)} |"
-            for name, method in vars(subject).items()
-            if inspect.isfunction(method) and not name.startswith("_")
-            if getattr(AsyncClient, name) is method
-        ]
-        if rows:
-            title = f"## {inspect.getdoc(subject)}"
-            lines += [title, "", "| method | what it does |", "|---|---|", *rows, ""]
-    return "\n".join(lines)
+    for namespace in [name if name != "hooks" else "hook_files" for name in NAMESPACES]:
+        surface = getattr(opened, namespace)
+        lines += [f"## client.{namespace}", "", inspect.getdoc(surface) or "", ""]
+        lines += ["| method | needs | what it does |", "|---|---|---|"]
+        for name, member in vars(type(surface)).items():
+            if not name.startswith("_"):
+                lines.append(_method_row(name, member, getattr(surface, name)))
+        lines.append("")
+    lines += [*inspect.cleandoc(_HANDLE_INTRO).splitlines(), ""]
+    lines += ["| method | what it does |", "|---|---|"]
+    lines += [
+        f"| `run.{name}` | {_first_line(member)} |"
+        for name, member in vars(RunHandle).items()
+        if not name.startswith("_")
+    ]
+    lines += ["", *inspect.cleandoc(_FLAT_INTRO).splitlines(), "", "| name | is |", "|---|---|"]
+    lines += [f"| `client.{name}` | `client.{home}` |" for name, home in FLAT.items()]
+    return "\n".join([*lines, ""])
+
+
+def _method_row(name: str, member: object, method: Callable[..., object]) -> str:
+    operation = getattr(member, "operation", member)
+    if isinstance(operation, LocalFunction):
+        needs = f"local; elsewhere: {operation.instead}"
+    else:
+        needs = f"`{getattr(operation, 'scope', '')}`"
+    return f"| `{name}({', '.join(_parameters(method))})` | {needs} | {_first_line(method)} |"
 
 
 _CLIENT_INTRO = """
-`AsyncClient` and `Client` have the same methods; those of `Client` need no `await`, may be
-called from any thread, and also inside a running event loop (which they block meanwhile). A
-call from the loop that serves the client could never return and raises `WouldDeadlock`. A
-method that yields is an (async) iterator. What hands out objects to await on exists only on
-`AsyncClient`.
+`AsyncClient` and `Client` have the same namespaces; the methods of `Client` need no `await`,
+may be called from any thread, and also inside a running event loop (which they block
+meanwhile). A call from the loop that serves the client could never return and raises
+`WouldDeadlock`. A method that yields is an (async) iterator.
+
+Each method is an operation of one table (`holdfast.operations`), and needs a scope; locally the
+caller is the owner of the state directory and has them all. What takes or gives Python objects
+is `local`: it cannot travel to a runtime on another machine.
+"""
+
+_HANDLE_INTRO = """
+## Handles
+
+`run = await client.runs.start(…)` returns a handle; the run goes on whether or not anybody
+holds it.
+"""
+
+_FLAT_INTRO = """
+## Names without a namespace
 """
 
 
@@ -284,7 +318,7 @@ def _first_line(method: Callable[..., object]) -> str:
 
 def _parameters(method: Callable[..., object]) -> Iterator[str]:
     is_keyword = False
-    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+    for parameter in inspect.signature(method).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
             is_keyword = True
             yield "*"

@@ -23,6 +23,7 @@ One branch per reader::
         CassetteMismatch       a request that the cassette did not record
       Refused                the system said no
         PermissionDenied       a rule or the policy ceiling forbids the call
+        NotPermitted           the caller was not given the scope that an operation needs
         ApprovalExpired        a sealed approval is too old, used, or does not fit
         BudgetExceeded         the worst case does not fit what is left
         RateLimitError         one of our own rate rules is exhausted

@@ -192,7 +192,7 @@ async def test_parent_whose_wake_up_was_lost_goes_on_with_its_child(tmp_path: Pa
         parked = await client.execute_agent(top, "", "go", run_id="job", on_ask="park")
         [question] = await client.approvals.questions()
         # As after a crash right behind the answer: the child is woken, its parent is not.
-        client._tell_above = _nothing  # type: ignore[method-assign]
+        client._runtime.runs.tell_above = _nothing  # type: ignore[method-assign]
         await client.approvals.approve(question.id, by="ann")
         assert (await client.runs.get("job")).status == "parked"
         result = await client.execute_agent(

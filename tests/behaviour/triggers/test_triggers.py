@@ -175,7 +175,7 @@ async def test_a_tick_fires_once_and_missed_ticks_as_the_trigger_says(tmp_path: 
     world = World()
     async with AsyncClient(tmp_path) as client:
         # Ticks count from the moment at which a trigger is made: by the journal's clock.
-        client._journal.clock = clock
+        client._runtime.journal.clock = clock
         for missed in ("skip", "once", "all"):
             at = {"cron": "*/10 * * * *", "missed": missed, "most_missed": 4}
             await client.triggers.add(

@@ -11,48 +11,52 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast import AsyncClient, Client
+from holdfast.client.surface import FLAT
 from holdfast.errors import NotFound, StorageReadOnly, UsageError, WouldDeadlock
-from holdfast.sync import _forward_iterator, _new_loop, _Portal
+from holdfast.operations import Caller, StreamOperation
+from holdfast.operations.table import NAMESPACES as NAMESPACE_NAMES
+from holdfast.runtime import Runtime
+from holdfast.sync import _new_loop, _Portal
 
 WAIT_S = 20
-HANDS_OUT_ASYNC_OBJECTS = {
-    "agent_registry",
-    "approval_terms",
-    "journal",
-    "memory_manager",
-    "orchestrator",
-    "policies",
-    "session_manager",
-    "tool_registry",
-    "turns",
-}
+
+NAMESPACES = sorted({name for name in NAMESPACE_NAMES if name != "hooks"} | {"hook_files"})
 
 
-def public(cls: type) -> dict[str, Any]:
-    return {
-        name: member
-        for name, member in inspect.getmembers(cls, callable)
-        if not name.startswith("_")
-    }
+def methods(surface: object) -> list[str]:
+    return [name for name in dir(type(surface)) if not name.startswith("_")]
 
 
-def test_every_method_of_the_async_client_is_there_with_the_same_signature() -> None:
-    asynchronous, blocking = public(AsyncClient), public(Client)
-    assert set(asynchronous) - set(blocking) == HANDS_OUT_ASYNC_OBJECTS
-    assert set(blocking) - set(asynchronous) == set()
-    for name, member in blocking.items():
-        assert not inspect.iscoroutinefunction(member)
-        ours, theirs = inspect.signature(member), inspect.signature(asynchronous[name])
-        assert ours.parameters == theirs.parameters, name
-        assert member.__doc__, name
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_a_namespace_has_the_same_methods_with_and_without_await(
+    blocking: Client, state: Path, name: str
+) -> None:
+    ours, theirs = getattr(blocking, name), getattr(AsyncClient(state / "other"), name)
+    assert type(ours) is type(theirs)
+    assert methods(ours)
+    for method in methods(ours):
+        mine, other = getattr(ours, method), getattr(theirs, method)
+        assert inspect.signature(mine).parameters == inspect.signature(other).parameters, method
+        assert mine.__doc__, method
+
+
+@pytest.mark.parametrize("name", sorted(FLAT))
+def test_a_flat_name_is_the_method_of_its_namespace(blocking: Client, name: str) -> None:
+    namespace, _, method = FLAT[name].partition(".")
+    assert getattr(blocking, name) is getattr(getattr(blocking, namespace), method)
+    assert name in dir(blocking)
+
+
+def test_an_unknown_name_is_no_attribute(blocking: Client) -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = blocking.nothing  # type: ignore[attr-defined]
     assert inspect.signature(Client).parameters == inspect.signature(AsyncClient).parameters
 
 
@@ -208,15 +212,19 @@ def test_many_threads_close_one_client(state: Path) -> None:
 def test_an_iterator_that_is_left_early_is_closed(blocking: Client) -> None:
     closed = threading.Event()
 
-    class Spying(AsyncClient):
-        async def numbers(self) -> AsyncIterator[int]:
-            try:
-                yield 1
-                yield 2
-            finally:
-                closed.set()
+    async def watch(runtime: Runtime, caller: Caller) -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.set()
 
-    numbers = _forward_iterator(Spying.numbers)
+    spying = StreamOperation("test.watch", "test:read", watch)
+
+    def numbers(client: Client) -> Iterator[int]:
+        found: Iterator[int] = client._channel.stream(spying)
+        return found
+
     items = numbers(blocking)
     assert next(items) == 1
     items.close()  # type: ignore[attr-defined]
@@ -228,25 +236,6 @@ def test_an_iterator_that_is_left_early_is_closed(blocking: Client) -> None:
     gc.collect()
     assert closed.wait(WAIT_S)
     assert list(numbers(blocking)) == [1, 2]
-
-
-def test_a_plain_iterator_needs_no_closing(blocking: Client) -> None:
-    class Plain:
-        def __init__(self) -> None:
-            self.left = [1]
-
-        def __aiter__(self) -> Plain:
-            return self
-
-        async def __anext__(self) -> int:
-            if not self.left:
-                raise StopAsyncIteration
-            return self.left.pop()
-
-    def plain(client: AsyncClient) -> Plain:
-        return Plain()
-
-    assert list(_forward_iterator(plain)(blocking)) == [1]
 
 
 def test_the_loop_is_uvloop_when_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,7 +294,7 @@ async def test_a_key_reaches_only_the_server_that_it_is_for(
             assert sent == ["Bearer first-key", None]
             # Whoever has the key says whose it is.
             monkeypatch.setenv("EARLY_KEY", "first-key")
-            await client._provider_registry().add_provider(
+            await (await client.providers.registry()).add_provider(
                 ProviderConfig(name="early", base_url=old.base_url, key_env="EARLY_KEY")
             )
         monkeypatch.setenv("HOLDFAST_MEMORY__ASKS_FORMER", "false")

@@ -11,7 +11,7 @@ from holdfast.tools.events import ToolOutputKept
 
 
 async def store(run) -> JournalArtifacts:
-    return JournalArtifacts(run.turn, await run.client.journal(), run.session_id)
+    return JournalArtifacts(run.turn, await run.client.storage.journal(), run.session_id)
 
 
 @pytest.mark.parametrize("data", [b"", b"short", bytes(range(256)) * 1_000])
@@ -37,7 +37,7 @@ async def test_redaction_removes_the_content(tmp_path):
     async with open_run(tmp_path) as run:
         artifacts = await store(run)
         handle = await artifacts.save("x", b"secret", media_type="text/plain")
-        journal = await run.client.journal()
+        journal = await run.client.storage.journal()
         await journal.redact(run.session_id, [int(handle.split("_")[1])], reason="test")
         with pytest.raises(NotFound):
             await artifacts.load(handle)

@@ -175,7 +175,7 @@ async def test_an_unknown_outcome_waits_for_a_person_and_is_asked_once(tmp_path,
         facts = await run.facts()
         assert sum(isinstance(fact, ToolOutcomeUnknown) for fact in facts) == 1
         assert (await run.records())["c1"].is_waiting
-        journal = await run.client.journal()
+        journal = await run.client.storage.journal()
         await journal.append(run.session_id, [decided(verdict)], origin=Origin(run_id="r"))
         [part] = await run.manager.execute_all(calls, records=await run.records())
         intents = sum(isinstance(fact, ToolStarted) for fact in await run.facts())

@@ -250,7 +250,7 @@ async def test_intent_is_stored_before_an_effect_and_not_before_a_read(tmp_path)
 
 async def test_results_of_reads_are_in_the_journal_a_moment_later(tmp_path):
     async with open_run(tmp_path, add) as run:
-        journal = await run.client.journal()
+        journal = await run.client.storage.journal()
         feed = journal.subscribe(patterns=(MessagePartUpdated.kind,))
         seen = asyncio.create_task(anext(feed))
         await asyncio.sleep(0)
