@@ -17,8 +17,9 @@ client = Client(sys.argv[1])
 session = client.create_session("Waiting")
 ended = threading.Event()
 
-async def run(asynchronous):
-    queue = await asynchronous.runs.turns()
+queue = client.runs.turns()
+
+async def run():
     submitted = await queue.submit(session.id, run_id="job-1")
 
     async def handler(turn):
@@ -31,14 +32,14 @@ async def run(asynchronous):
     await queue.run(submitted.id, handler)
 
 try:
-    client._portal.call("run", run(client._client))
+    client._portal.call("run", run())
 except KeyboardInterrupt:
     print("interrupted", ended.is_set(), flush=True)
 
-async def status(asynchronous):
-    return (await (await asynchronous.runs.turns()).get("job-1")).status
+async def status():
+    return (await queue.get("job-1")).status
 
-print(client._portal.call("status", status(client._client)), flush=True)
+print(client._portal.call("status", status()), flush=True)
 client.close()
 """
 

@@ -62,7 +62,7 @@ async def add_resource(runtime: Runtime, /, agent: str, name: str, make: Resourc
     runtime.hooks.lives.add_resource(agent, name, make)
 
 
-@operation("agents:read")
+@operation("agents:read", opens=False)
 async def state(runtime: Runtime, caller: Caller, /, agent: str) -> AgentState:
     """Return the state of an agent in this process."""
     return runtime.hooks.lives.state_of(agent)

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import NotFound, SessionBusy
+from holdfast.settings import load_settings
 from holdfast.testing import ScriptedModel, tool_call
 
 
@@ -92,10 +93,10 @@ async def test_an_interrupting_turn_ends_the_one_before_and_leaves_it_whole(
 
 
 async def test_the_settings_say_what_a_call_does_not(tmp_path: Path) -> None:
-    async with AsyncClient(tmp_path) as client:
-        client.settings = client.settings.model_copy(
-            update={"sessions": client.settings.sessions.model_copy(update={"on_busy": "reject"})}
-        )
+    plain = load_settings().settings
+    busy = plain.sessions.model_copy(update={"on_busy": "reject"})
+    settings = plain.model_copy(update={"sessions": busy})
+    async with AsyncClient(tmp_path, settings=settings) as client:
         session, door = await client.create_session("s"), Door()
         run = asyncio.create_task(client.execute_agent(door.agent("done"), session.id, "go"))
         await door.is_reached()

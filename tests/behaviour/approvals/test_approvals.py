@@ -20,6 +20,7 @@ from holdfast.runs import AgentRuntime
 from holdfast.runs.confinement import Confinement
 from holdfast.runtime import CallEnvironment
 from holdfast.sessions import PermissionRule
+from holdfast.settings import Settings, load_settings
 from holdfast.testing import FakeClock, ScriptedModel, run_services, tool_call
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.events import ToolOutcomeDecided
@@ -250,10 +251,14 @@ async def test_always_is_not_offered_where_the_rule_would_be_wider_than_the_call
         await client.approvals.approve(approval.id, by="ann", always=True)
 
 
+def two_people() -> Settings:
+    plain = load_settings().settings
+    approvals = plain.approvals.model_copy(update={"required": 2})
+    return plain.model_copy(update={"approvals": approvals})
+
+
 async def test_two_people_are_needed_where_the_terms_say_so(tmp_path: Path) -> None:
-    async with AsyncClient(tmp_path) as client:
-        approvals = client.settings.approvals.model_copy(update={"required": 2})
-        client.settings = client.settings.model_copy(update={"approvals": approvals})
+    async with AsyncClient(tmp_path, settings=two_people()) as client:
         case = Case(client)
         approval = await case.park()
         assert (await client.approvals.approve(approval.id, by="ann")).status == "open"
@@ -266,9 +271,7 @@ async def test_two_people_are_needed_where_the_terms_say_so(tmp_path: Path) -> N
 
 
 async def test_two_people_who_want_different_arguments_do_not_add_up(tmp_path: Path) -> None:
-    async with AsyncClient(tmp_path) as client:
-        approvals = client.settings.approvals.model_copy(update={"required": 2})
-        client.settings = client.settings.model_copy(update={"approvals": approvals})
+    async with AsyncClient(tmp_path, settings=two_people()) as client:
         case = Case(client)
         approval = await case.park()
         await client.approvals.approve(approval.id, by="ann", arguments={"path": "b.txt"})
@@ -481,9 +484,7 @@ async def test_approver_that_fails_has_not_consented(client: AsyncClient) -> Non
 
 
 async def test_two_people_who_attend_one_after_the_other_are_enough(tmp_path: Path) -> None:
-    async with AsyncClient(tmp_path) as client:
-        approvals = client.settings.approvals.model_copy(update={"required": 2})
-        client.settings = client.settings.model_copy(update={"approvals": approvals})
+    async with AsyncClient(tmp_path, settings=two_people()) as client:
         case = Case(client)
         for by, deleted in (("ann", []), ("Ann", []), ("bob", ["a.txt"])):
             client.approver = _Attends(ApprovalAnswer(verdict="allow", by=by))

@@ -95,7 +95,8 @@ class CheckRound:
         at = position_of(self._agent, session)
         spending = await services.open_spending(
             turn,
-            session,
+            # As it is now: with the calls that were just written down.
+            await services.sessions.get_session(session.id),
             agent=self._agent.name,
             shares=at.shares,
             pending=sum(part.state == "pending" for part in asks.tool_calls),
