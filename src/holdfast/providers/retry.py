@@ -19,8 +19,17 @@ from holdfast.providers.events import (
     ProviderRateLimited,
     ignore_event,
 )
-from holdfast.providers.model import Delta, Finished, Model, ModelRequest, Restarted
-from holdfast.providers.wrapper import ModelWrapper, Sleep, layers, opened
+from holdfast.providers.model import (
+    Delta,
+    Finished,
+    Model,
+    ModelRequest,
+    ModelWrapper,
+    OpenedStream,
+    Restarted,
+    Sleep,
+    layers,
+)
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +121,7 @@ class RetryingModel(ModelWrapper):
         is_shown = is_finished = False
         # The first attempt goes without stamina: nearly all calls need no machinery.
         try:
-            async with opened(self.inner, request, deltas) as first:
+            async with OpenedStream(self.inner, request, deltas) as first:
                 async for delta in first:
                     is_shown, is_finished = True, isinstance(delta, Finished)
                     yield delta
@@ -141,7 +150,7 @@ class RetryingModel(ModelWrapper):
                     yield Restarted(failure.code, info.provider, info.model)
                 is_shown = False
                 try:
-                    async with opened(self.inner, request, deltas) as again:
+                    async with OpenedStream(self.inner, request, deltas) as again:
                         async for delta in again:
                             is_shown, is_finished = True, isinstance(delta, Finished)
                             yield delta

@@ -26,9 +26,7 @@ from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import Message, Part, ToolPart
 from holdfast.policy.budgets import NO_BUDGET
-from holdfast.providers.events import CallEvents
-from holdfast.providers.model import Delta, Finished, ModelRequest
-from holdfast.providers.wrapper import closed
+from holdfast.providers.model import CallEvents, Delta, Finished, ModelRequest, closed
 from holdfast.runs.kept_request import RunScope
 from holdfast.runs.lineage import lineage_of, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
