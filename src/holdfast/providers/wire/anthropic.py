@@ -21,6 +21,9 @@ from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.anthropic_stream import AnthropicDecoder
 from holdfast.providers.wire.codec import (
     Answer,
+    EncodedCache,
+    Fragment,
+    WireTranscript,
     base64_of,
     call_input,
     check_file,
@@ -34,7 +37,6 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.schema import closed_schema
-from holdfast.providers.wire.transcript import EncodedCache, Fragment, WireTranscript
 
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 

@@ -21,6 +21,9 @@ from holdfast.messages import (
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.codec import (
     Answer,
+    EncodedCache,
+    Fragment,
+    WireTranscript,
     call_input,
     check_file,
     data_url,
@@ -36,7 +39,6 @@ from holdfast.providers.wire.codec import (
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.responses_stream import PHASES, ResponsesDecoder
 from holdfast.providers.wire.schema import closed_schema, is_strict
-from holdfast.providers.wire.transcript import EncodedCache, Fragment, WireTranscript
 
 
 class ResponsesCodec:

@@ -24,9 +24,9 @@ from holdfast.providers.model import ModelInfo
 from holdfast.providers.wire import Endpoint
 from holdfast.providers.wire.anthropic import AnthropicCodec
 from holdfast.providers.wire.chat import ChatCodec
+from holdfast.providers.wire.codec import EncodedCache
 from holdfast.providers.wire.responses import ResponsesCodec
 from holdfast.providers.wire.schema import closed_schema, is_strict
-from holdfast.providers.wire.transcript import EncodedCache
 from holdfast.testing.fake_rules import check_request
 from holdfast.testing.fake_wires import Reply, Wire, stream_events, whole_body
 
