@@ -10,12 +10,12 @@ from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.providers.wire.detect import ApiMemory as ApiMemory
-    from holdfast.providers.wire.detect import OpenAIApi as OpenAIApi
     from holdfast.providers.wire.detect import RememberedApis as RememberedApis
     from holdfast.providers.wire.detect import ResponsesOrChat as ResponsesOrChat
     from holdfast.providers.wire.endpoint import Api as Api
     from holdfast.providers.wire.endpoint import Endpoint as Endpoint
     from holdfast.providers.wire.endpoint import KeySource as KeySource
+    from holdfast.providers.wire.endpoint import OpenAIApi as OpenAIApi
     from holdfast.providers.wire.endpoint import QuietMode as QuietMode
     from holdfast.providers.wire.endpoint import Secret as Secret
     from holdfast.providers.wire.endpoint import Timeouts as Timeouts
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "detect": "ApiMemory OpenAIApi RememberedApis ResponsesOrChat",
-        "endpoint": "Api Endpoint KeySource QuietMode Secret Timeouts",
+        "detect": "ApiMemory RememberedApis ResponsesOrChat",
+        "endpoint": "Api Endpoint KeySource OpenAIApi QuietMode Secret Timeouts",
         "failures": "failure_in_answer refusal",
         "http": "HttpTransport",
         "model": "WireModel",

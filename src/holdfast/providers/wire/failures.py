@@ -24,6 +24,7 @@ from holdfast.errors import (
     LLMQuotaExhausted,
     LLMRateLimited,
 )
+from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.wire.codec import LONGEST_ID, printable, request_id
 from holdfast.providers.wire.endpoint import Endpoint
 
@@ -37,7 +38,7 @@ _TOO_LONG_CODES = {
     "request_body_too_large_after_decoding",
     "string_above_max_length",
 }
-_TOO_LONG = re.compile(
+_TOO_LONG = compile_on_use(
     r"context.{0,12}(length|window|size|limit)|prompt is too long|input is too long"
     r"|too many (input )?tokens|(reduce|shorten) the (length|prompt)"
     r"|exceeds? the maximum number of",
@@ -52,7 +53,7 @@ _QUOTA_CODES = {
     "insufficient_balance",
     "insufficient_credits",
 }
-_QUOTA = re.compile(
+_QUOTA = compile_on_use(
     r"credit balance is too low|insufficient (balance|credits?|funds)|billing (hard )?limit",
     re.IGNORECASE,
 )
@@ -64,7 +65,7 @@ _FILTER_CODES = {
     "invalid_prompt",
     "misalignment_policy_violation",
 }
-_NO_SUCH_API = re.compile(
+_NO_SUCH_API = compile_on_use(
     r"unexpected endpoint|unknown (url|endpoint|path|route)|unknown request url|cannot post"
     r"|invalid url|no (such )?route|unsupported (endpoint|path)"
     r"|not supported (in|with|by) the .{0,20}responses|only supported in v1/chat",
