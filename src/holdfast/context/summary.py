@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.context.history import compaction_of
-from holdfast.context.instructions import inside
+from holdfast.context.steps import inside
 from holdfast.errors import LLMContentFiltered, LLMContextTooLong, LLMProtocolError
 from holdfast.messages import FilePart, Message, TextPart, TokenUsage, ToolPart
 from holdfast.providers.model import Finished, Model, ModelRequest, OpenedStream
