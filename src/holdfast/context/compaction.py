@@ -165,9 +165,10 @@ class Compactor:
             if _are_small(behind, left):
                 return False
             return not behind or self._count(ModelRequest(messages=behind)) > left
-        fixed = _size(request.system)
+        text = "".join([request.system, *[spec.description for spec in request.tools]])
+        fixed = len(text) if text.isascii() else 4 * len(text)
         for spec in request.tools:
-            fixed += 64 + _size(spec.description) + len(msgspec.json.encode(spec.parameters))
+            fixed += 64 + len(msgspec.json.encode(spec.parameters))
         return not _are_small(shown, full - fixed) and self._count(request) > full
 
     async def make_room(
@@ -486,27 +487,25 @@ def _are_small(messages: Sequence[Message], limit: int) -> bool:
     size = 0
     for message in messages:
         size += 32
+        texts: list[str] = []
         for part in message.parts:
             if isinstance(part, ToolPart):
                 if part.attachments:
                     return False
-                text = part.output + part.error + part.raw_input
-                size += len(text) if text.isascii() else 4 * len(text)
+                texts += (part.output, part.error, part.raw_input)
                 if part.input:
                     size += len(msgspec.json.encode(part.input))
             elif isinstance(part, _TEXTS):
-                size += _size(part.text)
+                texts.append(part.text)
             elif isinstance(part, FilePart):
                 return False
             elif isinstance(part, CompactionPart):
-                size += _size(part.summary)
+                texts.append(part.summary)
+        text = "".join(texts)
+        size += len(text) if text.isascii() else 4 * len(text)
         if size > limit:
             return False
     return size <= limit
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else 4 * len(text)
 
 
 def _framed(text: str, older: Sequence[Message], newer: Sequence[Message]) -> str:

@@ -140,7 +140,8 @@ class ChatCodec:
         if stream:
             made["stream_options"] = {"include_usage": True}
         if request.tools:
-            made["tools"] = self._tools.get(request.tools, _tools, len)
+            tools = self._tools.fragments((request.tools,), _tools)[0]
+            made["tools"] = msgspec.Raw(tools.data)
             made["tool_choice"] = _tool_choice(request.tool_choice)
         if request.output_schema is not None:
             schema = closed_schema(request.output_schema)
@@ -270,7 +271,7 @@ class ChatCodec:
         }
 
 
-def _tools(tools: tuple[ToolSpec, ...]) -> msgspec.Raw:
+def _tools(tools: tuple[ToolSpec, ...]) -> Fragment:
     made: list[Any] = []
     for tool in tools:
         function = {
@@ -279,7 +280,7 @@ def _tools(tools: tuple[ToolSpec, ...]) -> msgspec.Raw:
             "parameters": tool.parameters,
         }
         made.append({"type": "function", "function": function})
-    return msgspec.Raw(encode_json(made))
+    return Fragment("tools", encode_json(made))
 
 
 def _tool_choice(choice: str) -> str | JsonObject:

@@ -10,7 +10,7 @@ import re
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -127,7 +127,7 @@ class Codec(Protocol):
 
 
 class Fragment(msgspec.Struct, frozen=True, gc=False):
-    """One message as bytes. `tail` goes behind the run of messages with the same role."""
+    """One message, or all tools, as bytes; `tail` goes behind the messages with the same role."""
 
     role: str
     data: bytes
@@ -144,46 +144,30 @@ class EncodedCache:
     def __init__(self, max_bytes: int = 16 * 1024 * 1024) -> None:
         """Start empty; `max_bytes` bounds both generations together."""
         self._limit = max_bytes // 2
-        self._young: dict[int, tuple[object, Any]] = {}
-        self._old: dict[int, tuple[object, Any]] = {}
+        self._young: dict[int, tuple[object, Fragment]] = {}
+        self._old: dict[int, tuple[object, Fragment]] = {}
         self._size = 0
 
-    def fragments(
-        self, messages: Sequence[Message], make: Callable[[Message], Fragment]
-    ) -> list[Fragment]:
-        """Return all messages as bytes, making only what was not made before."""
+    def fragments(self, sources: Sequence[_S], make: Callable[[_S], Fragment]) -> list[Fragment]:
+        """Return all sources as bytes, making only what was not made before."""
         found: list[Fragment] = []
-        for message in messages:
-            key = id(message)
+        for source in sources:
+            key = id(source)
             entry = self._young.get(key)
-            if entry is not None and entry[0] is message:
+            if entry is not None and entry[0] is source:
                 found.append(entry[1])
                 continue
             entry = self._old.get(key)
-            made = entry[1] if entry is not None and entry[0] is message else make(message)
-            self._keep(message, made, len(made.data) + len(made.tail))
+            made = entry[1] if entry is not None and entry[0] is source else make(source)
             found.append(made)
+            # The source weighs about as much as its bytes, and an entry has a fixed price.
+            weight = 2 * (len(made.data) + len(made.tail)) + 512
+            self._size += weight
+            if self._size > self._limit:
+                self._old, self._young, self._size = self._young, {}, weight
+            if weight <= self._limit:
+                self._young[key] = (source, made)
         return found
-
-    def get(self, source: _S, make: Callable[[_S], _T], size: Callable[[_T], int]) -> _T:
-        """Return what `make(source)` gave the first time, or make it now."""
-        key = id(source)
-        entry = self._young.get(key)
-        if entry is not None and entry[0] is source:
-            return entry[1]  # type: ignore[no-any-return]
-        entry = self._old.get(key)
-        made: _T = entry[1] if entry is not None and entry[0] is source else make(source)
-        self._keep(source, made, size(made))
-        return made
-
-    def _keep(self, source: object, made: object, size: int) -> None:
-        # The source weighs about as much as its bytes, and an entry has a fixed price.
-        weight = 2 * size + 512
-        self._size += weight
-        if self._size > self._limit:
-            self._old, self._young, self._size = self._young, {}, weight
-        if weight <= self._limit:
-            self._young[id(source)] = (source, made)
 
 
 class Joiner(Protocol):

@@ -144,18 +144,12 @@ class WireModel:
                 for delta in as_deltas(answer) if deltas else ():
                     yield delta
         finally:
-            call.close()
-        message = self._message(answer)
-        # No call uses no tokens at all: a server that says so has not counted.
-        if message.usage in _UNCOUNTED and self._counter is not None:
-            message = _counted_here(self._counter, request, message)
-        yield Finished(message, call.request_id or answer.response_id)
-
-    def _message(self, answer: Answer) -> Message:
+            if call.line is not None:
+                call.line.release()
         metadata = dict(answer.metadata)
         if answer.response_id:
             metadata["response_id"] = answer.response_id
-        return Message(
+        message = Message(
             id=new_id("msg"),
             session_id="",
             role="assistant",
@@ -167,16 +161,21 @@ class WireModel:
             usage=answer.usage,
             metadata=metadata,
         )
+        # No call uses no tokens at all: a server that says so has not counted.
+        if message.usage in _UNCOUNTED and self._counter is not None:
+            message = _counted_here(self._counter, request, message)
+        yield Finished(message, call.request_id or answer.response_id)
 
 
 class ModelCall(msgspec.Struct, eq=False):
-    """One HTTP call: opened, read within its limits, closed."""
+    """One HTTP call: opened, then read within its limits."""
 
     _endpoint: Endpoint
     _model: str
     _codec: Codec
     _clock: Clock
-    _line: HttpConnection | None = None
+    line: HttpConnection | None = None
+    """Where the answer comes from; to be released when it was read, or will not be."""
     _size: int = 0
     _held: bytes = b""
     _decoder: StreamDecoder | None = None
@@ -203,7 +202,7 @@ class ModelCall(msgspec.Struct, eq=False):
             self._expect_stream()
         for left in range(_STALE_CONNECTIONS, -1, -1):
             is_first = left == _STALE_CONNECTIONS
-            self._line = line = route.kept() or await self._connected(route, is_first=is_first)
+            self.line = line = route.kept() or await self._connected(route, is_first=is_first)
             line.watchdog.begin(self._total)
             if self._first is not self._total:
                 line.watchdog.wait(self._first)
@@ -216,7 +215,8 @@ class ModelCall(msgspec.Struct, eq=False):
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if not (left and line.is_reused):
                     raise self._lost(error) from None
-                self.close()
+                line.release()
+                self.line = None
             except _TRANSPORT_ERRORS as error:
                 raise self._lost(error) from None
         self.request_id = request_id(line.headers, line.key)
@@ -254,15 +254,9 @@ class ModelCall(msgspec.Struct, eq=False):
         """Return the whole streamed answer."""
         assert self._decoder is not None
         answer = self._decoder.finish()
-        if self._line is not None and not self._line.is_received:
-            await self._drain(self._line)
+        if self.line is not None and not self.line.is_received:
+            await self._drain(self.line)
         return answer
-
-    def close(self) -> None:
-        """Give the connection back if the answer was read to its end, else close it."""
-        line, self._line = self._line, None
-        if line is not None:
-            line.release()
 
     def _expect_stream(self) -> None:
         """Do not wait as long for a stream's beginning as for the whole of it."""
@@ -287,7 +281,7 @@ class ModelCall(msgspec.Struct, eq=False):
 
     async def _to_the_end(self, start: bytes) -> bytes:
         """Return an answer that comes as one body and has begun so."""
-        line = self._line
+        line = self.line
         assert line is not None
         chunks = [start]
         while not line.is_received:
@@ -301,7 +295,7 @@ class ModelCall(msgspec.Struct, eq=False):
 
     def _here(self) -> bytes | None:
         """Return what has arrived; empty at the end, nothing if one has to wait for it."""
-        line = self._line
+        line = self.line
         assert line is not None
         chunk = line.take()
         if self._held:
@@ -316,7 +310,7 @@ class ModelCall(msgspec.Struct, eq=False):
 
     async def _next(self) -> bytes:
         """Wait for what arrives next, as long as that may take."""
-        line = self._line
+        line = self.line
         assert line is not None
         limit = self._first
         if self._decoder is not None and self._decoder.begun:
@@ -400,8 +394,8 @@ class ModelCall(msgspec.Struct, eq=False):
 
     def _lost(self, error: Exception) -> LLMError:
         """Say what became of a connection: cut by us because it was too slow, or broken."""
-        if self._line is not None and self._line.watchdog.expired is not None:
-            return self._late(*self._line.watchdog.expired)
+        if self.line is not None and self.line.watchdog.expired is not None:
+            return self._late(*self.line.watchdog.expired)
         return self._unreachable(error)
 
     def _unreachable(self, error: Exception) -> LLMConnectionError:
