@@ -32,7 +32,6 @@ _SECRET_NAMES = compile_on_use(
     r"auth|api[-_]?key|(?:^|[-_])key$|token|secret|passw|cookie|credential|signature", re.IGNORECASE
 )
 _HEADER_NAME = compile_on_use(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
-_LONGEST_WORD = 40
 _HIGH_ENTROPY = 3.6
 
 
