@@ -1,7 +1,8 @@
-"""What it costs to start: `import holdfast`, and `holdfast --help` against bare Python.
+"""What it costs to start: a program with an agent, its first answer, and the command line.
 
-CPU is user plus system time of a child process, so a busy machine changes it little.
-Compiled files are written before the first figure is taken.
+CPU is user plus system time of a child process, interpreter included, so a busy machine
+changes it little. Compiled files are written before the first figure is taken. What is put
+off is not saved: "ready" (agent and client are made) and "first answer" are both printed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import compileall
 import os
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -17,12 +19,46 @@ from statistics import median
 from _report import Result, arguments, interleave, report
 
 SOURCE = Path(__file__).parents[1] / "src"
-IMPORT_CPU_S, IMPORT_RSS_MB, HELP_RATIO = 0.15, 45.0, 7.0
+IMPORT_CPU_S, IMPORT_RSS_MB, HELP_RATIO = 0.15, 45.0, 5.0
+AGENT_CPU_S, AGENT_MB = 0.30, 50.0
+ANSWER_CPU_S, ANSWER_MB = 0.45, 58.0
 HEAVY = ("asyncio", "pydantic", "rich", "aiohttp", "yaml")
 
 BARE = ["-c", "pass"]
 IMPORT = ["-c", "import holdfast"]
 HELP = ["-m", "holdfast", "--help"]
+AGENT = """
+from holdfast import Agent, tool
+
+@tool(effect="read")
+def multiply(a: int, b: int) -> int:
+    \"\"\"Multiply two numbers.\"\"\"
+    return a * b
+
+agent = Agent("helper", model="offline", tools=[multiply])
+"""
+# Said by name, because a model server on this machine would be asked otherwise. Where the
+# program stands is noted in a file, with what it took until then.
+ANSWER = (
+    AGENT
+    + """
+import asyncio, sys, time
+from holdfast import AsyncClient
+
+def note(name):
+    with open(sys.argv[1] + "/notes", "a") as notes:
+        print(name, time.process_time(), file=notes)
+
+async def main():
+    async with AsyncClient(sys.argv[1]) as client:
+        note("ready")
+        result = await agent.run("What is 15 times 23?", client=client)
+        note("answer")
+    assert "345" in result.response, result
+
+asyncio.run(main())
+"""
+)
 EVERYTHING = ["-c", "import holdfast as h\nfor name in h.__all__: getattr(h, name)"]
 
 
@@ -37,8 +73,18 @@ def child_cpu_s(arguments: list[str]) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def answer_cpu_s(notes: dict[str, list[float]]) -> float:
+    """Run the program that asks, in a folder of its own; note when it was how far."""
+    with tempfile.TemporaryDirectory() as folder:
+        took_s = child_cpu_s(["-c", ANSWER, folder])
+        for line in (Path(folder) / "notes").read_text().splitlines():
+            name, _, at = line.partition(" ")
+            notes.setdefault(name, []).append(float(at))
+    return took_s
+
+
 def child_peak_mb(code: str) -> float:
-    """Run this code; return the most memory that the process ever had.
+    """Run this code with a folder of its own; return the most memory that it ever had.
 
     Linux counts the parent's memory into `ru_maxrss` of a child, so ask for the peak
     of its own address space.
@@ -49,9 +95,12 @@ def child_peak_mb(code: str) -> float:
     else:
         ask = "import resource; print(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         per_mb = 1024**2
-    command = [sys.executable, "-c", f"{code}\n{ask}"]
-    ended = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=True)
-    return int(ended.stdout.split()[1]) / per_mb
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", f"{code}\n{ask}", folder]
+        ended = subprocess.run(
+            command, env=_environment(), capture_output=True, text=True, check=True
+        )
+    return int(ended.stdout.split()[-2 if sys.platform == "linux" else -1]) / per_mb
 
 
 def _environment() -> dict[str, str]:
@@ -63,9 +112,12 @@ def measure(rounds: int) -> list[Result]:
     """Take all figures in one interleaved run."""
     compileall.compile_dir(SOURCE, quiet=1)
     cases = {"bare": BARE, "import": IMPORT, "help": HELP, "everything": EVERYTHING}
-    cpu = interleave({name: partial(child_cpu_s, a) for name, a in cases.items()}, rounds)
+    cases["agent"] = ["-c", AGENT]
+    notes: dict[str, list[float]] = {}
+    measures = {name: partial(child_cpu_s, a) for name, a in cases.items()}
+    cpu = interleave({**measures, "answer": partial(answer_cpu_s, notes)}, rounds)
     cpu_s = {name: median(values) for name, values in cpu.items()}
-    codes = {name: a[1] for name, a in cases.items() if a[0] == "-c"}
+    codes = {name: a[1] for name, a in cases.items() if a[0] == "-c"} | {"answer": ANSWER}
     memory_mb = {name: median(child_peak_mb(c) for _ in range(5)) for name, c in codes.items()}
     ratio = cpu_s["help"] / cpu_s["bare"]
     return [
@@ -84,6 +136,7 @@ def measure(rounds: int) -> list[Result]:
             ok=memory_mb["import"] <= IMPORT_RSS_MB,
             note=f"bare Python: {memory_mb['bare']:.1f}",
         ),
+        *_programs(cpu_s, memory_mb, {name: median(values) for name, values in notes.items()}),
         Result(
             metric="every public name, CPU s",
             value=cpu_s["everything"],
@@ -98,6 +151,35 @@ def measure(rounds: int) -> list[Result]:
         ),
         _heavy_modules(),
     ]
+
+
+def _programs(
+    cpu_s: dict[str, float], memory_mb: dict[str, float], at_s: dict[str, float]
+) -> list[Result]:
+    """What users do: a program that makes an agent, and one that asks it once."""
+    rows = []
+    for name, what, most_s, most_mb, note in (
+        ("agent", "Agent(...)", AGENT_CPU_S, AGENT_MB, "the agent is made, nothing is asked"),
+        ("answer", "one offline run", ANSWER_CPU_S, ANSWER_MB, "AsyncClient(), closed again"),
+    ):
+        rows += [
+            Result(
+                metric=f"program with {what}, CPU s",
+                value=cpu_s[name],
+                goal=f"<= {most_s:g}",
+                ok=cpu_s[name] <= most_s,
+                note=note,
+            ),
+            Result(
+                metric=f"program with {what}, MB",
+                value=memory_mb[name],
+                goal=f"<= {most_mb:g}",
+                ok=memory_mb[name] <= most_mb,
+            ),
+        ]
+    ready = Result(metric="  ready, CPU s", value=at_s["ready"], note="agent and client are made")
+    answer = Result(metric="  first answer, CPU s", value=at_s["answer"], note="by then, in all")
+    return [*rows, ready, answer]
 
 
 def _heavy_modules() -> Result:

@@ -16,7 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.providers.wire import framing
-from holdfast.providers.wire.framing import Body, Chunked, HeadReader
+from holdfast.providers.wire.connection import HeadReader
+from holdfast.providers.wire.framing import Body, Chunked
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 PLACES = st.lists(st.integers(0, 9999), max_size=20)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.messages import FilePart, Message, Part, Role, TextPart, ToolPart
 from holdfast.messages.joined import JoinedMessages
 from holdfast.providers.model import ModelInfo, ModelRequest
-from holdfast.providers.wire import transcript
+from holdfast.providers.wire import codec as wire_codec
 from holdfast.providers.wire.anthropic import AnthropicCodec
 from holdfast.providers.wire.chat import ChatCodec
 from holdfast.providers.wire.codec import Codec
@@ -58,8 +58,8 @@ def test_requests_do_not_depend_on_what_was_sent_before(
 ) -> None:
     """Conversations grow, shrink and branch, in one part or two; no bytes tell of another."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transcript, "_WORTH_KEEPING", 1)
-        patch.setattr(transcript, "_MOST_KEPT", 2)
+        patch.setattr(wire_codec, "_WORTH_KEEPING", 1)
+        patch.setattr(wire_codec, "_MOST_KEPT", 2)
         endpoint = Endpoint(api=name, base_url="http://127.0.0.1:1/v1", provider="test")  # type: ignore[arg-type]
         info = ModelInfo(provider="test", model="m")
         codec = CODECS[name](endpoint, info)

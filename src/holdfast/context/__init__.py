@@ -1,52 +1,63 @@
-"""Choose what the model sees next; make room when it gets too much."""
+"""Choose what the model sees next; make room when it gets too much.
 
-from holdfast.context.account import AccountLine, ContextAccount, Section
-from holdfast.context.builder import AgentContext, BuildsContext, ContextBuilder
-from holdfast.context.compaction import Compactor
-from holdfast.context.compaction_hooks import CompactionHooks, Conversation
-from holdfast.context.events import ContextPruned, SessionCompacted
-from holdfast.context.history import HistoryView, for_model
-from holdfast.context.steps import (
-    AgentLike,
-    ContextDraft,
-    ContextStep,
-    EnvironmentStep,
-    HistoryStep,
-    InstructionsStep,
-    MemoriesStep,
-    MemoryLike,
-    PromptStep,
-    RecallStep,
-    SkillsStep,
-    ToolsStep,
-    default_steps,
+`ContextBuilder` makes a request's context of named steps; `Compactor` prunes old tool output
+and summarises before the window is full. Foreign text (instructions of a project, memories)
+stands in tags that it cannot close, against prompt injection. Names are loaded when they are
+first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+# What is stored can be read whatever else is loaded: its kinds are declared with the room.
+from holdfast.context import events as events
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.context.account import AccountLine as AccountLine
+    from holdfast.context.account import ContextAccount as ContextAccount
+    from holdfast.context.account import Section as Section
+    from holdfast.context.builder import AgentContext as AgentContext
+    from holdfast.context.builder import BuildsContext as BuildsContext
+    from holdfast.context.builder import ContextBuilder as ContextBuilder
+    from holdfast.context.compaction import MOST_ATTEMPTS as MOST_ATTEMPTS
+    from holdfast.context.compaction import Compactor as Compactor
+    from holdfast.context.compaction import Room as Room
+    from holdfast.context.compaction import room_of as room_of
+    from holdfast.context.compaction_hooks import CompactionHooks as CompactionHooks
+    from holdfast.context.compaction_hooks import Conversation as Conversation
+    from holdfast.context.events import ContextPruned as ContextPruned
+    from holdfast.context.events import SessionCompacted as SessionCompacted
+    from holdfast.context.history import HistoryView as HistoryView
+    from holdfast.context.history import compaction_of as compaction_of
+    from holdfast.context.history import for_model as for_model
+    from holdfast.context.steps import AgentLike as AgentLike
+    from holdfast.context.steps import ContextDraft as ContextDraft
+    from holdfast.context.steps import ContextStep as ContextStep
+    from holdfast.context.steps import EnvironmentStep as EnvironmentStep
+    from holdfast.context.steps import HistoryStep as HistoryStep
+    from holdfast.context.steps import InstructionsStep as InstructionsStep
+    from holdfast.context.steps import MemoriesStep as MemoriesStep
+    from holdfast.context.steps import MemoryLike as MemoryLike
+    from holdfast.context.steps import PromptStep as PromptStep
+    from holdfast.context.steps import RecallStep as RecallStep
+    from holdfast.context.steps import SkillsStep as SkillsStep
+    from holdfast.context.steps import ToolsStep as ToolsStep
+    from holdfast.context.steps import default_steps as default_steps
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "account": "AccountLine ContextAccount Section",
+        "builder": "AgentContext BuildsContext ContextBuilder",
+        "compaction": "MOST_ATTEMPTS Compactor Room room_of",
+        "compaction_hooks": "CompactionHooks Conversation",
+        "events": "ContextPruned SessionCompacted",
+        "history": "HistoryView compaction_of for_model",
+        "steps": (
+            "AgentLike ContextDraft ContextStep EnvironmentStep HistoryStep InstructionsStep "
+            "MemoriesStep MemoryLike PromptStep RecallStep SkillsStep ToolsStep default_steps"
+        ),
+    },
 )
-
-__all__ = [
-    "AccountLine",
-    "AgentContext",
-    "AgentLike",
-    "BuildsContext",
-    "CompactionHooks",
-    "Compactor",
-    "ContextAccount",
-    "ContextBuilder",
-    "ContextDraft",
-    "ContextPruned",
-    "ContextStep",
-    "Conversation",
-    "EnvironmentStep",
-    "HistoryStep",
-    "HistoryView",
-    "InstructionsStep",
-    "MemoriesStep",
-    "MemoryLike",
-    "PromptStep",
-    "RecallStep",
-    "Section",
-    "SessionCompacted",
-    "SkillsStep",
-    "ToolsStep",
-    "default_steps",
-    "for_model",
-]

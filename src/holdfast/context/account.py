@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -27,8 +26,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AccountLine:
+class AccountLine(msgspec.Struct, frozen=True, kw_only=True):
     """What one piece takes."""
 
     name: str
@@ -37,8 +35,7 @@ class AccountLine:
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContextAccount:
+class ContextAccount(msgspec.Struct, frozen=True, kw_only=True):
     """What takes how much; `limit` is what the model leaves for input."""
 
     lines: tuple[AccountLine, ...]

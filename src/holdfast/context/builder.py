@@ -6,6 +6,7 @@ tools), so that the caches of providers hit; what changes stands at the end.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,7 +26,6 @@ from holdfast.context.steps import (
     ContextStep,
     MemoryLike,
     OnceStep,
-    as_mapping,
     count_steady,
     default_steps,
     view_of,
@@ -37,7 +37,8 @@ from holdfast.sessions.growing import GrowingMessages
 from holdfast.skills import Skill
 from holdfast.tools import Tool
 
-_KEPT_SPECS = 64
+_KEPT = 64
+"""So many prompts and lists of tools are known again."""
 
 
 class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +102,9 @@ class ContextBuilder:
             raise UsageError(detail=f"Two steps have the same name: {', '.join(names)}.")
         self._steady = count_steady(self.steps)
         self._view = view_of(self.steps[self._steady :])
-        self._specs: dict[tuple[Tool, ...], tuple[ToolSpec, ...]] = {}
-        self._prompts: dict[tuple[Section, ...], str] = {}
+        # The same texts and tools give the same object, so that its bytes are made once.
+        self._prompt = functools.lru_cache(_KEPT)(_joined)
+        self._specs = functools.lru_cache(_KEPT)(_specs_of)
 
     async def build_agent_context(
         self,
@@ -118,39 +120,8 @@ class ContextBuilder:
 
         `messages` is the conversation if the caller has it at hand; otherwise it is read.
         """
-        return await self._build(self.steps, session, agent, tools, skills, memories, messages)
-
-    async def _build(
-        self,
-        steps: Sequence[ContextStep],
-        session: Session,
-        agent: AgentLike,
-        tools: Mapping[str, Tool] | Sequence[Tool],
-        skills: Sequence[Skill],
-        memories: Sequence[MemoryLike] | None,
-        messages: Sequence[Message] | None,
-    ) -> AgentContext:
-        history = messages if messages is not None else await self._sessions.messages.all(session)
-        draft = ContextDraft(
-            session=session,
-            agent=agent,
-            skills=tuple(skills),
-            memories=tuple(memories or ()),
-            history=history,
-            tools=as_mapping(tools),
-        )
-        for step in steps:
-            await step.apply(draft)
-        sections = tuple(draft.sections)
-        return AgentContext(
-            system_prompt=self._prompt(sections),
-            tools=draft.tools,
-            messages=draft.messages,
-            memories=draft.memories,
-            session=session,
-            agent=agent,
-            tool_specs=self._tool_specs(tuple(draft.tools.values())),
-            sections=sections,
+        return await _TurnBuilder(self, self.steps).build_agent_context(
+            session, agent, tools, skills, memories, messages=messages
         )
 
     def for_turn(self) -> BuildsContext:
@@ -161,7 +132,8 @@ class ContextBuilder:
         """
         if type(self) is not ContextBuilder:
             return self
-        return _OfTurn(self)
+        first, rest = self.steps[: self._steady], self.steps[self._steady :]
+        return _TurnBuilder(self, (OnceStep(first), *rest))
 
     # --- other steps ------------------------------------------------------------------
 
@@ -195,23 +167,13 @@ class ContextBuilder:
                 return at
         raise NotFound(kind="context step", value=name)
 
-    def _prompt(self, sections: tuple[Section, ...]) -> str:
-        """Return the same texts as the same object, so that its bytes are made once."""
-        known = self._prompts.get(sections)
-        if known is None:
-            if len(self._prompts) >= _KEPT_SPECS:
-                self._prompts.clear()
-            texts = [section.text for section in sections if section.text]
-            known = self._prompts[sections] = "\n\n".join(texts)
-        return known
 
-    def _tool_specs(self, tools: tuple[Tool, ...]) -> tuple[ToolSpec, ...]:
-        known = self._specs.get(tools)
-        if known is None:
-            if len(self._specs) >= _KEPT_SPECS:
-                self._specs.clear()
-            known = self._specs[tools] = tuple([tool.spec for tool in tools])
-        return known
+def _joined(sections: tuple[Section, ...]) -> str:
+    return "\n\n".join([section.text for section in sections if section.text])
+
+
+def _specs_of(tools: tuple[Tool, ...]) -> tuple[ToolSpec, ...]:
+    return tuple([tool.spec for tool in tools])
 
 
 class _Before(msgspec.Struct):
@@ -225,14 +187,12 @@ class _Before(msgspec.Struct):
     """How many of them had come after the beginning that stays."""
 
 
-class _OfTurn:
+class _TurnBuilder(msgspec.Struct, eq=False):
     """Builds the contexts of one turn: most are the one before, and what came behind it."""
 
-    def __init__(self, builder: ContextBuilder) -> None:
-        steady = builder._steady
-        self._builder = builder
-        self._steps = (OnceStep(builder.steps[:steady]), *builder.steps[steady:])
-        self._before: _Before | None = None
+    _builder: ContextBuilder
+    _steps: tuple[ContextStep, ...]
+    _before: _Before | None = None
 
     async def build_agent_context(
         self,
@@ -245,10 +205,10 @@ class _OfTurn:
         messages: Sequence[Message] | None = None,
     ) -> AgentContext:
         """Return the complete context for the next model call of the turn."""
-        last, view = self._before, self._builder._view
+        last, builder = self._before, self._builder
         if (
             last is not None
-            and view is not None
+            and builder._view is not None
             and messages is last.messages
             and session is last.context.session
             and agent is last.context.agent
@@ -259,11 +219,36 @@ class _OfTurn:
             and len(last.messages.tail) == last.count + 1
             and last.messages.tail[-1].role == "assistant"
         ):
-            shown = view.show(last.messages, pruned_to=session.pruned_to)
+            shown = builder._view.show(last.messages, pruned_to=session.pruned_to)
             last.context, last.count = replace(last.context, messages=shown), last.count + 1
             return last.context
-        context = await self._builder._build(
-            self._steps, session, agent, tools, skills, memories, messages
+        read = builder._sessions.messages.all
+        history = messages if messages is not None else await read(session)
+        # Asked for `dict` first, which nearly all are; the abstract class takes its time.
+        if isinstance(tools, dict) or isinstance(tools, Mapping):
+            offered = dict(tools)
+        else:
+            offered = {tool.name: tool for tool in tools}
+        draft = ContextDraft(
+            session=session,
+            agent=agent,
+            skills=tuple(skills),
+            memories=tuple(memories or ()),
+            history=history,
+            tools=offered,
+        )
+        for step in self._steps:
+            await step.apply(draft)
+        sections = tuple(draft.sections)
+        context = AgentContext(
+            system_prompt=builder._prompt(sections),
+            tools=draft.tools,
+            messages=draft.messages,
+            memories=draft.memories,
+            session=session,
+            agent=agent,
+            tool_specs=builder._specs(tuple(draft.tools.values())),
+            sections=sections,
         )
         self._before = None
         if isinstance(messages, GrowingMessages) and not context.memories:

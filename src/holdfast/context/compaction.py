@@ -8,7 +8,7 @@ piece, so a crash leaves either the old view or the new one.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import functools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -24,14 +24,20 @@ from holdfast.context.compaction_hooks import (
 )
 from holdfast.context.events import ContextPruned, SessionCompacted
 from holdfast.context.history import after_compaction, compaction_of, prunable
-from holdfast.context.instructions import inside
-from holdfast.context.limits import Room, may_be_full, room_of
+from holdfast.context.steps import inside
 from holdfast.context.summary import Summary, extract, middle_cut, summarise
 from holdfast.errors import HookRefused, LLMContextTooLong
 from holdfast.ids import new_id
 from holdfast.journal import Event, Payload
-from holdfast.messages import CompactionPart, Message, TextPart, ToolPart
-from holdfast.providers.model import Model, ModelRequest
+from holdfast.messages import (
+    CompactionPart,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolPart,
+)
+from holdfast.providers.model import Model, ModelInfo, ModelRequest
 from holdfast.sessions import Session
 from holdfast.sessions.events import MessageCreated, SessionChanges, SessionUpdated
 from holdfast.sessions.messages import stored
@@ -42,6 +48,9 @@ Charge: TypeAlias = Callable[[Message], Message]
 """Writes into a message what it cost."""
 
 MOST_ATTEMPTS = 3
+_TEXTS = (TextPart, ReasoningPart)
+_LEAST_WINDOW = 256
+_LEAST_USABLE = 64
 _PROTECTED_TURNS = 2
 _LEAST_SAVED = 0.1
 """A pruning that saves less than this share is not worth a broken cache."""
@@ -54,6 +63,40 @@ _HEAD = (
 )
 _FOOT = "\n</conversation_summary>"
 _REQUEST_MARK = "The request that you are working on, word for word:"
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of a model's window, parted; made by `room_of`."""
+
+    window: int
+    """What the model can read and write together."""
+    usable: int
+    """What is left for input when the answer gets its share."""
+    full: int
+    """More input than this, and room is made first: before the limit is hit."""
+    recent: int
+    """How much of the newest conversation stays word for word."""
+
+
+def room_of(info: ModelInfo, *, usable: int | None = None) -> Room:
+    """Return the room of a model; `usable` is what a refusal taught us about the real limit."""
+    return _room(info.context_window, info.max_output_tokens, usable)
+
+
+@functools.lru_cache(maxsize=64)
+def _room(context_window: int, max_output_tokens: int, usable: int | None) -> Room:
+    window = max(context_window, _LEAST_WINDOW)
+    answer = min(max(max_output_tokens, 0), window // 4)
+    free = window - answer
+    if usable is not None:
+        free = max(_LEAST_USABLE, min(free, usable))
+    # Counting is an estimate for most models, hence the distance to the limit.
+    return Room(
+        window=window,
+        usable=free,
+        full=free * 9 // 10,
+        recent=free * 3 // 10,
+    )
 
 
 class _Plan(NamedTuple):
@@ -103,8 +146,30 @@ class Compactor:
         self._hooks = hooks
 
     def is_needed(self, request: ModelRequest, messages: Sequence[Message]) -> bool:
-        """Say whether room should be made before this request is sent; cheap."""
-        return wants_compaction(messages) or may_be_full(self._model, self._info, request)
+        """Say whether room should be made before this request is sent.
+
+        Cheap, and wrong only on the safe side. What the provider counted with its last answer
+        is not counted again, only what came after it; what is certainly small, not at all.
+        """
+        if wants_compaction(messages):
+            return True
+        info, shown = self._info, request.messages
+        full = _room(info.context_window, info.max_output_tokens, None).full
+        at = len(shown)
+        while at and shown[at - 1].role != "assistant":
+            at -= 1
+        used = shown[at - 1].usage if at and shown[at - 1].provider == info.provider else None
+        read = used.input + used.cache_read + used.cache_write if used is not None else 0
+        if used is not None and read > 0:
+            behind, left = shown[at:], full - (read + used.output + used.reasoning)
+            if _are_small(behind, left):
+                return False
+            return not behind or self._count(ModelRequest(messages=behind)) > left
+        text = "".join([request.system, *[spec.description for spec in request.tools]])
+        fixed = len(text) if text.isascii() else 4 * len(text)
+        for spec in request.tools:
+            fixed += 64 + len(msgspec.json.encode(spec.parameters))
+        return not _are_small(shown, full - fixed) and self._count(request) > full
 
     async def make_room(
         self, conversation: Conversation, build: Build, recorder: Recorder
@@ -138,7 +203,7 @@ class Compactor:
         room = room_of(self._info, usable=tokens * 6 // 10)
         if attempt > 1:
             # Nothing is protected any more but the newest step.
-            room = dataclasses.replace(room, recent=1)
+            room = msgspec.structs.replace(room, recent=1)
         return await self._shrink(conversation, build, recorder, room, "refused")
 
     async def compact(
@@ -415,6 +480,32 @@ def wants_compaction(messages: Sequence[Message]) -> bool:
         if compaction_of(message) is not None:
             return False
     return False
+
+
+def _are_small(messages: Sequence[Message], limit: int) -> bool:
+    """No token is shorter than a byte, so few bytes are few tokens."""
+    size = 0
+    for message in messages:
+        size += 32
+        texts: list[str] = []
+        for part in message.parts:
+            if isinstance(part, ToolPart):
+                if part.attachments:
+                    return False
+                texts += (part.output, part.error, part.raw_input)
+                if part.input:
+                    size += len(msgspec.json.encode(part.input))
+            elif isinstance(part, _TEXTS):
+                texts.append(part.text)
+            elif isinstance(part, FilePart):
+                return False
+            elif isinstance(part, CompactionPart):
+                texts.append(part.summary)
+        text = "".join(texts)
+        size += len(text) if text.isascii() else 4 * len(text)
+        if size > limit:
+            return False
+    return size <= limit
 
 
 def _framed(text: str, older: Sequence[Message], newer: Sequence[Message]) -> str:

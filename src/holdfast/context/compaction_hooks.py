@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -29,8 +28,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompactionWish:
+class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """What came out of the hooks: what to pay attention to, a summary, or a refusal."""
 
     focus: str = ""

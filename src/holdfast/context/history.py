@@ -94,7 +94,10 @@ class HistoryView:
             if is_other or built.pruned_to != pruned_to:
                 built = None
         if built is None:
-            built = self._anew(base, tail, pruned_to)
+            kept = after_compaction([*base, *tail])
+            prune_end = _place_after(kept, pruned_to) if pruned_to else 0
+            made, loaded = self._new(kept, prune_end, frozenset())
+            built = _Built(base, tail[:], pruned_to, made, (), loaded)
         elif new:
             made, loaded = self._new(new, 0, built.loaded)
             first, more = built.first, built.more + made
@@ -106,12 +109,6 @@ class HistoryView:
             self._built.popitem(last=False)
         first, more = built.first, built.more
         return JoinedMessages(first, more) if len(first) > _SHORT else first + more
-
-    def _anew(self, base: tuple[Message, ...], tail: Sequence[Message], pruned_to: str) -> _Built:
-        kept = after_compaction([*base, *tail])
-        prune_end = _place_after(kept, pruned_to) if pruned_to else 0
-        shown, loaded = self._new(kept, prune_end, frozenset())
-        return _Built(base, tail[:], pruned_to, shown, (), loaded)
 
     def _new(
         self, messages: Sequence[Message], prune_end: int, loaded: frozenset[str]

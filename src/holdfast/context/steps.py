@@ -10,21 +10,31 @@ from __future__ import annotations
 import asyncio
 import datetime
 import functools
+import os
 import platform
+import re
+import stat
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import ClassVar, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.context.account import Section
 from holdfast.context.history import HistoryView, compaction_of
-from holdfast.context.instructions import FILE, ProjectInstructions, harmless, inside
+from holdfast.errors import HoldfastError
 from holdfast.messages import Message, TextPart
 from holdfast.sessions import Session
 from holdfast.skills import Skill, catalog_text
-from holdfast.tools import Tool
+from holdfast.skills.project import levels
+from holdfast.tools import Tool, Workspace
 
+_FILE = "AGENTS.md"
+_MOST_BYTES = 32 * 1024
+_KEPT_FILES = 64
+_NOT_READ = ((0, 0, 0), ("", ""))
+_UNSAFE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
 _CATALOG_CHARS = 8_000
 _KEPT_RECALLS = 64
 _DAY_S = 86_400
@@ -90,7 +100,7 @@ class ContextStep(Protocol):
         ...
 
 
-class OnceStep:
+class OnceStep(msgspec.Struct, eq=False):
     """Steps whose outcome is the same for all requests of one turn: made with the first.
 
     So the beginning of the context stays as it is within a turn, byte for byte, and costs
@@ -98,14 +108,11 @@ class OnceStep:
     nor at the memories, and say so by `is_steady`.
     """
 
-    name = "beginning"
-
-    def __init__(self, steps: Sequence[ContextStep]) -> None:
-        """Do what these steps do."""
-        self._steps = steps
-        self._given: tuple[object, ...] = ()
-        self._sections: tuple[Section, ...] = ()
-        self._tools: dict[str, Tool] = {}
+    name: ClassVar[str] = "beginning"
+    _steps: Sequence[ContextStep]
+    _given: tuple[object, ...] = ()
+    _sections: tuple[Section, ...] = ()
+    _tools: dict[str, Tool] = {}
 
     async def apply(self, draft: ContextDraft) -> None:
         """Apply the steps, or what came of them for the same session, agent, skills and tools."""
@@ -167,6 +174,68 @@ class EnvironmentStep:
         draft.add(self.name, _environment(session.directory, int(session.time_created // _DAY_S)))
 
 
+class FoundInstructions(NamedTuple):
+    """The file that holds for a directory, and what tells whether it has changed."""
+
+    name: str
+    path: Path
+    stamp: tuple[int, int, int]
+    known: tuple[str, str] | None
+    """What was read of it, if that is what is there now; see `ProjectInstructions.read`."""
+
+
+class ProjectInstructions:
+    """Finds and reads the nearest AGENTS.md; reads again only when it has changed."""
+
+    def __init__(self, *, max_bytes: int = _MOST_BYTES) -> None:
+        """Read at most so many bytes of a file."""
+        self._max_bytes = max_bytes
+        self._levels: dict[str, tuple[tuple[str, Path], ...]] = {}
+        self._read: dict[str, tuple[tuple[int, int, int], tuple[str, str]]] = {}
+
+    def find(self, directory: str) -> FoundInstructions | None:
+        """Return the file that holds for a directory; one look per directory above it."""
+        places = self._levels.get(directory)
+        if places is None:
+            if len(self._levels) >= _KEPT_FILES:
+                self._levels.clear()
+            files = [level / _FILE for level in levels(directory)]
+            places = self._levels[directory] = tuple([(str(file), file) for file in files])
+        for name, path in places:
+            try:
+                seen = os.stat(name)
+            except OSError:
+                continue
+            if stat.S_ISREG(seen.st_mode):
+                stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+                then, read = self._read.get(name, _NOT_READ)
+                return FoundInstructions(name, path, stamp, read if then == stamp else None)
+        return None
+
+    def read(self, directory: str, found: FoundInstructions) -> tuple[str, str]:
+        """Return the text and a note about what is missing from it.
+
+        Opened as tools open files: beneath the project's root, links out of it refused. A
+        file that cannot be read gives an empty text and the reason. Blocks for a moment.
+        """
+        read = self._load(levels(directory)[-1], found.path)
+        if len(self._read) >= _KEPT_FILES:
+            self._read.clear()
+        self._read[found.name] = (found.stamp, read)
+        return read
+
+    def _load(self, root: Path, path: Path) -> tuple[str, str]:
+        try:
+            with Workspace(root).open(str(path.relative_to(root))) as stream:
+                data = stream.read(self._max_bytes + 1)
+        except (HoldfastError, OSError) as error:
+            return "", f"{path.name} was not read: {error}"
+        text = harmless(data[: self._max_bytes].decode("utf-8", "replace")).strip()
+        if len(data) > self._max_bytes:
+            return text, f"cut after {self._max_bytes} bytes"
+        return text, ""
+
+
 class InstructionsStep:
     """The nearest AGENTS.md from the session's directory up to the root of the repository."""
 
@@ -183,7 +252,7 @@ class InstructionsStep:
         found = self._instructions.find(directory)
         if found is None:
             return
-        known = self._instructions.fresh(found)
+        known = found.known
         if known is None:
             known = await asyncio.to_thread(self._instructions.read, directory, found)
         text, note = known
@@ -335,7 +404,7 @@ def _section(name: str, text: str, note: str) -> Section:
 @functools.lru_cache(maxsize=16)
 def _tagged(text: str) -> str:
     tag = "project-instructions"
-    return f'<{tag} file="{FILE}">\n{inside(tag, text)}\n</{tag}>'
+    return f'<{tag} file="{_FILE}">\n{inside(tag, text)}\n</{tag}>'
 
 
 @functools.lru_cache(maxsize=256)
@@ -358,9 +427,14 @@ def _last_request(messages: Sequence[Message]) -> int:
     return len(messages)
 
 
-def as_mapping(tools: Mapping[str, Tool] | Sequence[Tool]) -> dict[str, Tool]:
-    """Return tools by name, whichever way they were given."""
-    # Asked for `dict` first, which nearly all are; the abstract class takes its time.
-    if isinstance(tools, dict) or isinstance(tools, Mapping):
-        return dict(tools)
-    return {tool.name: tool for tool in tools}
+def harmless(text: str) -> str:
+    """Return foreign text without control characters and marks that hide or reorder it.
+
+    Against prompt injection that a person who reads the same text would not see.
+    """
+    return re.sub(_UNSAFE, "", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def inside(tag: str, text: str) -> str:
+    """Return foreign text that cannot close the tag around it."""
+    return re.sub(rf"<(?=/\s*{re.escape(tag)})", "&lt;", text, flags=re.IGNORECASE)

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.context.history import compaction_of
-from holdfast.context.instructions import inside
+from holdfast.context.steps import inside
 from holdfast.errors import LLMContentFiltered, LLMContextTooLong, LLMProtocolError
 from holdfast.messages import FilePart, Message, TextPart, TokenUsage, ToolPart
-from holdfast.providers.model import Finished, Model, ModelRequest
-from holdfast.providers.wrapper import opened
+from holdfast.providers.model import Finished, Model, ModelRequest, OpenedStream
 
 _SYSTEM = """\
 You write the summary with which another session of the same assistant goes on working. It
@@ -102,7 +101,7 @@ async def _ask(model: Model, text: str) -> Message:
         system=_SYSTEM,
         max_output_tokens=min(info.max_output_tokens, _most_output(info.context_window)),
     )
-    async with opened(model, request, deltas=False) as stream:
+    async with OpenedStream(model, request, deltas=False) as stream:
         async for delta in stream:
             if isinstance(delta, Finished):
                 return delta.message

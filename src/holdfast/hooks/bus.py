@@ -86,7 +86,7 @@ class EventSink(Protocol):
 
 
 class EventBus:
-    """TurnTools events to subscribers, each with a queue and a worker of its own.
+    """Hands events to subscribers, each with a queue and a worker of its own.
 
     Promises: facts come in the order of the journal, each at most once per subscription,
     without gaps unless the subscriber's overflow policy says so, and then they are counted.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from holdfast.hooks import points
 from holdfast.hooks.registry import Hook, Hooks
@@ -20,8 +21,7 @@ Text: TypeAlias = str | None | Awaitable[str | None]
 Arguments: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Callbacks:
+class Callbacks(msgspec.Struct, frozen=True, kw_only=True):
     """Functions to call around agents, models and tools; give only those that you need.
 
     before_agent   (agent, message) -> another message

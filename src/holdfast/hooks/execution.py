@@ -12,18 +12,17 @@ from holdfast.errors import NotFound, UsageError
 
 T = TypeVar("T")
 _MISSING: Any = object()
+_IDS = ("conversation_id", "user_id", "session_id", "run_id")
 
 
-class ContextData:
+class ContextData(msgspec.Struct, eq=False):
     """Named JSON values. A child sees its parent's values until it sets its own.
 
     Values are copied on the way in and out: changing one in place changes nothing here.
     """
 
-    def __init__(self, parent: ContextData | None = None) -> None:
-        """Start empty, or see through to a parent."""
-        self._parent = parent
-        self._own: dict[str, bytes | None] = {}
+    _parent: ContextData | None = None
+    _own: dict[str, bytes | None] = {}
 
     def set(self, key: str, value: object) -> None:
         """Set a value.
@@ -69,6 +68,10 @@ class ContextData:
         """How many values there are."""
         return sum(1 for _ in self)
 
+    def __repr__(self) -> str:
+        """Show the names; values may be private."""
+        return f"ContextData({', '.join(self)})"
+
     def to_dict(self) -> JsonObject:
         """Return all values as plain JSON."""
         return {key: self.get(key, object) for key in self}
@@ -89,12 +92,11 @@ class ContextData:
         return inherited | frozenset(self._own)
 
 
-class _Services:
+class _Services(msgspec.Struct, eq=False):
     """Objects by their type; a child sees its parent's."""
 
-    def __init__(self, parent: _Services | None = None) -> None:
-        self._parent = parent
-        self._own: dict[type, object] = {}
+    _parent: _Services | None = None
+    _own: dict[type, object] = {}
 
     def put(self, kind: type, service: object) -> None:
         self._own[kind] = service
@@ -148,12 +150,7 @@ class ExecutionContext:
     @property
     def ids(self) -> dict[str, str]:
         """The four ids by name."""
-        return {
-            "conversation_id": self.conversation_id,
-            "user_id": self.user_id,
-            "session_id": self.session_id,
-            "run_id": self.run_id,
-        }
+        return {name: getattr(self, name) for name in _IDS}
 
     def provide(self, kind: type[T], service: T) -> None:
         """Offer a service under a type, which may be a protocol; replaces an older one."""
@@ -194,7 +191,7 @@ class ExecutionContext:
     def _with(
         self, ids: dict[str, str], data: ContextData, services: _Services
     ) -> ExecutionContext:
-        own = self.ids
+        own = {name: getattr(self, name) for name in _IDS}
         if unknown := ids.keys() - own.keys():
             raise UsageError(detail=f"An execution context has no {', '.join(sorted(unknown))}.")
         made = ExecutionContext.__new__(ExecutionContext)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
@@ -56,8 +54,7 @@ async def record_nothing(where: HookPayload, fact: Payload) -> None:
     """Keep nothing."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Hook:
+class Hook(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One registered hook; hand it to `Hooks.off` to take it out again."""
 
     name: str
@@ -75,8 +72,7 @@ class Hook:
         return not self.agent or self.agent.casefold() == payload.agent.casefold()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fired(Generic[H]):
+class Fired(msgspec.Struct, Generic[H], frozen=True, kw_only=True):
     """What came out of a point: the payload to go on with, and the verdict."""
 
     payload: H
@@ -90,10 +86,9 @@ class Fired(Generic[H]):
             raise HookRefused(hook=self.hook, point=point, reason=reason)
 
 
-@dataclass(kw_only=True)
-class _Slot:
-    interceptors: list[Hook] = field(default_factory=list)
-    observers: list[Hook] = field(default_factory=list)
+class _Slot(msgspec.Struct, eq=False):
+    interceptors: list[Hook] = []
+    observers: list[Hook] = []
 
 
 def _is(known: Hook, hook: object) -> bool:
@@ -275,6 +270,9 @@ class Hooks:
         Raises:
             HookFailed: an entry point cannot be loaded, or raised.
         """
+        # Loaded here, because reading what is installed needs the parser of e-mails.
+        from importlib.metadata import entry_points  # noqa: PLC0415
+
         loaded = []
         for point in entry_points(group=ENTRY_POINTS):
             if names is None or point.name in names:

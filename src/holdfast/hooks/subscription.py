@@ -14,7 +14,6 @@ import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -65,8 +64,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(detail=f"There is no overflow policy {self.overflow!r}.")
 
 
-@dataclass
-class SubscriptionStats:
+class SubscriptionStats(msgspec.Struct):
     """What a subscriber got, and what it did not get."""
 
     handled: int = 0
@@ -77,8 +75,7 @@ class SubscriptionStats:
     """Events taken beyond the bound, because their publisher could not wait."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What a subscriber wants to hear of."""
 
     patterns: tuple[str, ...]

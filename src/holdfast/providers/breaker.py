@@ -10,8 +10,14 @@ import msgspec
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import LLMCircuitOpen, LLMError, LLMRateLimited, UsageError
-from holdfast.providers.model import Delta, Finished, Model, ModelRequest
-from holdfast.providers.wrapper import ModelWrapper, opened
+from holdfast.providers.model import (
+    Delta,
+    Finished,
+    Model,
+    ModelRequest,
+    ModelWrapper,
+    OpenedStream,
+)
 
 BreakerState: TypeAlias = Literal["closed", "open", "half_open"]
 Outcome: TypeAlias = Literal["success", "failure", "unknown"]
@@ -159,7 +165,7 @@ class BreakerModel(ModelWrapper):
         # A cancelled or abandoned call says nothing, but must give back the probe.
         outcome: Outcome = "unknown"
         try:
-            async with opened(self.inner, request, deltas) as stream:
+            async with OpenedStream(self.inner, request, deltas) as stream:
                 async for delta in stream:
                     if isinstance(delta, Finished):
                         outcome = "success"

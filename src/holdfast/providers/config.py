@@ -12,8 +12,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from holdfast.errors import ConfigError
 from holdfast.providers.address import is_loopback
+from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.model import ToolMode
-from holdfast.providers.wire import Timeouts
+from holdfast.providers.wire.endpoint import Timeouts
 
 ProviderApi: TypeAlias = Literal[
     "auto", "chat", "responses", "anthropic", "gguf", "litellm", "offline"
@@ -22,16 +23,15 @@ ProviderApi: TypeAlias = Literal[
 
 HTTP_APIS = frozenset({"auto", "chat", "responses", "anthropic"})
 
-_SECRET_SHAPES = re.compile(
+_SECRET_SHAPES = compile_on_use(
     r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|gho|github_pat|glpat|xox[abp])[-_][A-Za-z0-9_\-]{8,}"
     r"|\bAIza[\w-]{20,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{10,}\.|\b(?:bearer|basic)\s+\S{8,}",
     re.IGNORECASE,
 )
-_SECRET_NAMES = re.compile(
+_SECRET_NAMES = compile_on_use(
     r"auth|api[-_]?key|(?:^|[-_])key$|token|secret|passw|cookie|credential|signature", re.IGNORECASE
 )
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
-_LONGEST_WORD = 40
+_HEADER_NAME = compile_on_use(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HIGH_ENTROPY = 3.6
 
 

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.errors import StorageError
 from holdfast.private_files import PrivateJsonFile
 from holdfast.providers.model import ToolMode
-from holdfast.providers.wire import OpenAIApi
+from holdfast.providers.wire.endpoint import OpenAIApi
 
 FILE_NAME = "endpoints.json"
 _VERSION = 1

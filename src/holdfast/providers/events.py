@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar, Token
 from typing import TypeAlias
-
-import msgspec
 
 from holdfast.journal import Payload, payload
 
@@ -50,11 +47,6 @@ class ProviderRateLimited(Payload, frozen=True, kw_only=True):
 
 
 ProviderEvent: TypeAlias = ModelRetried | ModelFellBack | ProviderRateLimited
-PROVIDER_EVENTS: tuple[type[Payload], ...] = (
-    ModelRetried,
-    ModelFellBack,
-    ProviderRateLimited,
-)
 
 EventObserver: TypeAlias = Callable[[ProviderEvent], None]
 """Called at once and in order; it must return quickly and must not raise."""
@@ -62,38 +54,3 @@ EventObserver: TypeAlias = Callable[[ProviderEvent], None]
 
 def ignore_event(event: ProviderEvent) -> None:
     """The observer of nobody."""
-
-
-def note_event(event: ProviderEvent) -> None:
-    """The observer of shared models: hands an event to whoever made the call."""
-    caller = _caller.get()
-    if caller is not None:
-        caller.heard.append(event)
-
-
-def calling_agent() -> str:
-    """Return the agent that makes the call, for models that several agents share."""
-    caller = _caller.get()
-    return caller.agent if caller is not None else ""
-
-
-class CallEvents(msgspec.Struct, eq=False):
-    """Collect what happens around the model calls that an agent makes in this block."""
-
-    agent: str = ""
-    """Who makes the calls."""
-    heard: list[ProviderEvent] = []
-    _token: Token[CallEvents | None] | None = None
-
-    def __enter__(self) -> list[ProviderEvent]:
-        """Listen, and give what is heard while it comes."""
-        self._token = _caller.set(self)
-        return self.heard
-
-    def __exit__(self, *error: object) -> None:
-        """Listen no longer."""
-        assert self._token is not None
-        _caller.reset(self._token)
-
-
-_caller: ContextVar[CallEvents | None] = ContextVar("caller_of_models", default=None)

@@ -16,8 +16,15 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.providers.events import EventObserver, ModelFellBack, ignore_event
-from holdfast.providers.model import Delta, Finished, Model, ModelInfo, ModelRequest, Restarted
-from holdfast.providers.wrapper import opened
+from holdfast.providers.model import (
+    Delta,
+    Finished,
+    Model,
+    ModelInfo,
+    ModelRequest,
+    OpenedStream,
+    Restarted,
+)
 
 
 def may_fall_back(error: HoldfastError, failed: ModelInfo, other: ModelInfo) -> bool:
@@ -86,7 +93,7 @@ class FallbackModel:
         while True:
             model = self.models[place]
             try:
-                async with opened(model, request, deltas) as stream:
+                async with OpenedStream(model, request, deltas) as stream:
                     async for delta in stream:
                         is_shown, is_finished = True, isinstance(delta, Finished)
                         yield delta

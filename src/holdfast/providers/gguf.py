@@ -16,10 +16,9 @@ from holdfast import clock
 from holdfast.errors import LLMError, MissingExtra, UsageError
 from holdfast.ids import random_token
 from holdfast.providers.gguf_header import MAGIC, trained_window
-from holdfast.providers.model import Delta, ModelInfo, ModelRequest
+from holdfast.providers.model import Delta, ModelInfo, ModelRequest, OpenedStream
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire import Endpoint, HttpTransport, Secret, Timeouts, WireModel
-from holdfast.providers.wrapper import opened
 
 _UNKNOWN_WINDOW = 8_192
 _MAX_WINDOW = 16_384
@@ -110,7 +109,7 @@ class GgufModel:
     async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask the loaded model over loopback."""
         wire = await self._loaded()
-        async with opened(wire, request, deltas) as answer:
+        async with OpenedStream(wire, request, deltas) as answer:
             async for delta in answer:
                 yield delta
 

@@ -1,4 +1,4 @@
-"""The narrow waist: what a model is asked, what it answers, and how it is called.
+"""The narrow waist: what a model is asked, what it answers, how it is called or wrapped.
 
 Vendor-neutral. Everything above speaks to `Model`; everything vendor-specific lives
 below it.
@@ -6,13 +6,23 @@ below it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Sequence,
+)
+from contextvars import ContextVar, Token
+from types import AsyncGeneratorType
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.messages import Message, ToolSpec
+from holdfast.providers.events import ProviderEvent
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"]
 ToolMode: TypeAlias = Literal["native", "json_schema", "prompted"]
@@ -125,3 +135,112 @@ class Model(Protocol):
     async def close(self) -> None:
         """Give back connections; the model cannot be used afterwards."""
         ...
+
+
+# --- models around models ---------------------------------------------------------------
+
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+"""How to wait; tests pass one that moves their clock instead."""
+
+
+class ModelWrapper:
+    """A model around another one; a subclass changes `stream` and nothing else."""
+
+    def __init__(self, inner: Model) -> None:
+        """Wrap `inner`; closing the wrapper closes it."""
+        self.inner = inner
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is known about the wrapped model."""
+        return self.inner.info
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        """Count as the wrapped model counts."""
+        return self.inner.count_tokens(request)
+
+    async def close(self) -> None:
+        """Close the wrapped model."""
+        await self.inner.close()
+
+
+class OpenedStream(msgspec.Struct, eq=False):
+    """Ask a model, and close its stream for certain, however the reading ends.
+
+    A class, because every layer of every call enters one: a generator made into a context
+    manager would cost as much as the layer itself.
+    """
+
+    model: Model
+    request: ModelRequest
+    deltas: bool
+    _stream: AsyncIterator[Delta] | None = None
+
+    async def __aenter__(self) -> AsyncIterator[Delta]:
+        """Ask, and give the stream; most models begin only when they are read."""
+        self._stream = stream = self.model.stream(self.request, deltas=self.deltas)
+        return stream
+
+    def __aexit__(self, *error: object) -> Awaitable[None]:
+        """Close the stream now: one left half-read is closed by the loop some time later."""
+        assert self._stream is not None
+        return closed(self._stream)
+
+
+def closed(stream: AsyncIterator[Delta]) -> Awaitable[None]:
+    """Close what a model has returned, if it is of a kind that can be."""
+    if isinstance(stream, AsyncGeneratorType | AsyncGenerator):
+        return stream.aclose()
+    return _nothing()
+
+
+async def _nothing() -> None:
+    """There is nothing to close."""
+
+
+def layers(model: Model) -> Iterator[Model]:
+    """Yield a model and every model inside it, outermost first."""
+    yield model
+    inner = getattr(model, "inner", None)
+    if inner is not None:
+        yield from layers(inner)
+    for other in getattr(model, "models", ()):
+        yield from layers(other)
+
+
+# --- who makes the call -----------------------------------------------------------------
+
+
+def note_event(event: ProviderEvent) -> None:
+    """The observer of shared models: hands an event to whoever made the call."""
+    caller = _caller.get()
+    if caller is not None:
+        caller.heard.append(event)
+
+
+def calling_agent() -> str:
+    """Return the agent that makes the call, for models that several agents share."""
+    caller = _caller.get()
+    return caller.agent if caller is not None else ""
+
+
+class CallEvents(msgspec.Struct, eq=False):
+    """Collect what happens around the model calls that an agent makes in this block."""
+
+    agent: str = ""
+    """Who makes the calls."""
+    heard: list[ProviderEvent] = []
+    _token: Token[CallEvents | None] | None = None
+
+    def __enter__(self) -> list[ProviderEvent]:
+        """Listen, and give what is heard while it comes."""
+        self._token = _caller.set(self)
+        return self.heard
+
+    def __exit__(self, *error: object) -> None:
+        """Listen no longer."""
+        assert self._token is not None
+        _caller.reset(self._token)
+
+
+_caller: ContextVar[CallEvents | None] = ContextVar("caller_of_models", default=None)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
 from holdfast.providers.presets import LOCAL_SERVERS, presets
+
+if TYPE_CHECKING:
+    import aiohttp
 
 PROBE_TIMEOUT_S = 0.3
 _MAX_BODY = 2 * 1024 * 1024
@@ -41,11 +44,17 @@ async def find_local_servers(
 ) -> list[LocalServer]:
     """Return the servers that answer as their kind does, in the order of `candidates`.
 
-    All are asked at once, each within `timeout_s`. Something else that happens to listen
-    on the same port is not taken for a model server. Nothing is kept: the next call
-    looks again.
+    All are asked at once: each must take a connection, and then answer, within `timeout_s`.
+    Something else that happens to listen on the same port is not taken for a model server.
+    Nothing is kept: the next call looks again.
     """
     places = default_candidates() if candidates is None else candidates
+    listening = await asyncio.gather(*(_listens(place, timeout_s) for place in places))
+    places = tuple(place for place, is_there in zip(places, listening, strict=True) if is_there)
+    if not places:
+        return []
+    import aiohttp  # noqa: PLC0415 - 0.1 s, which most machines need not pay: no server is there
+
     # Proxies are for the outside: a probe of this machine must not leave it.
     async with aiohttp.ClientSession(trust_env=False) as session:
         found = await asyncio.gather(*(_bounded(session, place, timeout_s) for place in places))
@@ -69,9 +78,23 @@ def listed_models(body: object) -> list[str] | None:
     return [entry["id"] for entry in entries]
 
 
+async def _listens(place: Candidate, timeout_s: float) -> bool:
+    try:
+        parts = urlsplit(place.base_url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except (TimeoutError, OSError, ValueError):
+        return False
+    writer.close()
+    return True
+
+
 async def _bounded(
     session: aiohttp.ClientSession, place: Candidate, timeout_s: float
 ) -> LocalServer | None:
+    import aiohttp  # noqa: PLC0415 - see above
+
     try:
         async with asyncio.timeout(timeout_s):
             return await _look(session, place)

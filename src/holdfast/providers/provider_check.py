@@ -14,11 +14,10 @@ from holdfast.errors import HoldfastError, LLMConnectionError, LLMNotFound, LLMP
 from holdfast.ids import new_id
 from holdfast.messages import Message, TextPart
 from holdfast.providers.config import ProviderConfig
-from holdfast.providers.model import Model, ModelRequest
+from holdfast.providers.model import Model, ModelRequest, OpenedStream
 from holdfast.providers.probe import listed_models
 from holdfast.providers.wire import Endpoint, HttpTransport
 from holdfast.providers.wire.failures import refusal
-from holdfast.providers.wrapper import opened
 
 CHECK_TIMEOUT_S = 15.0
 _MAX_BODY = 8 * 1024 * 1024
@@ -175,7 +174,7 @@ async def ask_briefly(model: Model) -> None:
     """Ask a tiny question and wait for the whole answer; raises LLMError if none comes."""
     message = Message(id=new_id("msg"), session_id="", role="user", parts=(TextPart(text="Hi"),))
     request = ModelRequest(messages=(message,), max_output_tokens=16)
-    async with opened(model, request, False) as answer:
+    async with OpenedStream(model, request, False) as answer:
         async for _ in answer:
             continue
 

@@ -13,10 +13,18 @@ from holdfast.errors import LLMCircuitOpen, RateLimitError, RateRuleTooSmall
 from holdfast.providers.events import (
     EventObserver,
     ProviderRateLimited,
-    calling_agent,
     ignore_event,
 )
-from holdfast.providers.model import Delta, Finished, Model, ModelRequest
+from holdfast.providers.model import (
+    Delta,
+    Finished,
+    Model,
+    ModelRequest,
+    ModelWrapper,
+    OpenedStream,
+    Sleep,
+    calling_agent,
+)
 from holdfast.providers.rate_rules import (
     RateCharge,
     RateLimitRule,
@@ -25,7 +33,6 @@ from holdfast.providers.rate_rules import (
     check_rules,
 )
 from holdfast.providers.rate_store import LimitsStore, RateStore, Shortage
-from holdfast.providers.wrapper import ModelWrapper, Sleep, opened
 
 OnExhausted: TypeAlias = Literal["wait", "refuse"]
 _NAP_S = 1.0
@@ -217,7 +224,7 @@ class RateLimitedModel(ModelWrapper):
         """
         held = await self._reserve(request)
         try:
-            async with opened(self.inner, request, deltas) as stream:
+            async with OpenedStream(self.inner, request, deltas) as stream:
                 async for delta in stream:
                     if isinstance(delta, Finished) and delta.message.usage is not None:
                         await self._limiter.settle(held, delta.message.usage.total)

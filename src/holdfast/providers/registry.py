@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -26,23 +26,15 @@ from holdfast.providers.address import plain_address
 from holdfast.providers.config import ProviderConfig, looks_like_secret, make_config
 from holdfast.providers.endpoint_memory import FILE_NAME as MEMORY_FILE
 from holdfast.providers.endpoint_memory import EndpointMemory
-from holdfast.providers.gguf import GgufModel, check_gguf, require_xllamacpp
-from holdfast.providers.litellm import LiteLLMModel, find_litellm
 from holdfast.providers.model import Model, ModelInfo
-from holdfast.providers.offline import OfflineModel
 from holdfast.providers.presets import presets
-from holdfast.providers.provider_check import (
-    Checked,
-    ProviderCheck,
-    ask_briefly,
-    check_endpoint,
-    failed_check,
-    list_models,
-)
-from holdfast.providers.tokens import TokenCounter
-from holdfast.providers.tool_modes import ToolModeModel
-from holdfast.providers.tool_probe import ProbedToolModel
-from holdfast.providers.wire import Api, Endpoint, HttpTransport, ResponsesOrChat, WireModel
+from holdfast.providers.wire.endpoint import Api, Endpoint
+from holdfast.providers.wire.http import HttpTransport
+
+# Each kind of model is loaded with the first one of its kind: all of them together, with
+# aiohttp, take 0.2 s, and a program seldom has more than one.
+if TYPE_CHECKING:
+    from holdfast.providers.provider_check import Checked, ProviderCheck
 
 FILE_NAME = "providers.json"
 _VERSION = 1
@@ -168,6 +160,8 @@ class ProviderRegistry:
         `checked` of the answer says what was looked at: without a model, a provider that has
         no server shows no more than that its package is there.
         """
+        from holdfast.providers.provider_check import check_endpoint, failed_check  # noqa: PLC0415 - see above
+
         try:
             if not config.is_http:
                 return await self._check_in_process(config, model)
@@ -187,6 +181,8 @@ class ProviderRegistry:
 
     async def list_models(self, config: ProviderConfig) -> tuple[str, ...]:
         """Return the models that a provider lists; raises LLMError if it cannot be asked."""
+        from holdfast.providers.provider_check import list_models  # noqa: PLC0415 - see above
+
         return await list_models(self.endpoint(config), self.transport, clock=self._clock)
 
     async def add_provider(self, config: ProviderConfig, *, default: bool = False) -> None:
@@ -261,12 +257,18 @@ class ProviderRegistry:
         if mode is None and config.is_http:
             place = self.endpoint(config).shown_url
             if config.is_local:
+                from holdfast.providers.tool_probe import ProbedToolModel  # noqa: PLC0415 - see above
+
                 return ProbedToolModel(opened, self.memory, place)
             # What `providers test --tools` found out; else a server that is not the vendor's
             # own may have any model, and some write their calls as text.
             is_vendors_own = presets().get(config.name) == config
             mode = self.memory.tool_mode(place, name) or (None if is_vendors_own else "native")
-        return opened if mode is None else ToolModeModel(opened, mode)
+        if mode is None:
+            return opened
+        from holdfast.providers.tool_modes import ToolModeModel  # noqa: PLC0415 - see above
+
+        return ToolModeModel(opened, mode)
 
     async def close(self) -> None:
         """Close the connections of all models of this registry."""
@@ -306,6 +308,8 @@ class ProviderRegistry:
 
     async def _check_in_process(self, config: ProviderConfig, model: str) -> ProviderCheck:
         """Try what has no server: the package, the file, and the model if one is named."""
+        from holdfast.providers.provider_check import ProviderCheck, ask_briefly  # noqa: PLC0415 - see above
+
         if config.api == "offline":
             return ProviderCheck(
                 provider=config.name, is_ok=True, checked="built_in", models=("offline",)
@@ -326,8 +330,12 @@ class ProviderRegistry:
 
     def _open(self, config: ProviderConfig, name: str) -> Model:
         if config.api == "offline":
+            from holdfast.providers.offline import OfflineModel  # noqa: PLC0415 - see above
+
             return OfflineModel(time=self._clock)
         if config.api == "gguf":
+            from holdfast.providers.gguf import GgufModel  # noqa: PLC0415 - see above
+
             return GgufModel(
                 Path(name).expanduser(),
                 self.transport,
@@ -335,6 +343,8 @@ class ProviderRegistry:
                 time=self._clock,
             )
         if config.api == "litellm":
+            from holdfast.providers.litellm import LiteLLMModel  # noqa: PLC0415 - see above
+
             return LiteLLMModel(
                 name,
                 key=_Key(config.key_env, self._keys),
@@ -347,6 +357,9 @@ class ProviderRegistry:
         return self._http_model(config, name)
 
     def _http_model(self, config: ProviderConfig, name: str) -> Model:
+        from holdfast.providers.tokens import TokenCounter  # noqa: PLC0415 - see above
+        from holdfast.providers.wire import ResponsesOrChat, WireModel  # noqa: PLC0415 - see above
+
         endpoint = self.endpoint(config)
         info = ModelInfo(provider=config.name, model=name)
         if config.context_window is not None:
@@ -418,8 +431,12 @@ class ProviderRegistry:
 def _look_in_process(config: ProviderConfig) -> Checked:
     """Look for what a model in this process needs, without loading any; say what was seen."""
     if config.api == "litellm":
+        from holdfast.providers.litellm import find_litellm  # noqa: PLC0415 - see above
+
         find_litellm()
         return "package"
+    from holdfast.providers.gguf import check_gguf, require_xllamacpp  # noqa: PLC0415 - see above
+
     require_xllamacpp()
     if not config.default_model:
         return "package"

@@ -19,6 +19,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.messages import ToolSpec
 from holdfast.providers.json_schema import problems, resolve, types_of
+from holdfast.providers.lazy_patterns import compile_on_use
 
 MAX_TEXT = 200_000
 _MAX_PYTHON = 20_000
@@ -26,23 +27,23 @@ _MAX_NESTING = 40
 _MAX_CALLS = 32
 _MAX_CANDIDATES = 64
 
-_TAGGED = re.compile(
+_TAGGED = compile_on_use(
     r"<(?P<tag>tool_call|function_call|tool_use|tool)>(?P<body>.*?)(?:</(?P=tag)>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-_FUNCTION_TAG = re.compile(
+_FUNCTION_TAG = compile_on_use(
     r"<function=(?P<name>[\w.:-]{1,128})>(?P<body>.*?)(?:</function>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-_FENCED = re.compile(
+_FENCED = compile_on_use(
     r"```[\w \t-]{0,40}\n(?P<body>.*?)(?:```|\Z)",
     re.DOTALL,
 )
-_THOUGHT = re.compile(
+_THOUGHT = compile_on_use(
     r"\A\s*<(?P<tag>think|thinking)>.*?</(?P=tag)>",
     re.DOTALL | re.IGNORECASE,
 )
-_CALL_BEGINS = re.compile(
+_CALL_BEGINS = compile_on_use(
     r"\s*(\{\s*([\"']|\Z)|\[\s*(\{|\Z)|```[\w \t-]*(\n\s*([{\[<]|\Z)|\Z)|<tool|<function)",
 )
 _NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action", "recipient_name")

@@ -11,7 +11,6 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import NotFound, UsageError
 from holdfast.providers.config import ProviderConfig
 from holdfast.providers.model import Model
-from holdfast.providers.offline import HOW_TO_CONFIGURE
 from holdfast.providers.presets import OFFLINE
 from holdfast.providers.probe import Candidate, LocalServer, chat_models, find_local_servers
 from holdfast.providers.registry import ProviderRegistry
@@ -196,6 +195,8 @@ async def _local(registry: ProviderRegistry, servers: list[LocalServer], name: s
 
 
 def _offline(registry: ProviderRegistry, provider: ProviderConfig) -> Resolution:
+    from holdfast.providers.offline import HOW_TO_CONFIGURE  # noqa: PLC0415 - loads that model
+
     return Resolution(
         model=registry.open_model(provider, OFFLINE),
         provider=provider,

@@ -6,10 +6,9 @@ import contextlib
 import math
 import random
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
-import stamina
-import stamina.instrumentation
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import LLMCircuitOpen, LLMError, LLMRateLimited, UsageError
@@ -19,8 +18,21 @@ from holdfast.providers.events import (
     ProviderRateLimited,
     ignore_event,
 )
-from holdfast.providers.model import Delta, Finished, Model, ModelRequest, Restarted
-from holdfast.providers.wrapper import ModelWrapper, Sleep, layers, opened
+from holdfast.providers.model import (
+    Delta,
+    Finished,
+    Model,
+    ModelRequest,
+    ModelWrapper,
+    OpenedStream,
+    Restarted,
+    Sleep,
+    layers,
+)
+
+# stamina takes 30 ms to load; it is, with the first call that has to be tried again.
+if TYPE_CHECKING:
+    import stamina.instrumentation
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +124,7 @@ class RetryingModel(ModelWrapper):
         is_shown = is_finished = False
         # The first attempt goes without stamina: nearly all calls need no machinery.
         try:
-            async with opened(self.inner, request, deltas) as first:
+            async with OpenedStream(self.inner, request, deltas) as first:
                 async for delta in first:
                     is_shown, is_finished = True, isinstance(delta, Finished)
                     yield delta
@@ -121,6 +133,8 @@ class RetryingModel(ModelWrapper):
             if is_finished or not is_transient(error):
                 raise
             failure = error
+        import stamina  # noqa: PLC0415 - see above
+
         _keep_stamina_quiet()
         pace = _Pace(self, begun)
         async for attempt in stamina.retry_context(
@@ -141,7 +155,7 @@ class RetryingModel(ModelWrapper):
                     yield Restarted(failure.code, info.provider, info.model)
                 is_shown = False
                 try:
-                    async with opened(self.inner, request, deltas) as again:
+                    async with OpenedStream(self.inner, request, deltas) as again:
                         async for delta in again:
                             is_shown, is_finished = True, isinstance(delta, Finished)
                             yield delta
@@ -187,6 +201,8 @@ def _keep_stamina_quiet() -> None:
 
     Hooks that the application has set hear of all.
     """
+    import stamina.instrumentation  # noqa: PLC0415 - see above
+
     hooks = stamina.instrumentation.get_on_retry_hooks()
     if any(_is_staminas(hook) for hook in hooks):
         stamina.instrumentation.set_on_retry_hooks(
@@ -223,6 +239,8 @@ class _Pace:
     def decide(self, error: Exception) -> bool | float:
         if not isinstance(error, LLMError) or not is_transient(error):
             return False
+        import stamina  # noqa: PLC0415 - see above
+
         # In its test mode stamina itself counts and never waits.
         is_last = not stamina.is_testing() and self.number >= self._model.policy.attempts
         wait_s = self._model._wait_s(error, self.backoff_s, self._begun)

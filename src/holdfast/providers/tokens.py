@@ -27,7 +27,7 @@ from holdfast.providers.image_size import image_size
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.vocabulary import Counter, VocabularyName, counter_of, vocabulary_of
 
-_PIECES = re.compile(rb"[A-Za-z]+|[0-9]{1,3}|[^\sA-Za-z0-9]")
+_PIECES = rb"[A-Za-z]+|[0-9]{1,3}|[^\sA-Za-z0-9]"
 _PER_MESSAGE = 3
 _PER_ANSWER = 3
 _PER_CALL = 6
@@ -56,7 +56,7 @@ def estimate_tokens(text: str) -> int:
     """
     beyond = 0 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) - len(text)
     plain = text.encode("ascii", "ignore") if beyond else text.encode()
-    return math.ceil(max(len(plain) / 4, len(_PIECES.findall(plain))) + beyond / 2)
+    return math.ceil(max(len(plain) / 4, len(re.findall(_PIECES, plain))) + beyond / 2)
 
 
 class TokenCounter:

@@ -19,6 +19,8 @@ from holdfast.providers.model import (
     Model,
     ModelInfo,
     ModelRequest,
+    ModelWrapper,
+    OpenedStream,
     Restarted,
     TextDelta,
     ToolCallDelta,
@@ -33,7 +35,6 @@ from holdfast.providers.rescue import (
     without_thoughts,
 )
 from holdfast.providers.tool_prompt import allowed_tools, must_call, rewrite
-from holdfast.providers.wrapper import ModelWrapper, opened
 
 MAX_CORRECTIONS = 2
 
@@ -78,7 +79,7 @@ class ToolModeModel(ModelWrapper):
         """Ask, read the calls out of the answer, and correct the model where needed."""
         prepared = self._prepared(request)
         if not request.tools and (self._mode == "native" or request.output_schema is None):
-            async with opened(self.inner, prepared, deltas) as plain:
+            async with OpenedStream(self.inner, prepared, deltas) as plain:
                 async for delta in plain:
                     yield delta
             return
@@ -122,7 +123,7 @@ class ToolModeModel(ModelWrapper):
 
     async def _ask(self, request: ModelRequest, gate: _Gate) -> AsyncGenerator[Delta, None]:
         """Ask once; yield what may be shown, and leave the end of the answer in the gate."""
-        async with opened(self.inner, request, gate.is_shown) as answer:
+        async with OpenedStream(self.inner, request, gate.is_shown) as answer:
             async for delta in answer:
                 if isinstance(delta, Finished):
                     gate.finished = delta

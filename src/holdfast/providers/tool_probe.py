@@ -18,10 +18,11 @@ from holdfast.providers.model import (
     Model,
     ModelInfo,
     ModelRequest,
+    ModelWrapper,
+    OpenedStream,
     ToolMode,
 )
 from holdfast.providers.tool_modes import ToolModeModel
-from holdfast.providers.wrapper import ModelWrapper, opened
 
 PROBE_TOOL = ToolSpec(
     name="report_number",
@@ -88,7 +89,7 @@ async def _probe_once(wrapped: ToolModeModel, mode: ToolMode) -> tuple[ToolPart,
         max_output_tokens=120,
     )
     message: Message | None = None
-    async with opened(wrapped, request, False) as answer:
+    async with OpenedStream(wrapped, request, False) as answer:
         async for delta in answer:
             if isinstance(delta, Finished):
                 message = delta.message
@@ -124,7 +125,7 @@ class ProbedToolModel(ModelWrapper):
     async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask in the way that works."""
         chosen: Model = await self._choose() if request.tools else self._chosen or self.inner
-        async with opened(chosen, request, deltas) as answer:
+        async with OpenedStream(chosen, request, deltas) as answer:
             async for delta in answer:
                 yield delta
 

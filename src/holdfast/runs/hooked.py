@@ -26,11 +26,12 @@ from holdfast.providers.model import (
     Finished,
     Model,
     ModelRequest,
+    ModelWrapper,
+    OpenedStream,
     ReasoningDelta,
     Restarted,
     TextDelta,
 )
-from holdfast.providers.wrapper import ModelWrapper, opened
 from holdfast.sessions import Session
 from holdfast.skills import Skill
 from holdfast.tools import Tool
@@ -84,7 +85,9 @@ class HookedModel(ModelWrapper):
                 message = self._message(given)
             else:
                 try:
-                    async with opened(self.inner, request, deltas or self._has_readers()) as stream:
+                    async with OpenedStream(
+                        self.inner, request, deltas or self._has_readers()
+                    ) as stream:
                         async for delta in stream:
                             self._tell(delta)
                             if isinstance(delta, Finished):

@@ -5,8 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from holdfast.providers.model import Delta, Finished, Model, ModelRequest
-from holdfast.providers.wrapper import ModelWrapper, opened
+from holdfast.providers.model import (
+    Delta,
+    Finished,
+    Model,
+    ModelRequest,
+    ModelWrapper,
+    OpenedStream,
+)
 from holdfast.runs.spending import Charge, Spending
 
 
@@ -28,7 +34,7 @@ class ReservingModel(ModelWrapper):
         request, held = await self._spending.before_model(self.inner, request, self._charge)
         answer = None
         try:
-            async with opened(self.inner, request, deltas) as stream:
+            async with OpenedStream(self.inner, request, deltas) as stream:
                 async for delta in stream:
                     if isinstance(delta, Finished):
                         answer = self._charge(delta.message)

@@ -26,9 +26,7 @@ from holdfast.context.compaction import MOST_ATTEMPTS
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import Message, Part, ToolPart
-from holdfast.providers.events import CallEvents
-from holdfast.providers.model import Finished, Model, ModelRequest
-from holdfast.providers.wrapper import closed
+from holdfast.providers.model import CallEvents, Finished, Model, ModelRequest, closed
 from holdfast.runs.lineage import RunPosition, position_of, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
 from holdfast.runs.services import CallScope, RunCalls, RunServices

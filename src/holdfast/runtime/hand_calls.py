@@ -190,7 +190,9 @@ class HandCallService:
         ]
         services, kept = self._runs.services, KeptRequest.of(turn.request.options)
         above = lineage_of(session)
-        spending = await services.open_spending(turn, session, run=kept.budget, pending=len(calls))
+        # As it is now: with the call that was just written down.
+        counted = await self._sessions.get_session(session.id)
+        spending = await services.open_spending(turn, counted, run=kept.budget, pending=len(calls))
         opened = await services.calls.open_calls(
             CallScope(
                 turn=turn,

@@ -13,9 +13,8 @@ import msgspec
 from holdfast.messages import Message
 from holdfast.providers.accounting import Accountant
 from holdfast.providers.breaker import BreakerModel, CircuitBreakers
-from holdfast.providers.events import note_event
 from holdfast.providers.fallback import FallbackModel
-from holdfast.providers.model import Model
+from holdfast.providers.model import Model, note_event
 from holdfast.providers.registry import ProviderRegistry
 from holdfast.providers.resolve import Resolution, registry_from, resolve_model
 from holdfast.providers.retry import RetryingModel

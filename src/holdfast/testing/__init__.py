@@ -6,49 +6,47 @@ plugin of the crash kit is part of every test run, and must cost nothing there.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.testing.cassette import Cassette as Cassette
     from holdfast.testing.clock import FakeClock as FakeClock
+    from holdfast.testing.crash import CrashFailed as CrashFailed
+    from holdfast.testing.crash import CrashReport as CrashReport
+    from holdfast.testing.crash import Kill as Kill
+    from holdfast.testing.crash import boundary as boundary
+    from holdfast.testing.crash import run_matrix as run_matrix
+    from holdfast.testing.fake_server import FakeServer as FakeServer
+    from holdfast.testing.fake_server import Recorded as Recorded
+    from holdfast.testing.fake_server import Reply as Reply
+    from holdfast.testing.fake_server import ScriptedCall as ScriptedCall
+    from holdfast.testing.memory_conformance import (
+        MemoryStorageConformance as MemoryStorageConformance,
+    )
     from holdfast.testing.models import Answer as Answer
     from holdfast.testing.models import FunctionModel as FunctionModel
     from holdfast.testing.models import ModelReply as ModelReply
     from holdfast.testing.models import ScriptedModel as ScriptedModel
     from holdfast.testing.models import tool_call as tool_call
+    from holdfast.testing.store_conformance import StoreConformance as StoreConformance
     from holdfast.testing.surroundings import run_services as run_services
     from holdfast.testing.surroundings import tool_context as tool_context
+    from holdfast.testing.wire_conformance import CHECKS as CHECKS
+    from holdfast.testing.wire_conformance import Ability as Ability
 
-_HOME = {
-    "Answer": "holdfast.testing.models",
-    "Cassette": "holdfast.testing.cassette",
-    "FakeClock": "holdfast.testing.clock",
-    "FunctionModel": "holdfast.testing.models",
-    "ModelReply": "holdfast.testing.models",
-    "ScriptedModel": "holdfast.testing.models",
-    "run_services": "holdfast.testing.surroundings",
-    "tool_call": "holdfast.testing.models",
-    "tool_context": "holdfast.testing.surroundings",
-}
-
-__all__ = [
-    "Answer",
-    "Cassette",
-    "FakeClock",
-    "FunctionModel",
-    "ModelReply",
-    "ScriptedModel",
-    "run_services",
-    "tool_call",
-    "tool_context",
-]
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "cassette": "Cassette",
+        "clock": "FakeClock",
+        "crash": "CrashFailed CrashReport Kill boundary run_matrix",
+        "fake_server": "FakeServer Recorded Reply ScriptedCall",
+        "memory_conformance": "MemoryStorageConformance",
+        "models": "Answer FunctionModel ModelReply ScriptedModel tool_call",
+        "store_conformance": "StoreConformance",
+        "surroundings": "run_services tool_context",
+        "wire_conformance": "Ability CHECKS",
+    },
+)

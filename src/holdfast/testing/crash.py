@@ -42,7 +42,6 @@ T = TypeVar("T")
 Scenario: TypeAlias = Callable[[str], Any] | str
 Check: TypeAlias = Callable[[Path], Any]
 
-_KILLED = -9
 _TIMED_OUT = -14
 
 

@@ -12,8 +12,8 @@ from holdfast import Agent, AsyncClient, tool
 from holdfast.context import ContextPruned, SessionCompacted
 from holdfast.errors import LLMContextTooLong, LLMOverloaded
 from holdfast.messages import CompactionPart, Message, ToolPart
-from holdfast.providers.events import ModelRetried, calling_agent, note_event
-from holdfast.providers.model import ModelInfo, ModelRequest
+from holdfast.providers.events import ModelRetried
+from holdfast.providers.model import ModelInfo, ModelRequest, calling_agent, note_event
 from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 
 WINDOW = 8_000

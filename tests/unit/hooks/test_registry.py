@@ -375,7 +375,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
         metadata.EntryPoint("good", "hooks_plugin:register", "holdfast.hooks"),
         metadata.EntryPoint("bad", "hooks_plugin:broken", "holdfast.hooks"),
     ]
-    monkeypatch.setattr("holdfast.hooks.registry.entry_points", lambda group: found)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found)
 
 
 @pytest.mark.usefixtures("plugin")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple, TypeAlias
 
+from holdfast.providers.lazy_patterns import compile_on_use
+
 Operation: TypeAlias = Literal["add", "subtract", "multiply", "divide", "power", "modulo"]
 
 SIGNS: dict[Operation, str] = {
@@ -62,7 +64,7 @@ _TENS = {
 }
 _SCALES = {"hundred": 100, "thousand": 1_000, "million": 1_000_000}
 _PHRASES: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(pattern), replacement)
+    (compile_on_use(pattern), replacement)
     for pattern, replacement in [
         (r"\b(?:to the power of|raised to(?: the power of)?|\bpower\b)", " ** "),
         (r"\bdivided by\b", " / "),
@@ -76,7 +78,7 @@ _PHRASES: list[tuple[re.Pattern[str], str]] = [
     ]
 ]
 _VERBS: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(pattern), replacement)
+    (compile_on_use(pattern), replacement)
     for pattern, replacement in [
         (r"\b(?:sum of|add) ([^,]+?) (?:and|to) ", r"\1 + "),
         (r"\b(?:product of|multiply) ([^,]+?) (?:and|by|with) ", r"\1 * "),
@@ -85,7 +87,7 @@ _VERBS: list[tuple[re.Pattern[str], str]] = [
         (r"\bsubtract ([^,]+?) from ([\d.]+)", r"\2 - \1"),
     ]
 ]
-_TOKEN = re.compile(
+_TOKEN = compile_on_use(
     r"\s*(?:(?P<number>\d+(?:[,_]\d{3})*(?:\.\d+)?|\.\d+)|(?P<sign>\*\*|//|[-+*/^×÷·−–])"
     r"|(?P<open>\()|(?P<close>\))|(?P<percent>%)|(?P<word>[^\W\d_][\w'-]*)|(?P<other>.))",
     re.DOTALL,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.canonical import JsonObject
 from holdfast.messages import Message, TextPart, ToolPart
+from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.model import ModelRequest
 
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+_UNSAFE = compile_on_use(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+)
 
 
 _REST = "\n---\n"

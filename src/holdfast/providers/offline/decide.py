@@ -10,6 +10,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.messages import ToolSpec
 from holdfast.providers.json_schema import fits, resolve
+from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.offline.arithmetic import render
 from holdfast.providers.offline.conversation import OfflineConversation, read_conversation
@@ -51,17 +52,17 @@ _ABILITIES = """I am Holdfast's built-in offline model: I follow fixed rules and
 model. I can describe the workspace, find a text or a definition in it, show a file, and have a \
 calculator tool do a sum, when the tools for that are offered; and I can outline a plan."""
 
-_FAILURE_SIGNS = re.compile(
+_FAILURE_SIGNS = compile_on_use(
     r"\btraceback\b|\bfailed\b|\bfailure\b|\berror\b|exit code:? [1-9]|\bdenied\b|\btimed? ?out\b",
     re.IGNORECASE,
 )
-_WANTS_PLAN = re.compile(
+_WANTS_PLAN = compile_on_use(
     r"\b(?:return|respond|reply|answer|produce|output|write|create|make|give|draft|devise|submit)"
     r"\b[^.\n]{0,60}\bplan\b|\byou are (?:a|the) planner\b|\bplanning agent\b",
     re.IGNORECASE,
 )
-_IS_PLANNER = re.compile(r"\byou plan\b|\byou are (?:a|the) planner\b|\bplanning agent\b", re.I)
-_ENDS = re.compile(
+_IS_PLANNER = compile_on_use(r"\byou plan\b|\byou are (?:a|the) planner\b|\bplanning agent\b", re.I)
+_ENDS = compile_on_use(
     r"(?:^|_)(?:final|submit|answer|respond|output|finish|complete|result|plan|report)", re.I
 )
 _VERDICT_REASON = (

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.offline.conversation import harmless
 
-_NUMBERED = re.compile(r"^\s*\d+(?:[\t→]|(?:\||:|│) ?)")
+_NUMBERED = compile_on_use(r"^\s*\d+(?:[\t→]|(?:\||:|│) ?)")
 _MAX_QUOTE = 600
 _MAX_FOREIGN = 20_000
 

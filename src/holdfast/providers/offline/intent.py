@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple, TypeAlias
 
+from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.offline.arithmetic import Expression, find_expression
 from holdfast.providers.offline.plan_request import planned_goal
 
@@ -20,26 +21,26 @@ _ASKS = (
     r"describe|description|summar(?:y|i[sz]e)|explain|overview|list|show|what|which|tell|explore|"
     r"inspect|look|analy[sz]e|understand|examine|survey|read|about|give|scan|map"
 )
-_CHANGES = re.compile(
+_CHANGES = compile_on_use(
     r"\b(?:delete|remove|fix|refactor|deploy|implement|rename|install|commit|push|edit|modify|"
     r"change|update|upgrade|rewrite|migrate|run|execute|create|write|add|build|generate|translate|"
     r"test)\b"
 )
-_MAKES_TEXT = re.compile(
+_MAKES_TEXT = compile_on_use(
     r"\b(?:write|create|give|make|produce|generate|build)\b[\w\s]{0,30}?"
     r"\b(?:summary|overview|description|report|list)\b"
 )
 _WORD = r"[`\"']?(?P<{name}>[A-Za-z_][\w.:-]{{0,80}})[`\"']?(?:\(\))?"
 _KINDS = r"(?:function |class |method |type |variable |constant )?"
-_DEFINED = re.compile(
+_DEFINED = compile_on_use(
     rf"\bwhere(?:'s| is| are)? (?:the )?{_KINDS}{_WORD.format(name='word')} "
     r"(?:defined|declared|implemented)|"
     r"\b(?:find|locate|show)(?: me)? the (?:definition|declaration|implementation) of "
     rf"{_WORD.format(name='word2')}",
     re.I,
 )
-_TODO = re.compile(r"\b(?:todo|fixme|xxx|hack)s?\b", re.I)
-_LOOKS_FOR = re.compile(
+_TODO = compile_on_use(r"\b(?:todo|fixme|xxx|hack)s?\b", re.I)
+_LOOKS_FOR = compile_on_use(
     r"\b(?:search|grep|look)(?: (?:the )?(?:workspace|project|repo(?:sitory)?|code(?:base)?))? for "
     r"(?:the (?:word|text|string) )?(?P<quote>[`\"'])?(?P<what>.{1,80}?)"
     r"(?(quote)(?P=quote)|[?.!]?$)|"
@@ -47,19 +48,21 @@ _LOOKS_FOR = re.compile(
     r"[`\"'](?P<word>[^`\"']{1,80})[`\"']",
     re.I,
 )
-_SHOWS = re.compile(
+_SHOWS = compile_on_use(
     r"\b(?:read|show|print|display|open|view|look (?:at|into)|summari[sz]e|describe|explain|cat|"
     r"contents? of|what(?:'s| is) (?:in|inside|written in)|what do(?:es)?)\b",
     re.I,
 )
-_FILE_NAME = re.compile(
+_FILE_NAME = compile_on_use(
     r"[\w./-]*[\w-]\.[A-Za-z]\w{0,9}|\.{0,2}/[\w./-]+|(?:[\w.-]+/){2,}[\w.-]+|(?:[\w.-]*/)?\.[A-Za-z][\w-]{2,30}|"
     r"README|Makefile|Justfile|Dockerfile|LICENSE|CHANGELOG",
     re.I,
 )
-_FOLDER_NAME = re.compile(r"(?:[\w.-]+/)+")
+_FOLDER_NAME = compile_on_use(r"(?:[\w.-]+/)+")
 _ABBREVIATIONS = {"e.g", "i.e", "a.k.a"}
-_QUOTED_FILE = re.compile(r"\s+(?:me\s+)?(?:the\s+file\s+)?[`\"'](?P<name>[^`\"'\n]{1,200})[`\"']")
+_QUOTED_FILE = compile_on_use(
+    r"\s+(?:me\s+)?(?:the\s+file\s+)?[`\"'](?P<name>[^`\"'\n]{1,200})[`\"']"
+)
 _MOST_FILES = 5
 _MAX_GOAL = 20_000
 

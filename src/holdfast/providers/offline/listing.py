@@ -7,20 +7,21 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.offline.conversation import harmless
 
 _MAX_LINES = 20_000
 _MAX_LINE = 1_000
-_GLYPHS = re.compile(r"^(?P<lead>(?:[\s│|]*)(?:[├└`+][─\-]{1,3}\s?|[-*•]\s)?)(?P<name>.*)$")
-_NOISE = re.compile(
+_GLYPHS = compile_on_use(r"^(?P<lead>(?:[\s│|]*)(?:[├└`+][─\-]{1,3}\s?|[-*•]\s)?)(?P<name>.*)$")
+_NOISE = compile_on_use(
     r"^\(.*\)$|^\.{3}|^…|^\d+ (?:director|file|entr|item)|truncated|^total \d+$|"
     r"^no (?:files?|match(?:es)?|entries|results) ",
     re.I,
 )
-_CUT = re.compile(
+_CUT = compile_on_use(
     r"truncated|\bmore (?:files|entries|results)\b|^\(the first \d+ |^…|^\.\.\.|/…$", re.I | re.M
 )
-_SIZE = re.compile(r"\s+(?:\(?\d[\d.,]*\s?(?:[kMG]i?)?B?(?:ytes)?\)?|\[\d+\])$")
+_SIZE = compile_on_use(r"\s+(?:\(?\d[\d.,]*\s?(?:[kMG]i?)?B?(?:ytes)?\)?|\[\d+\])$")
 
 
 class Listing(NamedTuple):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep
 from holdfast.providers.offline.facts import plain_lines, quoted
 from holdfast.providers.offline.instance import PlanStep
@@ -22,8 +23,8 @@ DESCRIBE = "Describe this workspace: what it is, how it is laid out, and how to 
 _MOST_NAMED = 3
 _MOST_LISTED = 60
 _MOST_LINES = 8
-_CHECKS = re.compile(r"^## Checks\n(?P<lines>(?:- .*\n?)+)", re.MULTILINE)
-_ANSWER = re.compile(r"^## Answer of the executor\n(?P<text>.*)\Z", re.MULTILINE | re.DOTALL)
+_CHECKS = compile_on_use(r"^## Checks\n(?P<lines>(?:- .*\n?)+)", re.MULTILINE)
+_ANSWER = compile_on_use(r"^## Answer of the executor\n(?P<text>.*)\Z", re.MULTILINE | re.DOTALL)
 
 
 class Review(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.canonical import JsonObject
+from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.offline.facts import quoted
 from holdfast.providers.offline.instance import PlanStep
 from holdfast.providers.offline.listing import Listing
@@ -22,7 +23,7 @@ _MOST_FILES = 5
 _MOST_SHOWN = 3
 _MAX_TITLE = 80
 _MAX_GOAL = 2_000
-_FILE = re.compile(
+_FILE = compile_on_use(
     r"(?<![\w./-])[\w./-]*[\w-]\.[A-Za-z]\w{0,9}(?![\w/])|\b(?:(?i:readme|changelog)|LICENSE)\b"
 )
 _BARE = {"README": "README.md", "LICENSE": "LICENSE", "CHANGELOG": "CHANGELOG.md"}
@@ -32,12 +33,12 @@ _VERB = (
     r"rename|replac|replace|rewrit|rewrite|run|set|split|test|updat|update|upgrad|upgrade|writ|"
     r"write)(?:ing)?\b"
 )
-_BETWEEN_PARTS = re.compile(
+_BETWEEN_PARTS = compile_on_use(
     rf"\s*\n\s*(?:[-*•]|\d{{1,3}}[.)])?\s*|\s*;\s*|,?\s+(?:and\s+)?then\s+|"
     rf",?\s+and\s+(?={_VERB})|,\s+(?={_VERB})|[.!?]\s+(?:then\s+)?(?={_VERB})",
     re.IGNORECASE,
 )
-_IDENTIFIER = re.compile(
+_IDENTIFIER = compile_on_use(
     r"`([A-Za-z_][\w.]{2,60})`|\b([A-Za-z]{1,60}_\w{1,60}|[A-Z]\w{0,30}[a-z]\w{0,30}[A-Z]\w{0,30})\b"
 )
 _EMPTY_WORDS = set(
@@ -47,8 +48,8 @@ _EMPTY_WORDS = set(
     "then there these they this those update using want what when where which will with without "
     "workspace would write writing your".split()
 )
-_MAKES = re.compile(r"\b(?:add|creat|writ|mak|generat)(?:e|ing)?\b", re.I)
-_PLACES = re.compile(
+_MAKES = compile_on_use(r"\b(?:add|creat|writ|mak|generat)(?:e|ing)?\b", re.I)
+_PLACES = compile_on_use(
     r"\b(?:code|project|repo(?:sitory)?|workspace|package|module|files?|api)\b", re.I
 )
 

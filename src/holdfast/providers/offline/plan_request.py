@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from holdfast.providers.lazy_patterns import compile_on_use
+
 _MAX_SCANNED = 4_000
 _BEGIN = r"(?:\A|[.!?;:\n]\s*(?:[-*]\s+)?|,\s+|\s(?=(?:and|then|but)\s))"
 _POLITE = (
@@ -35,7 +37,7 @@ _CHANGE_WORDS = (
     "set up|ship|simplify|speed up|split|structure|support|switch|test|update|upgrade|write"
 )
 _REQUESTS = [
-    re.compile(_BEGIN + _POLITE + pattern, re.IGNORECASE)
+    compile_on_use(_BEGIN + _POLITE + pattern, re.IGNORECASE)
     for pattern in (
         rf"{_MAKES}{_ARTICLE}{_QUALITY}(?:plans?|roadmap){_LINK}",
         rf"(?:an?|some)\s+{_QUALITY}(?:plan|roadmap)(?=\s+(?:to|for|how)\b)",
@@ -52,8 +54,10 @@ _REQUESTS = [
         r"break(?=\s.{1,300}\sinto (?:\w+ )?(?:steps|tasks)\b)",
     )
 ]
-_REFUSES = re.compile(r"\b(?:don'?t|do not|never|no need to|without)\b[^.!?\n]{0,60}\bplan", re.I)
-_LEAD = re.compile(
+_REFUSES = compile_on_use(
+    r"\b(?:don'?t|do not|never|no need to|without)\b[^.!?\n]{0,60}\bplan", re.I
+)
+_LEAD = compile_on_use(
     r"(?:[\s:,;—–-]+|(?:first|please|down)\b|(?:needed|required|necessary)(?= (?:to|for)\b)|"
     r"(?:are|is) (?:needed|required|necessary)\b|it takes(?= to\b)|"
     r"(?:that )?(?:would|should|do|can|could|must|will)? ?(?:you|i|we|one|it) "
@@ -63,10 +67,10 @@ _LEAD = re.compile(
     r"how (?:to|(?:i|we|you|one|it) (?:can|could|should|would|will|might))\b|how\b)",
     re.IGNORECASE,
 )
-_TO_FILE = re.compile(
+_TO_FILE = compile_on_use(
     r"\s+to\s+(?:an?\s+|the\s+)?(?:file\b|disk\b|[\w./-]*\w\.[A-Za-z]\w{0,9}\s*$)"
 )
-_INTO_STEPS = re.compile(r"\s+(?:down )?into (?:\w+ )?(?:steps|tasks)\b", re.I)
+_INTO_STEPS = compile_on_use(r"\s+(?:down )?into (?:\w+ )?(?:steps|tasks)\b", re.I)
 
 
 def planned_goal(text: str) -> str | None:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from holdfast.canonical import JsonObject
 from holdfast.messages import ToolSpec
 from holdfast.providers.json_schema import fits, resolve, types_of
+from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.offline.arithmetic import (
     SIGNS,
     Binary,
@@ -52,8 +53,8 @@ _VAGUE_FIELDS = ("input", "query")
 
 _MAX_DIGITS = 300
 _SUMS = r"calc\w*|maths?|mathematic\w*|arithmetic\w*|sums?"
-_DOES_SUMS = re.compile(rf"\b(?:{_SUMS})\b", re.I)
-_CALCULATES = re.compile(rf"\b(?:{_SUMS}|evaluat\w*|comput\w*|expressions?|formulas?)\b", re.I)
+_DOES_SUMS = compile_on_use(rf"\b(?:{_SUMS})\b", re.I)
+_CALCULATES = compile_on_use(rf"\b(?:{_SUMS}|evaluat\w*|comput\w*|expressions?|formulas?)\b", re.I)
 
 
 class OfflineCall(NamedTuple):

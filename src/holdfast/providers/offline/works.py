@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from holdfast.providers.lazy_patterns import compile_on_use
+
 
 class StepTemplate(NamedTuple):
     """A step of a kind of work; `{goal}`, `{title}`, `{where}` and `{target}` are filled in."""
@@ -24,7 +26,7 @@ class Work(NamedTuple):
 
 
 def _work(words: str, *steps: StepTemplate) -> Work:
-    return Work(re.compile(rf"\b(?:{words})\b", re.IGNORECASE), steps)
+    return Work(compile_on_use(rf"\b(?:{words})\b", re.IGNORECASE), steps)
 
 
 _DONE_MEANS = StepTemplate(

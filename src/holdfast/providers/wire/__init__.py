@@ -4,29 +4,33 @@ One codec per API turns requests into bytes and answers into messages; everythin
 connections, limits and failures is shared. Nothing is retried here.
 """
 
-from holdfast.providers.wire.detect import ApiMemory, OpenAIApi, RememberedApis, ResponsesOrChat
-from holdfast.providers.wire.endpoint import (
-    Api,
-    Endpoint,
-    KeySource,
-    QuietMode,
-    Secret,
-    Timeouts,
-)
-from holdfast.providers.wire.http import HttpTransport
-from holdfast.providers.wire.model import WireModel
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Api",
-    "ApiMemory",
-    "Endpoint",
-    "HttpTransport",
-    "KeySource",
-    "OpenAIApi",
-    "QuietMode",
-    "RememberedApis",
-    "ResponsesOrChat",
-    "Secret",
-    "Timeouts",
-    "WireModel",
-]
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.providers.wire.detect import ApiMemory as ApiMemory
+    from holdfast.providers.wire.detect import RememberedApis as RememberedApis
+    from holdfast.providers.wire.detect import ResponsesOrChat as ResponsesOrChat
+    from holdfast.providers.wire.endpoint import Api as Api
+    from holdfast.providers.wire.endpoint import Endpoint as Endpoint
+    from holdfast.providers.wire.endpoint import KeySource as KeySource
+    from holdfast.providers.wire.endpoint import OpenAIApi as OpenAIApi
+    from holdfast.providers.wire.endpoint import QuietMode as QuietMode
+    from holdfast.providers.wire.endpoint import Secret as Secret
+    from holdfast.providers.wire.endpoint import Timeouts as Timeouts
+    from holdfast.providers.wire.failures import failure_in_answer as failure_in_answer
+    from holdfast.providers.wire.failures import refusal as refusal
+    from holdfast.providers.wire.http import HttpTransport as HttpTransport
+    from holdfast.providers.wire.model import WireModel as WireModel
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "detect": "ApiMemory RememberedApis ResponsesOrChat",
+        "endpoint": "Api Endpoint KeySource OpenAIApi QuietMode Secret Timeouts",
+        "failures": "failure_in_answer refusal",
+        "http": "HttpTransport",
+        "model": "WireModel",
+    },
+)

@@ -21,6 +21,9 @@ from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.anthropic_stream import AnthropicDecoder
 from holdfast.providers.wire.codec import (
     Answer,
+    EncodedCache,
+    Fragment,
+    WireTranscript,
     base64_of,
     call_input,
     check_file,
@@ -34,7 +37,6 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.schema import closed_schema
-from holdfast.providers.wire.transcript import EncodedCache, Fragment, WireTranscript
 
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
@@ -81,7 +83,8 @@ class AnthropicCodec:
         if request.system:
             made["system"] = request.system
         if request.tools:
-            made["tools"] = self._tools.get(request.tools, _tools, len)
+            tools = self._tools.fragments((request.tools,), _tools)[0]
+            made["tools"] = msgspec.Raw(tools.data)
             made["tool_choice"] = _tool_choice(request.tool_choice)
         output: JsonObject = {}
         if request.output_schema is not None:
@@ -219,13 +222,13 @@ def _source(part: FilePart) -> JsonObject:
     return {"type": "base64", "media_type": part.media_type, "data": base64_of(part)}
 
 
-def _tools(tools: tuple[ToolSpec, ...]) -> msgspec.Raw:
+def _tools(tools: tuple[ToolSpec, ...]) -> Fragment:
     made: list[Any] = []
     for tool in tools:
         made.append(
             {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
         )
-    return msgspec.Raw(encode_json(made))
+    return Fragment("tools", encode_json(made))
 
 
 def _tool_choice(choice: str) -> JsonObject:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.errors import LLMError
 from holdfast.messages import Part, ReasoningPart, TextPart
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
-from holdfast.providers.wire.chat_answer import (
+from holdfast.providers.wire.chat import (
     NOTHING,
     ChatCall,
     Chunk,
@@ -29,14 +29,13 @@ from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
     UNREADABLE,
     Answer,
-    CallPieces,
     Halves,
     encode_json,
     tool_part,
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.failures import failure_in_answer
-from holdfast.providers.wire.repeats import Pieces, Repeats
+from holdfast.providers.wire.repeats import CallPieces, Pieces, Repeats
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 

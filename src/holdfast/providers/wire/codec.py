@@ -1,10 +1,15 @@
-"""What the three APIs have in common: the codec protocol, encoded messages, answers."""
+"""What the three APIs have in common: the codec protocol, encoded messages, answers.
+
+A conversation is kept as bytes between requests, so that only what is new is joined: the
+request of a long one then costs little more than copying its bytes.
+"""
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -15,14 +20,15 @@ from holdfast.ids import new_id
 from holdfast.messages import (
     CompactionPart,
     FilePart,
+    Message,
     Part,
     ReasoningPart,
     TextPart,
     TokenUsage,
     ToolPart,
 )
+from holdfast.messages.joined import parts_of
 from holdfast.providers.model import Delta, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
-from holdfast.providers.wire.repeats import Pieces
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 """What decoding foreign JSON may raise."""
@@ -32,6 +38,12 @@ MAX_TOOL_CALLS = 512
 
 CUT = ("length", "filtered")
 """Stop reasons of an answer that does not end where the model would have ended it."""
+
+LONGEST_ID = 128
+_LONGEST_PRINTED = 2_400
+_WORTH_KEEPING = 4
+_MOST_KEPT = 256
+_MOST_BYTES = 16 * 1024 * 1024
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**12)] | None
 """A token count as servers should send it; see `count` for all that they do send."""
@@ -114,12 +126,126 @@ class Codec(Protocol):
         ...
 
 
-class CallPieces(msgspec.Struct, eq=False):
-    """A tool call whose arguments arrive in pieces."""
+class Fragment(msgspec.Struct, frozen=True, gc=False):
+    """One message, or all tools, as bytes; `tail` goes behind the messages with the same role."""
 
-    call_id: str
-    name: str
-    pieces: Pieces = msgspec.field(default_factory=Pieces)
+    role: str
+    data: bytes
+    tail: bytes = b""
+
+
+class EncodedCache:
+    """Bytes by the object that they were made from, bounded in size.
+
+    Objects are told apart by identity, and kept alive while their bytes are kept. Two
+    generations take turns, so that a hit costs one dictionary look-up.
+    """
+
+    def __init__(self, max_bytes: int = 16 * 1024 * 1024) -> None:
+        """Start empty; `max_bytes` bounds both generations together."""
+        self._limit = max_bytes // 2
+        self._young: dict[int, tuple[object, Fragment]] = {}
+        self._old: dict[int, tuple[object, Fragment]] = {}
+        self._size = 0
+
+    def fragments(self, sources: Sequence[_S], make: Callable[[_S], Fragment]) -> list[Fragment]:
+        """Return all sources as bytes, making only what was not made before."""
+        found: list[Fragment] = []
+        for source in sources:
+            key = id(source)
+            entry = self._young.get(key)
+            if entry is not None and entry[0] is source:
+                found.append(entry[1])
+                continue
+            entry = self._old.get(key)
+            made = entry[1] if entry is not None and entry[0] is source else make(source)
+            found.append(made)
+            # The source weighs about as much as its bytes, and an entry has a fixed price.
+            weight = 2 * (len(made.data) + len(made.tail)) + 512
+            self._size += weight
+            if self._size > self._limit:
+                self._old, self._young, self._size = self._young, {}, weight
+            if weight <= self._limit:
+                self._young[key] = (source, made)
+        return found
+
+
+class Joiner(Protocol):
+    """How one API puts the bytes of messages behind each other."""
+
+    def fragment(self, message: Message) -> Fragment:
+        """Return one message as bytes."""
+        ...
+
+    def add(self, data: bytearray, fragments: Iterable[Fragment], state: bytes) -> bytes:
+        """Append the bytes of messages; `state` is what `add` returned for those before them."""
+        ...
+
+    def end(self, data: bytearray, state: bytes) -> bytes:
+        """Return what is still missing behind the last message; an empty `state` misses nothing."""
+        ...
+
+
+class _Kept:
+    """A conversation so far: these messages are in these bytes."""
+
+    __slots__ = ("base", "data", "state", "tail")
+
+    def __init__(self) -> None:
+        self.base: tuple[Message, ...] = ()
+        self.tail: tuple[Message, ...] = ()
+        self.data = bytearray()
+        self.state = b""
+
+
+class WireTranscript:
+    """Joins messages, each encoded once in its life, and remembers long conversations."""
+
+    def __init__(self, joiner: Joiner) -> None:
+        """Remember nothing yet."""
+        self._joiner = joiner
+        self._cache = EncodedCache()
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._size = 0
+
+    def pieces(self, messages: Sequence[Message]) -> tuple[bytearray, bytes]:
+        """Return a conversation's bytes and their end; both belong into one list of JSON.
+
+        The first may be kept and grow with the next request: copy it before that.
+        """
+        joiner = self._joiner
+        if len(messages) <= _WORTH_KEEPING:
+            data = bytearray()
+            state = joiner.add(data, self._cache.fragments(messages, joiner.fragment), b"")
+            return data, joiner.end(data, state) if state else b""
+        base: tuple[Message, ...] = ()
+        tail: Sequence[Message] = messages
+        if not isinstance(messages, tuple):
+            base, tail = parts_of(messages)
+        tail = tuple(tail)
+        first = id((base or tail)[0])
+        kept = self._kept.pop(first, None) or _Kept()
+        self._size -= len(kept.data)
+        if kept.base is base:
+            done, now = kept.tail, tail
+        else:
+            done, now = kept.base + kept.tail, base + tail
+        # Comparing the same objects costs next to nothing.
+        if now[: len(done)] != done:
+            kept, done, now = _Kept(), (), base + tail
+        data, new = kept.data, now[len(done) :]
+        kept.state = joiner.add(data, self._cache.fragments(new, joiner.fragment), kept.state)
+        kept.base, kept.tail = base, tail
+        self._kept[first] = kept
+        self._size += len(data)
+        if len(self._kept) > _MOST_KEPT or self._size > _MOST_BYTES:
+            self._make_room()
+        return data, joiner.end(data, kept.state) if kept.state else b""
+
+    def _make_room(self) -> None:
+        """Forget the oldest conversations."""
+        while self._kept and (len(self._kept) > _MOST_KEPT or self._size > _MOST_BYTES):
+            self._size -= len(self._kept.popitem(last=False)[1].data)
 
 
 def tool_part(provider: str, call_id: str, name: str, arguments: str) -> ToolPart:
@@ -331,3 +457,24 @@ def without_cut_call(answer: Answer) -> tuple[Part, ...]:
     if last.input or last.raw_input:
         return answer.parts
     return (*answer.parts[:-1], msgspec.structs.replace(last, raw_input="{"))
+
+
+def request_id(headers: Mapping[str, str], key: str) -> str:
+    """Return the provider's id of the call, for a question to its support.
+
+    One in which the server put our key is none.
+    """
+    for name in ("request-id", "x-request-id", "x-amzn-requestid", "cf-ray"):
+        value = headers.get(name)
+        if value:
+            if key and key in value:
+                return ""
+            return (value if value.isprintable() else printable(value))[:LONGEST_ID]
+    return ""
+
+
+def printable(text: str) -> str:
+    """Return foreign text on one line, without what a terminal would obey, and not too long."""
+    if text.isprintable() and len(text) <= _LONGEST_PRINTED:
+        return text
+    return "".join(char if char.isprintable() else " " for char in text[:_LONGEST_PRINTED])

@@ -1,6 +1,6 @@
-"""A connection of aiohttp's pool with requests and answers on it, one after the other.
+"""Connections of aiohttp's pool, each with requests and answers on it, one after the other.
 
-aiohttp opens the connection (names, TLS, proxies) and reads heads. What its `ClientSession`
+aiohttp opens a connection (names, TLS, proxies) and reads heads. What its `ClientSession`
 does for each request (headers merged, cookies, redirects, timers, a task that writes, request
 and response objects) and its pool for each use costs more than both together and is not
 wanted here. See `docs/decisions/0011-posts-on-the-connection-pool.md`.
@@ -9,21 +9,145 @@ wanted here. See `docs/decisions/0011-posts-on-the-connection-pool.md`.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
+from math import inf
+from typing import Protocol, TypeAlias
 
 import aiohttp
+import msgspec
+from aiohttp.base_protocol import BaseProtocol
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
+from yarl import URL
 
-from holdfast.providers.wire.framing import Body, HeadReader
-from holdfast.providers.wire.watchdog import Watchdog
+from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.framing import Body, Chunked, Open, Packed
+from holdfast.providers.wire.http import KEEPALIVE_S, OUR_HEADERS, HttpTransport, Pool
 
-KEEPALIVE_S = 60.0
-"""How long a connection waits for its next request."""
-
+LARGEST_HEAD = 64 * 1024
+_HEAD_END = re.compile(rb"\n\r?\n")
+_LINE_BREAK = re.compile(r"[\r\n\x00]")
+_FRAMING = ("content-length", "transfer-encoding")
 _OK = 200
+_SWITCHING_PROTOCOLS = 101
+_BODILESS = (204, 304)
 _MOST_HELD = 256 * 1024
 """When so much of an answer waits to be read, no more is taken from the connection."""
+
+WHOLE = "the whole answer"
+
+Limit: TypeAlias = tuple[str, float, float]
+"""What is waited for, how many seconds that may take, and the loop's time when they are over."""
+
+_NEVER: Limit = ("", inf, inf)
+
+
+class Route:
+    """The way to one API method of an endpoint; its head is made anew only for a new key."""
+
+    __slots__ = ("_endpoint", "_headers", "_timeout", "_transport", "_url", "_way")
+
+    def __init__(
+        self, transport: HttpTransport, endpoint: Endpoint, path: str, headers: Mapping[str, str]
+    ) -> None:
+        """Prepare what does not depend on the key; nothing is opened."""
+        self._transport = transport
+        self._endpoint = endpoint
+        self._url = URL(endpoint.url(path), encoded=True)
+        self._headers = headers
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect_s)
+        self._way: _Way | None = None
+
+    def kept(self) -> HttpConnection | None:
+        """Return a connection that waits for a request, if there is one for the present key."""
+        way = self._way
+        if way is None or way.key != self._endpoint.key.reveal():
+            return None
+        if way.loop is not asyncio.get_running_loop():
+            return None
+        while way.idle and way.head:
+            line = way.idle.pop()
+            if not line.is_closing():
+                line.head, line.key = way.head, way.key
+                return line
+        return None
+
+    async def connect(self, within_s: float | None = None) -> HttpConnection:
+        """Take a connection that waits or open one, within the endpoint's limit or less.
+
+        Raises:
+            TimeoutError: nobody took the connection in time.
+            aiohttp.ClientError: there is nobody, or nobody to be trusted.
+        """
+        way, key = self._way, self._endpoint.key.reveal()
+        is_ours = way is not None and way.loop is asyncio.get_running_loop()
+        if way is None or not is_ours or way.key != key or way.pool.connector.closed:
+            way = self._way = _Way(key, self._request(), self._transport.pool())
+        line = self.kept()
+        if line is not None:
+            return line
+        timeout = self._timeout
+        if within_s is not None:
+            timeout = aiohttp.ClientTimeout(total=None, connect=within_s)
+        while True:
+            connection = await way.pool.connector.connect(way.request, [], timeout)
+            keeper = connection.protocol
+            # Something may have come while nobody had asked; it must not pass for an answer.
+            if keeper is not None and not keeper.should_close:
+                break
+            connection.close()
+        if not way.head:
+            way.head = _head(way.request)
+        line = HttpConnection(connection, keeper, way.idle, way.head)
+        line.key = way.key
+        return line
+
+    def _request(self) -> aiohttp.ClientRequest:
+        """Say in aiohttp's words where to go; it adds `Host` and the like."""
+        endpoint = self._endpoint
+        json = {"Content-Type": "application/json"}
+        headers: dict[str, tuple[str, str]] = {}
+        for more in (OUR_HEADERS, json, self._headers, endpoint.auth_headers(), endpoint.headers):
+            headers.update((name.lower(), (name, value)) for name, value in more.items())
+        proxy = self._transport.proxy(endpoint)
+        return aiohttp.ClientRequest(
+            "POST",
+            self._url,
+            headers=dict(headers.values()),
+            proxy=URL(proxy) if proxy else None,
+            ssl=self._transport.tls(endpoint),
+        )
+
+
+class _Way:
+    """What all requests with one key on one loop have in common; shows itself to nobody."""
+
+    __slots__ = ("head", "idle", "key", "loop", "pool", "request")
+
+    def __init__(self, key: str, request: aiohttp.ClientRequest, pool: Pool) -> None:
+        self.key = key
+        self.request = request
+        self.pool = pool
+        self.loop = asyncio.get_running_loop()
+        self.idle = pool.idle.setdefault(request.connection_key, [])
+        head = _head(request)
+        # With the first connection the pool adds what a proxy wants to know.
+        self.head = head if request.proxy is None else b""
+
+
+def _head(request: aiohttp.ClientRequest) -> bytes:
+    """Return everything that goes before the body's length."""
+    is_absolute = request.proxy is not None and not request.is_ssl()
+    target = str(request.url) if is_absolute else request.url.raw_path_qs
+    lines = [f"POST {target} HTTP/1.1"]
+    for name, value in request.headers.items():
+        if name.lower() not in _FRAMING:
+            lines.append(f"{name}: {value}")
+    if any(_LINE_BREAK.search(line) for line in lines):
+        raise ValueError("a header holds a line break")
+    return "\r\n".join([*lines, "Content-Length: "]).encode()
 
 
 class HttpConnection(asyncio.Protocol):
@@ -177,17 +301,24 @@ class HttpConnection(asyncio.Protocol):
             return self.cut()
         if type(data) is not bytes:
             data = bytes(data)  # Some loops hand out their buffer.
-        before = self._body
+        before = body = self._body
         try:
-            if before is None or before.ended:
-                piece = self._begin(data)
+            if body is None:
+                found = self._head.feed(data)
+                if found is None:
+                    return
+                message, body, data = found
+                self._body = body
+                self._is_last = message.should_close or message.code < _OK
+                self.headers, self.status = message.headers, message.code
+            if body.ended:
+                # Behind a body nothing may come.
+                piece, body.surplus = b"", body.surplus or bool(data)
             else:
-                piece = before.feed(data)
+                piece = body.feed(data)
         except aiohttp.ClientPayloadError as error:
             return self._fail(error)
-        if self._body is None:
-            return
-        self.is_received = self._body.ended
+        self.is_received = body.ended
         if piece:
             self._pieces.append(piece)
             self._size += len(piece)
@@ -214,20 +345,6 @@ class HttpConnection(asyncio.Protocol):
         if not self._is_asked:
             self.watchdog.stop()
 
-    def _begin(self, data: bytes) -> bytes:
-        """Read the head; return what there is of the body. Behind a body nothing may come."""
-        if self._body is None:
-            found = self._head.feed(data)
-            if found is None:
-                return b""
-            message, self._body, data = found
-            self._is_last = message.should_close or message.code < _OK
-            self.headers, self.status = message.headers, message.code
-        if self._body.ended:
-            self._body.surplus = self._body.surplus or bool(data)
-            return b""
-        return self._body.feed(data) if data else b""
-
     def _end(self, exc: Exception | None) -> None:
         if self._body is None:
             if isinstance(exc, OSError):
@@ -253,3 +370,163 @@ class HttpConnection(asyncio.Protocol):
     def _resume(self) -> None:
         if not self._is_lost:
             self._transport.resume_reading()
+
+
+class HeadReader:
+    """Waits for heads of answers; what a server says before it answers is left out."""
+
+    __slots__ = ("_held", "_loop", "_parser", "_protocol")
+
+    def __init__(self, protocol: BaseProtocol, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin before the first byte; the parser wants to know whose answer it is."""
+        self._parser: HttpResponseParser | None = None
+        self._protocol = protocol
+        self._loop = loop
+        self._held = b""
+
+    def feed(self, data: bytes) -> tuple[RawResponseMessage, Body, bytes] | None:
+        """Return the head, how its body is to be read, and what came behind it.
+
+        Raises:
+            aiohttp.ClientPayloadError: this is no HTTP.
+        """
+        # The end of the head may begin with what is already here.
+        seen = max(0, len(self._held) - 2)
+        if self._held:
+            data, self._held = self._held + data, b""
+        while (found := _HEAD_END.search(data, seen)) is not None:
+            end = found.end()
+            if self._parser is None:
+                self._parser = HttpResponseParser(
+                    self._protocol, self._loop, LARGEST_HEAD, response_with_body=False
+                )
+            try:
+                messages, _, _ = self._parser.feed_data(data[:end])
+            except HttpProcessingError:
+                raise aiohttp.ClientPayloadError("the answer is no HTTP") from None
+            if len(messages) != 1:
+                raise aiohttp.ClientPayloadError("the answer is no HTTP")
+            message: RawResponseMessage = messages[0][0]
+            if message.should_close:
+                # It takes nothing more, and what came may only be what comes before an answer.
+                self._parser = None
+            data, seen = data[end:], 0
+            if message.code >= 200 or message.code == _SWITCHING_PROTOCOLS:
+                return message, _body(message), data
+        if len(data) > LARGEST_HEAD:
+            raise aiohttp.ClientPayloadError("the head of the answer is too long")
+        self._held = data
+        return None
+
+
+def _body(message: RawResponseMessage) -> Body:
+    headers = message.headers
+    body: Body
+    if message.code < 200 or message.code in _BODILESS:
+        return Sized(0, ended=True)
+    if message.chunked:
+        body = Chunked()
+    elif "Content-Length" in headers and "Transfer-Encoding" not in headers:
+        length = headers["Content-Length"]
+        if not (length.isascii() and length.isdigit()):
+            raise aiohttp.ClientPayloadError("the answer's length is no number")
+        size = int(length)
+        body = Sized(size, ended=size == 0)
+    else:
+        body = Open()
+    return Packed(body, message.compression) if message.compression else body
+
+
+class Sized(msgspec.Struct, gc=False):
+    """A body of known length; one without length is there already."""
+
+    _left: int
+    ended: bool
+    surplus: bool = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what belongs to the body."""
+        left = self._left - len(data)
+        if left > 0:
+            self._left = left
+            return data
+        data = data[: self._left]
+        self._left = 0
+        self.ended = True
+        self.surplus = left < 0
+        return data
+
+    def feed_end(self) -> None:
+        """Take the end of the connection."""
+        if not self.ended:
+            raise aiohttp.ClientPayloadError("the answer is shorter than it says")
+
+
+class Closable(Protocol):
+    """Something whose closing wakes whoever waits for it."""
+
+    def cut(self) -> None:
+        """Close at once."""
+        ...
+
+
+class Watchdog:
+    """Closes a connection when something takes longer than it may.
+
+    One timer serves all waits of all its answers: a wait costs two assignments, and only
+    when the timer goes off it is looked up whether the limit really passed. Closing the
+    connection wakes the reader, which then asks `expired`; no task is cancelled.
+    """
+
+    __slots__ = ("_at", "_closable", "_handle", "_limit", "_loop", "_total", "expired")
+
+    def __init__(self, closable: Closable) -> None:
+        """Watch nothing yet."""
+        self._loop = asyncio.get_running_loop()
+        self._closable = closable
+        self._total = self._limit = _NEVER
+        self._handle: asyncio.TimerHandle | None = None
+        self._at = inf
+        self.expired: tuple[str, float] | None = None
+
+    def begin(self, total: Limit) -> None:
+        """Something new begins: close when it is not over in time; what was before is over."""
+        self.expired = None
+        self._total = self._limit = total
+        if total[2] < self._at:
+            self._set(total[2])
+
+    def wait(self, limit: Limit) -> None:
+        """The reader begins to wait: close when it still does when the limit is over."""
+        if limit[2] >= self._total[2]:
+            limit = self._total
+        self._limit = limit
+        if limit[2] < self._at:
+            self._set(limit[2])
+
+    def rest(self) -> None:
+        """The reader does not wait; only the total limit counts."""
+        self._limit = self._total
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._total = self._limit = _NEVER
+        self._at = inf
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _set(self, at: float) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._at = at
+        self._handle = self._loop.call_at(at, self._look)
+
+    def _look(self) -> None:
+        self._handle, self._at = None, inf
+        phase, limit_s, due = self._limit
+        if self._loop.time() < due:
+            self._set(due)
+            return
+        self.expired = (phase, limit_s)
+        self._closable.cut()

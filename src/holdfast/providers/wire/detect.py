@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 import msgspec
 
@@ -12,11 +12,9 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import LLMError, LLMNotFound, LLMProtocolError
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
 from holdfast.providers.tokens import TokenCounter
-from holdfast.providers.wire.endpoint import Endpoint
+from holdfast.providers.wire.endpoint import Endpoint, OpenAIApi
 from holdfast.providers.wire.http import HttpTransport
 from holdfast.providers.wire.model import WireModel
-
-OpenAIApi: TypeAlias = Literal["chat", "responses"]
 
 
 class ApiMemory(Protocol):

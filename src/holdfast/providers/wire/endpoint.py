@@ -12,18 +12,22 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 import msgspec
 
 from holdfast.errors import ConfigError
+from holdfast.providers.lazy_patterns import compile_on_use
 
 Api: TypeAlias = Literal["chat", "responses", "anthropic"]
 """Which of the three wire APIs an endpoint speaks."""
 
+OpenAIApi: TypeAlias = Literal["chat", "responses"]
+"""The two of them that OpenAI has."""
+
 QuietMode: TypeAlias = Literal["body", "stream"]
 
 _HIDDEN = "***"
-_KEY_SHAPES = re.compile(
+_KEY_SHAPES = compile_on_use(
     r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][A-Za-z0-9_*.\-]{6,}|\bAIza[\w\-*]{10,}"
 )
 _SHORTEST_SECRET = 4
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_NAME = compile_on_use(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FRAMING = ("content-length", "expect", "transfer-encoding", "upgrade")
 """Headers that say where a request ends, or ask for another one; they are not for users."""
 

@@ -24,10 +24,11 @@ from holdfast.errors import (
     LLMQuotaExhausted,
     LLMRateLimited,
 )
+from holdfast.providers.lazy_patterns import compile_on_use
+from holdfast.providers.wire.codec import LONGEST_ID, printable, request_id
 from holdfast.providers.wire.endpoint import Endpoint
 
 _LONGEST_DETAIL = 600
-_LONGEST_ID = 128
 
 _TOO_LONG_CODES = {
     "context_length_exceeded",
@@ -37,7 +38,7 @@ _TOO_LONG_CODES = {
     "request_body_too_large_after_decoding",
     "string_above_max_length",
 }
-_TOO_LONG = re.compile(
+_TOO_LONG = compile_on_use(
     r"context.{0,12}(length|window|size|limit)|prompt is too long|input is too long"
     r"|too many (input )?tokens|(reduce|shorten) the (length|prompt)"
     r"|exceeds? the maximum number of",
@@ -52,7 +53,7 @@ _QUOTA_CODES = {
     "insufficient_balance",
     "insufficient_credits",
 }
-_QUOTA = re.compile(
+_QUOTA = compile_on_use(
     r"credit balance is too low|insufficient (balance|credits?|funds)|billing (hard )?limit",
     re.IGNORECASE,
 )
@@ -64,7 +65,7 @@ _FILTER_CODES = {
     "invalid_prompt",
     "misalignment_policy_violation",
 }
-_NO_SUCH_API = re.compile(
+_NO_SUCH_API = compile_on_use(
     r"unexpected endpoint|unknown (url|endpoint|path|route)|unknown request url|cannot post"
     r"|invalid url|no (such )?route|unsupported (endpoint|path)"
     r"|not supported (in|with|by) the .{0,20}responses|only supported in v1/chat",
@@ -125,20 +126,6 @@ def failure_in_answer(endpoint: Endpoint, model: str, body: bytes) -> LLMError:
     return _build(endpoint, model, status or next(iter(numbers), 500), found)
 
 
-def request_id(headers: Mapping[str, str], key: str) -> str:
-    """Return the provider's id of the call, for a question to its support.
-
-    One in which the server put our key is none.
-    """
-    for name in ("request-id", "x-request-id", "x-amzn-requestid", "cf-ray"):
-        value = headers.get(name)
-        if value:
-            if key and key in value:
-                return ""
-            return (value if value.isprintable() else _printable(value))[:_LONGEST_ID]
-    return ""
-
-
 def retry_after_s(headers: Mapping[str, str], clock: Clock) -> float | None:
     """Return how long the provider asks to wait: milliseconds, seconds or a date."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
@@ -167,13 +154,13 @@ class _Found:
 
 def _build(endpoint: Endpoint, model: str, status: int, found: _Found) -> LLMError:
     cls = _class_of(status, found)
-    detail = endpoint.scrub(_printable(found.detail))[:_LONGEST_DETAIL]
+    detail = endpoint.scrub(printable(found.detail))[:_LONGEST_DETAIL]
     context = {
         "provider": endpoint.provider,
         "model": model,
         "detail": detail or f"HTTP status {status}",
         "status": status,
-        "provider_code": endpoint.scrub(_printable(found.code))[:_LONGEST_ID],
+        "provider_code": endpoint.scrub(printable(found.code))[:LONGEST_ID],
         **found.context,
     }
     if cls is LLMAuthError:
@@ -224,7 +211,7 @@ def _read(body: bytes) -> _Found:
     found.codes = [code.lower() for code in codes]
     found.is_error = bool(found.detail or data.get("error"))
     rid = data.get("request_id")
-    found.request_id = _printable(rid)[:_LONGEST_ID] if isinstance(rid, str) else ""
+    found.request_id = printable(rid)[:LONGEST_ID] if isinstance(rid, str) else ""
     return found
 
 
@@ -251,12 +238,6 @@ def _plain_text(body: bytes) -> str:
         title = re.search(r"<title[^>]*>([^<]{1,200})", text, re.IGNORECASE)
         return f"an HTML page ({title[1].strip()})" if title else "an HTML page"
     return text
-
-
-def _printable(text: str) -> str:
-    if text.isprintable() and len(text) <= 4 * _LONGEST_DETAIL:
-        return text
-    return "".join(char if char.isprintable() else " " for char in text[: 4 * _LONGEST_DETAIL])
 
 
 def _number(text: str) -> float | None:

@@ -1,37 +1,29 @@
-"""Where an HTTP answer begins and ends on its connection.
+"""Bodies of HTTP answers that do not say how long they are: in chunks, packed, or open.
 
-The head is read by aiohttp's parser, which knows what may stand there. The body is only cut
-out: by its length, by its chunks, or up to the end of the connection. A piece of a body goes
-on as soon as it is here, and all that came with one read goes on as one.
+A body is only cut out of what arrives. A piece of it goes on as soon as it is here, and all
+that came with one read goes on as one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 import zlib
 from typing import Protocol
 
 import aiohttp
 import msgspec
-from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
-LARGEST_HEAD = 64 * 1024
 _LARGEST_LINE = 4 * 1024
 """Of the lines between chunks."""
 _LARGEST_TRAILER = 16 * 1024
 _MOST_UNPACKED = 16 * 1024 * 1024
 """What one read may unpack to."""
 
-_HEAD_END = re.compile(rb"\n\r?\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}) *(?:;[^\r\n]*)?\r\n")
 _EMPTY_LINE = b"\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 _hex = b"%x".__mod__
 _SIZE, _DATA, _DATA_END, _TRAILER = range(4)
-_BODILESS = (204, 304)
-_SWITCHING_PROTOCOLS = 101
 
 
 class Body(Protocol):
@@ -57,31 +49,6 @@ class Body(Protocol):
             aiohttp.ClientPayloadError: the body is not whole.
         """
         ...
-
-
-class Sized(msgspec.Struct, gc=False):
-    """A body of known length; one without length is there already."""
-
-    _left: int
-    ended: bool
-    surplus: bool = False
-
-    def feed(self, data: bytes) -> bytes:
-        """Return what belongs to the body."""
-        left = self._left - len(data)
-        if left > 0:
-            self._left = left
-            return data
-        data = data[: self._left]
-        self._left = 0
-        self.ended = True
-        self.surplus = left < 0
-        return data
-
-    def feed_end(self) -> None:
-        """Take the end of the connection."""
-        if not self.ended:
-            raise aiohttp.ClientPayloadError("the answer is shorter than it says")
 
 
 class Open(msgspec.Struct, gc=False):
@@ -236,68 +203,3 @@ class Packed:
         if self._unpacker is not None and not self._unpacker.eof:
             raise aiohttp.ClientPayloadError("the answer is packed and not whole")
         self.ended = True
-
-
-class HeadReader:
-    """Waits for heads of answers; what a server says before it answers is left out."""
-
-    __slots__ = ("_held", "_loop", "_parser", "_protocol")
-
-    def __init__(self, protocol: BaseProtocol, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin before the first byte; the parser wants to know whose answer it is."""
-        self._parser: HttpResponseParser | None = None
-        self._protocol = protocol
-        self._loop = loop
-        self._held = b""
-
-    def feed(self, data: bytes) -> tuple[RawResponseMessage, Body, bytes] | None:
-        """Return the head, how its body is to be read, and what came behind it.
-
-        Raises:
-            aiohttp.ClientPayloadError: this is no HTTP.
-        """
-        # The end of the head may begin with what is already here.
-        seen = max(0, len(self._held) - 2)
-        if self._held:
-            data, self._held = self._held + data, b""
-        while (found := _HEAD_END.search(data, seen)) is not None:
-            end = found.end()
-            if self._parser is None:
-                self._parser = HttpResponseParser(
-                    self._protocol, self._loop, LARGEST_HEAD, response_with_body=False
-                )
-            try:
-                messages, _, _ = self._parser.feed_data(data[:end])
-            except HttpProcessingError:
-                raise aiohttp.ClientPayloadError("the answer is no HTTP") from None
-            if len(messages) != 1:
-                raise aiohttp.ClientPayloadError("the answer is no HTTP")
-            message: RawResponseMessage = messages[0][0]
-            if message.should_close:
-                # It takes nothing more, and what came may only be what comes before an answer.
-                self._parser = None
-            data, seen = data[end:], 0
-            if message.code >= 200 or message.code == _SWITCHING_PROTOCOLS:
-                return message, _body(message), data
-        if len(data) > LARGEST_HEAD:
-            raise aiohttp.ClientPayloadError("the head of the answer is too long")
-        self._held = data
-        return None
-
-
-def _body(message: RawResponseMessage) -> Body:
-    headers = message.headers
-    body: Body
-    if message.code < 200 or message.code in _BODILESS:
-        return Sized(0, ended=True)
-    if message.chunked:
-        body = Chunked()
-    elif "Content-Length" in headers and "Transfer-Encoding" not in headers:
-        length = headers["Content-Length"]
-        if not (length.isascii() and length.isdigit()):
-            raise aiohttp.ClientPayloadError("the answer's length is no number")
-        size = int(length)
-        body = Sized(size, ended=size == 0)
-    else:
-        body = Open()
-    return Packed(body, message.compression) if message.compression else body

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
-from aiohttp.client_reqrep import ConnectionKey
 
 from holdfast.errors import ConfigError
 from holdfast.providers.address import is_loopback
-from holdfast.providers.wire.connection import KEEPALIVE_S, HttpConnection
 from holdfast.providers.wire.endpoint import Endpoint
+
+# aiohttp, TLS and what reads the proxies of the machine take 0.1 s to load, which those who
+# ask no model over HTTP shall not pay: here they are loaded with the first connection.
+if TYPE_CHECKING:
+    import ssl
+
+    import aiohttp
+    from aiohttp.client_reqrep import ConnectionKey
+
+    from holdfast.providers.wire.connection import HttpConnection
+
+KEEPALIVE_S = 60.0
+"""How long a connection waits for its next request."""
 
 OUR_HEADERS: Final = {
     # A compressed stream is delivered late and may unpack to anything.
@@ -52,6 +59,8 @@ class HttpTransport:
         entry = self._sessions.get(id(loop))
         if entry is not None and entry[0] is loop and not entry[1].closed:
             return entry[1]
+        import aiohttp  # noqa: PLC0415 - see above
+
         session = aiohttp.ClientSession(
             # How many calls run at once is decided above (rate limits), not by the pool.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
@@ -76,6 +85,8 @@ class HttpTransport:
         """Return the proxy that the environment names for an endpoint, if any."""
         base_url = endpoint.base_url
         if base_url not in self._proxies:
+            from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - see above
+
             parts = urlsplit(base_url)
             host = parts.hostname or ""
             # No proxy elsewhere can reach this machine's own address, nor may it see the call.
@@ -105,6 +116,8 @@ def _tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
         return False
     if not endpoint.ca_file:
         return True
+    import ssl  # noqa: PLC0415 - see above
+
     try:
         return ssl.create_default_context(cafile=endpoint.ca_file)
     except (OSError, ssl.SSLError) as error:

@@ -91,6 +91,14 @@ class Pieces(msgspec.Struct, eq=False):
         self.raw.clear()
 
 
+class CallPieces(msgspec.Struct, eq=False):
+    """A tool call whose arguments arrive in pieces."""
+
+    call_id: str
+    name: str
+    pieces: Pieces = msgspec.field(default_factory=Pieces)
+
+
 class Repeats(msgspec.Struct, eq=False):
     """Recognises the events that repeat the last decoded one with another piece."""
 

@@ -21,6 +21,9 @@ from holdfast.messages import (
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.codec import (
     Answer,
+    EncodedCache,
+    Fragment,
+    WireTranscript,
     call_input,
     check_file,
     data_url,
@@ -36,7 +39,6 @@ from holdfast.providers.wire.codec import (
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.responses_stream import PHASES, ResponsesDecoder
 from holdfast.providers.wire.schema import closed_schema, is_strict
-from holdfast.providers.wire.transcript import EncodedCache, Fragment, WireTranscript
 
 
 class ResponsesCodec:
@@ -80,7 +82,8 @@ class ResponsesCodec:
         if request.system:
             made["instructions"] = request.system
         if request.tools:
-            made["tools"] = self._tools.get(request.tools, _tools, len)
+            tools = self._tools.fragments((request.tools,), _tools)[0]
+            made["tools"] = msgspec.Raw(tools.data)
             made["tool_choice"] = _tool_choice(request.tool_choice)
         if request.output_schema is not None:
             schema = closed_schema(request.output_schema)
@@ -186,14 +189,14 @@ def _id_of(part: ToolPart) -> str:
     return part.call_id if is_sendable_id(part.call_id) else sent_id(part.call_id)
 
 
-def _tools(tools: tuple[ToolSpec, ...]) -> msgspec.Raw:
+def _tools(tools: tuple[ToolSpec, ...]) -> Fragment:
     made: list[Any] = []
     for tool in tools:
         function = {"name": tool.name, "description": tool.description}
         # Strict is this API's default, and would rewrite schemas that have options.
         more = {"parameters": tool.parameters, "strict": False}
         made.append({"type": "function", **function, **more})
-    return msgspec.Raw(encode_json(made))
+    return Fragment("tools", encode_json(made))
 
 
 def _tool_choice(choice: str) -> str | JsonObject:

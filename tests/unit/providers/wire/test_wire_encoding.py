@@ -24,9 +24,9 @@ from holdfast.providers.model import ModelInfo
 from holdfast.providers.wire import Endpoint
 from holdfast.providers.wire.anthropic import AnthropicCodec
 from holdfast.providers.wire.chat import ChatCodec
+from holdfast.providers.wire.codec import EncodedCache, Fragment
 from holdfast.providers.wire.responses import ResponsesCodec
 from holdfast.providers.wire.schema import closed_schema, is_strict
-from holdfast.providers.wire.transcript import EncodedCache
 from holdfast.testing.fake_rules import check_request
 from holdfast.testing.fake_wires import Reply, Wire, stream_events, whole_body
 
@@ -216,14 +216,13 @@ def test_the_cache_keeps_what_is_used_and_stays_within_its_bound() -> None:
     cache = EncodedCache(max_bytes=100_000)
     made: list[object] = []
 
-    def make(source: object) -> bytes:
+    def make(source: object) -> Fragment:
         made.append(source)
-        return b"x" * 1000
+        return Fragment("user", b"x" * 1000)
 
     hot = object()
     for n in range(500):
-        assert cache.get(hot, make, len) == b"x" * 1000
-        cache.get([n], make, len)
+        assert cache.fragments((hot, [n]), make)[0].data == b"x" * 1000
     assert made.count(hot) == 1
     assert len(cache._young) + len(cache._old) < 100
 
@@ -231,16 +230,14 @@ def test_the_cache_keeps_what_is_used_and_stays_within_its_bound() -> None:
 def test_an_equal_object_is_not_the_same_object() -> None:
     cache = EncodedCache()
     first, second = [1], [1]
-    assert cache.get(first, lambda _: b"a", len) == b"a"
-    assert cache.get(second, lambda _: b"b", len) == b"b"
+    assert cache.fragments((first,), lambda _: Fragment("user", b"a"))[0].data == b"a"
+    assert cache.fragments((second,), lambda _: Fragment("user", b"b"))[0].data == b"b"
 
 
 def test_something_larger_than_the_cache_is_made_each_time() -> None:
     cache = EncodedCache(max_bytes=1000)
-    source = object()
-    assert cache.get(source, lambda _: b"x" * 5000, len) == cache.get(
-        source, lambda _: b"x" * 5000, len
-    )
+    source, large = object(), Fragment("user", b"x" * 5000)
+    assert cache.fragments((source, source), lambda _: large) == [large, large]
     assert not cache._young
 
 

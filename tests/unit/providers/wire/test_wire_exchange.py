@@ -19,7 +19,7 @@ from holdfast.errors import LLMAuthError, LLMBadRequest, LLMConnectionError, LLM
 from holdfast.providers.wire import Endpoint, HttpTransport, Secret, WireModel
 from holdfast.providers.wire import connection as wire_line
 from holdfast.providers.wire.connection import HttpConnection as Kept
-from holdfast.providers.wire.route import Route
+from holdfast.providers.wire.connection import Route
 from holdfast.testing.fake_server import Reply
 from holdfast.testing.fake_wires import whole_body
 

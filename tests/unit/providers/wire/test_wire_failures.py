@@ -20,7 +20,8 @@ from holdfast.errors import (
     LLMRateLimited,
 )
 from holdfast.providers.wire import Endpoint, Secret, WireModel
-from holdfast.providers.wire.failures import refusal, request_id, retry_after_s
+from holdfast.providers.wire.codec import request_id
+from holdfast.providers.wire.failures import refusal, retry_after_s
 from holdfast.testing import FakeClock
 from holdfast.testing.fake_server import Failure, FakeServer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.providers.wire.watchdog import WHOLE, Limit, Watchdog
+from holdfast.providers.wire.connection import WHOLE, Limit, Watchdog
 
 
 class Door:
