@@ -27,7 +27,7 @@ from holdfast.orchestration.loop.options import CheckFunction, StepEvidence
 from holdfast.orchestration.loop.plan import Check, PlannedStep
 from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.json_schema import problems
-from holdfast.runs.lineage import position_of
+from holdfast.runs.lineage import position_of, starter_options
 from holdfast.runs.services import CallScope, RunServices
 from holdfast.sessions import Run, Session, compose
 from holdfast.tools import Tool, ToolContext, ToolRegistry, ToolResult, tool
@@ -67,7 +67,9 @@ class CheckRound:
         services = self._services
         now = services.sessions.journal.clock.now()
         asked = compose(session.id, "user", f"Check the step {self._step.id}.", now)
-        run = await services.turns.submit(session.id, asked, run_id=run_id)
+        run = await services.turns.submit(
+            session.id, asked, run_id=run_id, options=starter_options(session)
+        )
 
         async def handler(turn: Turn) -> Outcome:
             return await self._make(turn, session)
@@ -174,7 +176,8 @@ class CheckRound:
         tools = [_shell_tool(), _look_tool()]
         if any(check.kind == "function" for check in self._step.checks):
             tools.append(self._function_tool())
-        return ToolRegistry(tools, scope="checks")
+        # A command asks here where it would ask in the executor's own turn: no rule, no consent.
+        return ToolRegistry(tools, scope="built-in")
 
     def _function_tool(self) -> Tool:
         functions, evidence = self._functions, self._evidence
