@@ -302,6 +302,13 @@ def write_line(word: str) -> ToolPart:
     return tool_call("bash", command=f"echo {word} >> log.txt")
 
 
+def batch_of(*words: str) -> ToolPart:
+    """Return one call that makes several of these."""
+    calls = [write_line(word) for word in words]
+    made = [{"tool": call.tool, "parameters": call.input} for call in calls]
+    return tool_call("batch", tool_calls=made)
+
+
 async def exceeded(client: AsyncClient) -> bool:
     """Say whether some run ended because a call did not fit its budget."""
     failed = await client.runs.list(status="failed")

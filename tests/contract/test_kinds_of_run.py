@@ -16,10 +16,12 @@ from kinds_of_run import (
     World,
     agent,
     answer_all,
+    batch_of,
     exceeded,
     flow_of,
     loop_check,
     loop_of,
+    run_agent,
     run_loop,
     run_workflow,
     workflow_step,
@@ -28,6 +30,7 @@ from kinds_of_run import (
 
 from holdfast.hooks import Cancel, HookPayload
 from holdfast.orchestration.workflows import Workflow
+from holdfast.policy.budgets import Budget
 from holdfast.testing import tool_call
 from holdfast.tools.gate import AutoConfirm
 
@@ -304,6 +307,29 @@ async def test_what_was_spent_before_counts_after_another_client_resumed_the_run
         second.approver = AutoConfirm()
         await kind.run(second, *calls, most_calls=2)
         assert (await exceeded(second), world.lines()) == (True, ["a", "b"])
+
+
+@pytest.mark.parametrize("limited", ["session", "run"])
+async def test_calls_inside_a_batch_count_after_another_client_resumed_the_run(
+    world: World, limited: str
+) -> None:
+    first, last = batch_of("a", "b", "c"), batch_of("d", "e", "f")
+    rules = [{"permission": "bash", "action": "allow"}]
+    budget = Budget(max_tool_calls=6)  # the first batch with its three, `careful`, the last batch
+    worker = agent(
+        "worker",
+        [first, CAREFUL, last],
+        permission=rules,
+        budget=budget if limited == "run" else None,
+    )
+    limit = 6 if limited == "session" else None
+    async with world.open() as one:
+        assert await run_agent(one, worker, limit) == "parked"
+        await answer_all(one)
+    async with world.open() as other:
+        await run_agent(other, worker, limit)
+        assert await exceeded(other)
+    assert (sorted(world.lines()), world.done) == (["a", "b", "c"], ["a"])
 
 
 @every_kind

@@ -43,7 +43,7 @@ from holdfast.sessions.events import (
     RunStarted,
 )
 from holdfast.sessions.projections import RUNS, SESSIONS
-from holdfast.tools.events import ToolStarted
+from holdfast.tools.events import NestedCallEnded, ToolStarted
 from holdfast.turns import Turn
 
 Charge: TypeAlias = Callable[[Message], Message]
@@ -67,7 +67,8 @@ _UNLIMITED = (NO_BUDGET, NO_BUDGET, NO_BUDGET, NO_BUDGET)
 _LEAST_OUTPUT = 16
 """An answer that may not have this many tokens is not worth asking for."""
 _PAGE = 500
-_KINDS = frozenset({MessageCreated.kind, RunStarted.kind, RunResumed.kind, RunParked.kind})
+_NESTED = frozenset({NestedCallEnded.kind})
+_KINDS = _NESTED | {MessageCreated.kind, RunStarted.kind, RunResumed.kind, RunParked.kind}
 _CALLS = frozenset({MessageCreated.kind, ToolStarted.kind, MessagePartUpdated.kind})
 _UNDER_WAY: tuple[RunStatus, ...] = ("queued", "running", "parked")
 
@@ -171,6 +172,7 @@ class Spending:
         _, of_session, of_run, of_agent = self.limits
         if of_session.has_limits and not self._ledger.is_open(f"session {session.id}"):
             in_session += await _spent_below_session(journal, session.id)
+            in_session += await _nested_in(journal, session.id)
         chain = (
             (f"session {session.id}", of_session, top, in_session),
             (f"run {run.id}", of_run, f"session {session.id}", spent),
@@ -450,7 +452,18 @@ async def _spent_in_session(journal: Journal, session_id: str) -> Amount:
         tokens=session.total_tokens,
         calls=session.model_calls,
         tool_calls=session.tool_calls,
-    )
+    ) + await _nested_in(journal, session_id)
+
+
+async def _nested_in(journal: Journal, session_id: str) -> Amount:
+    """Return the calls that other calls of a session made, such as a batch's.
+
+    The session itself counts only what its messages ask for.
+    """
+    count, after = 0, 0
+    while page := await journal.read(session_id, after=after, limit=_PAGE, kinds=_NESTED):
+        count, after = count + len(page), page[-1].session_seq
+    return Amount(tool_calls=count)
 
 
 async def _spent_in(journal: Journal, share: Share) -> Amount:
@@ -469,6 +482,9 @@ async def _spent_in(journal: Journal, share: Share) -> Amount:
 def _spent_by(events: Sequence[Event]) -> Amount:
     spent = NOTHING
     for event in events:
+        if event.kind in _NESTED:
+            spent += Amount(tool_calls=1)
+            continue
         fact = event.decode()
         if isinstance(fact, MessageCreated) and fact.message.role == "assistant":
             message = fact.message
