@@ -17,17 +17,20 @@ from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check
 from holdfast.journal.store import AppendRequest, Head, LeaseWish, check_restored
 from holdfast.journal.stores import _sqlite_file as file
 from holdfast.journal.stores._group_commit import GroupCommit
-from holdfast.journal.stores._sqlite_append import Appender
-from holdfast.journal.stores._sqlite_errors import translate
-from holdfast.journal.stores._sqlite_events import EVENTS, REDACTED, insert, read_events
-from holdfast.journal.stores._sqlite_heads import (
+from holdfast.journal.stores._sqlite_chains import (
+    EVENTS,
     HEADS,
     ONE_HEAD,
+    REDACTED,
+    Appender,
     KnownChains,
+    insert,
     last_seq,
     locate,
+    read_events,
     read_head,
 )
+from holdfast.journal.stores._sqlite_errors import translate
 from holdfast.journal.stores._sqlite_reader import Reader
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, is_for_one
 from holdfast.journal.stores._wakeups import Wakeups
