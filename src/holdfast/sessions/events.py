@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.journal.payloads import Payload, payload
+from holdfast.journal import Payload, payload
 from holdfast.messages import Message, Part
 from holdfast.sessions.model import ForkPoint, PermissionRule, SessionState
 

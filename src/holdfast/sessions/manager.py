@@ -16,10 +16,10 @@ from holdfast._version import __version__
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound, SessionBusy, UsageError
 from holdfast.ids import check_id, new_id
+from holdfast.journal import Payload
 from holdfast.journal.envelope import NO_ORIGIN, Draft, Event, Origin
 from holdfast.journal.events import SessionDeleted
 from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.journal.store import AppendRequest
 from holdfast.messages import Message, Part

@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
+from holdfast.journal import Payload
 from holdfast.journal.envelope import Event
-from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import AnyProjection, Projection
 from holdfast.messages import Message
 from holdfast.sessions import events as facts

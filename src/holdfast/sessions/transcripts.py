@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.journal import Payload
 from holdfast.journal.envelope import Draft, Event, chain_hash, header_of
 from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload
 from holdfast.messages import Message, Part
 from holdfast.sessions import events as facts
 from holdfast.sessions.growing import GrowingMessages

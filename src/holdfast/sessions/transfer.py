@@ -17,10 +17,10 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, InvalidImport
 from holdfast.ids import is_id
+from holdfast.journal import known_kinds
 from holdfast.journal.audit import check_chain
 from holdfast.journal.envelope import SYSTEM_SESSION, Event
 from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import known_kinds
 from holdfast.messages import Message
 from holdfast.sessions.events import MessageCreated, SessionCreated
 

@@ -23,6 +23,7 @@ from holdfast.settings.values import (
     OptionalDollars,
     OptionalDuration,
     Secret,
+    StoreUrl,
     Switch,
     Url,
 )
@@ -104,6 +105,13 @@ class StorageSettings(_Section):
         description="Directory of the journal and everything else that is kept; by default "
         "`$XDG_STATE_HOME/holdfast` or `~/.local/state/holdfast`.",
         json_schema_extra=_named("AGENT_STATE_DIR"),
+    )
+    url: StoreUrl = Field(
+        default="",
+        description="Address of the store that keeps the records: `sqlite:///DIRECTORY` for the "
+        "file `journal.db` in a directory (its absolute path), `memory://` to keep nothing, or a "
+        "scheme that an installed package adds; without it, SQLite in `state_dir`. A project's "
+        "file cannot set it.",
     )
     durability: Durability = Field(
         default="process",

@@ -32,6 +32,11 @@ _BASE_URLS: Final = {
 }
 _ENDPOINTS: Final = "mcp_endpoints"
 _SERVERS: Final = "tools.language_servers"
+_NOT_FOR_PROJECTS: Final = {
+    _SERVERS: "have a program started",
+    # Whoever says where records go could have them sent elsewhere, or kept nowhere.
+    "storage.url": "say where records are kept",
+}
 _LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
 
 
@@ -231,9 +236,10 @@ def _validate(collector: Collector) -> tuple[dict[str, tuple[object, Rank]], dic
         except ValueError as error:
             collector.note(item.source, f"{item.key.name}: {error}")
             continue
-        if item.key.name == _SERVERS and item.rank in _PROJECT_RANKS:
-            text = "a project cannot have a program started; say it in your own config.toml"
-            collector.note(item.source, f"{_SERVERS}: {text}")
+        refusal = _NOT_FOR_PROJECTS.get(item.key.name, "") if item.rank in _PROJECT_RANKS else ""
+        if refusal:
+            text = f"a project cannot {refusal}; say it in your own config.toml"
+            collector.note(item.source, f"{item.key.name}: {text}")
             continue
         if item.key.name == _ENDPOINTS and isinstance(value, dict):
             value = _with_weaker(collector, item, chosen, value)

@@ -16,9 +16,9 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.errors import AlreadyExists, SessionBusy, StaleWriter
+from holdfast.journal import Payload
 from holdfast.journal.envelope import Draft, Event, Origin
 from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.sessions import events as facts
 from holdfast.sessions.creation import NewSession

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError, SessionBusy
 from holdfast.ids import random_token
+from holdfast.journal import Payload
 from holdfast.journal.envelope import NO_ORIGIN, Batch, Event, Origin
 from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload
 from holdfast.sessions.writing import Lease
 
 DEFAULT_TTL_S = 30.0

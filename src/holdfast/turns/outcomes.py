@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.errors import HoldfastError, LeaseLost, ResultNotStored, RunInTheWay
 from holdfast.ids import new_id
+from holdfast.journal import Payload
 from holdfast.journal.envelope import Event
-from holdfast.journal.payloads import Payload
 from holdfast.sessions import events as facts
 from holdfast.sessions.projections import RUNS, Run
 from holdfast.turns.turn import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked

@@ -28,9 +28,9 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import check_id, new_id
+from holdfast.journal import Payload
 from holdfast.journal.envelope import Origin
 from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message
 from holdfast.sessions import events as facts

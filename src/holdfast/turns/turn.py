@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import RunInTheWay
+from holdfast.journal import Payload
 from holdfast.journal.envelope import Encoded, Event, Origin
-from holdfast.journal.payloads import Payload
 from holdfast.journal.projection import Condition, RowQuery
 from holdfast.messages import Message, ToolPart
 from holdfast.sessions import events as facts

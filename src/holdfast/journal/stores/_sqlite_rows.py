@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import SchemaTooNew
-from holdfast.journal.envelope import Draft, Event
-from holdfast.journal.payloads import Payload
+from holdfast.journal.envelope import Draft, Event, Payload
 from holdfast.journal.projection import (
     AnyProjection,
     Condition,
