@@ -33,9 +33,9 @@ from holdfast.errors import UsageError, error_from_dict
 from holdfast.ids import new_id
 from holdfast.policy.approvals import OnAsk
 from holdfast.runs.kept_request import scope_of
+from holdfast.sessions import unfinished
 from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
 from holdfast.tools.services import Attendant
-from holdfast.turns.fast_start import unfinished
 
 
 @click.command("run", cls=CliCommand)

@@ -12,8 +12,7 @@ from holdfast.context import CompactionHooks, Compactor, ContextBuilder, Convers
 from holdfast.errors import AlreadyExists
 from holdfast.messages import Message
 from holdfast.providers.model import Model, ModelRequest
-from holdfast.sessions import Session
-from holdfast.sessions.model import check_open
+from holdfast.sessions import Session, check_open
 from holdfast.skills import Skill, SkillCatalog, SkillLibrary, TrustStore
 
 

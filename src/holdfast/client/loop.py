@@ -41,9 +41,8 @@ from holdfast.orchestration.loop.checks import CheckServices
 from holdfast.orchestration.loop.crew import Crew
 from holdfast.orchestration.loop.events import StepStarted
 from holdfast.orchestration.loop.report import LoopOutcome
-from holdfast.sessions import Run, RunStatus, Session, compose
+from holdfast.sessions import RUNS, Run, RunStatus, Session, compose
 from holdfast.sessions.events import MessagePartUpdated, SessionChanges, SessionUpdated
-from holdfast.sessions.projections import RUNS
 from holdfast.tools.gate import NobodyApproves
 from holdfast.turns import Outcome, Turn
 

@@ -10,8 +10,7 @@ from holdfast.canonical import JsonObject
 from holdfast.client.approvals import ApprovalDetails, ApprovalMethods
 from holdfast.errors import NotFound
 from holdfast.journal import Condition, Payload, RowQuery
-from holdfast.sessions import Run
-from holdfast.sessions.projections import RUNS
+from holdfast.sessions import RUNS, Run
 from holdfast.tools import ToolResult
 from holdfast.tools.events import ToolAnswered, ToolOutcomeDecided
 from holdfast.tools.ledger import CallRecord, read_records

@@ -8,8 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from holdfast.canonical import JsonObject
 from holdfast.client.base import JOURNAL_FILE, ClientBase
 from holdfast.errors import StorageReadOnly
-from holdfast.journal import Event, Finding, export_heads, parse_heads, verify
-from holdfast.journal.audit import Chains
+from holdfast.journal import Chains, Event, Finding, export_heads, parse_heads, verify
 from holdfast.journal.stores import SqliteAtRest
 from holdfast.sessions import RetentionPolicy, RetentionReport, Run, clean_up
 

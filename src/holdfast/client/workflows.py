@@ -32,8 +32,7 @@ from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.runs.children import runs_below
 from holdfast.runs.lineage import below
-from holdfast.sessions import Run, Session
-from holdfast.sessions.projections import RUNS
+from holdfast.sessions import RUNS, Run, Session
 from holdfast.tools import Tool
 from holdfast.tools.gate import NobodyApproves
 

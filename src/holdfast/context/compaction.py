@@ -30,11 +30,10 @@ from holdfast.context.summary import Summary, extract, middle_cut, summarise
 from holdfast.errors import HookRefused, LLMContextTooLong
 from holdfast.ids import new_id
 from holdfast.journal import Event, Payload
-from holdfast.messages import CompactionPart, Message, TextPart, ToolPart
+from holdfast.messages import CompactionPart, Message, TextPart, ToolPart, stored
 from holdfast.providers.model import Model, ModelRequest
 from holdfast.sessions import Session
 from holdfast.sessions.events import MessageCreated, SessionChanges, SessionUpdated
-from holdfast.sessions.messages import stored
 
 Build: TypeAlias = Callable[[Session, Sequence[Message]], Awaitable[ModelRequest]]
 """Makes the request that a session and its messages would give."""

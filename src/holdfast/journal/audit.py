@@ -26,7 +26,7 @@ from holdfast.journal.envelope import (
     payload_digest,
 )
 from holdfast.journal.events import EventsRedacted, SessionDeleted
-from holdfast.journal.store import Chains, Head
+from holdfast.journal.store import Chains
 
 P = TypeVar("P", bound=Payload)
 _PAGE = 1000

@@ -8,8 +8,7 @@ from holdfast.canonical import JsonObject
 from holdfast.journal import Journal
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.sessions import Run
-from holdfast.turns.fast_start import request_of
+from holdfast.sessions import Run, request_of
 
 
 class Starter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -24,7 +24,7 @@ from holdfast.context import CompactionHooks, Compactor, Conversation
 from holdfast.context.compaction import MOST_ATTEMPTS
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
-from holdfast.messages import Message, Part, ToolPart
+from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
 from holdfast.policy.budgets import NO_BUDGET
 from holdfast.providers.events import CallEvents
 from holdfast.providers.model import Delta, Finished, ModelRequest
@@ -37,8 +37,6 @@ from holdfast.runs.spending import Spending, session_budget
 from holdfast.runs.turn_tools import TurnTools
 from holdfast.sessions import Session, compose
 from holdfast.sessions.events import MessageCreated
-from holdfast.sessions.growing import GrowingMessages
-from holdfast.sessions.messages import stored
 from holdfast.skills import Skill
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.ledger import CallRecord, read_records

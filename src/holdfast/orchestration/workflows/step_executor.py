@@ -25,7 +25,7 @@ from holdfast.errors import (
     error_from_dict,
 )
 from holdfast.journal import Payload
-from holdfast.messages import ToolPart
+from holdfast.messages import ToolPart, stored
 from holdfast.orchestration.workflows import events as facts
 from holdfast.orchestration.workflows.definition import Definition, WorkflowStep
 from holdfast.orchestration.workflows.expressions import Names, Value, as_text, render
@@ -40,7 +40,6 @@ from holdfast.runs.request import Launch
 from holdfast.runs.spending import Spending, session_budget
 from holdfast.sessions import PermissionRule, Session, compose
 from holdfast.sessions.events import MessageCreated
-from holdfast.sessions.messages import stored
 from holdfast.tools import SandboxRunner, ToolContext
 from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.child_limits import ChildLimits, without_end

@@ -11,8 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.messages import Message
-from holdfast.messages.joined import parts_of
+from holdfast.messages import Message, parts_of
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")
