@@ -121,6 +121,17 @@ class Transcript:
             self._base, self._tail = tuple(self._messages.values()), []
         return GrowingMessages(self._base, self._tail)
 
+    def follow(
+        self, events: Sequence[Event], drafts: Sequence[Draft], last: Event | None = None
+    ) -> None:
+        """Take into account what this process has just appended to the session.
+
+        `last` is what the same turn appended before that.
+        """
+        if self.is_followed_by(events[0], last):
+            for event, draft in zip(events, drafts, strict=True):
+                self.fold(event, draft.value)
+
     def is_followed_by(self, event: Event, known: Event | None = None) -> bool:
         """Say whether an event is the next one of the same chain.
 
@@ -180,19 +191,8 @@ class Transcripts:
         """Read from this journal; nothing is kept yet."""
         self._journal = journal
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[str, Transcript] = OrderedDict()
-
-    def follow(
-        self, events: Sequence[Event], drafts: Sequence[Draft], last: Event | None = None
-    ) -> None:
-        """Take into account what this process has just appended to a session.
-
-        `last` is what the same turn appended before that.
-        """
-        known = self._kept.get(events[0].session_id)
-        if known is not None and known.is_followed_by(events[0], last):
-            for event, draft in zip(events, drafts, strict=True):
-                known.fold(event, draft.value)
+        self.kept: OrderedDict[str, Transcript] = OrderedDict()
+        """By session; whoever appends to one lets it `follow`."""
 
     async def messages(self, session: Session) -> tuple[Message, ...]:
         """Return every visible message of a session in order."""
@@ -206,11 +206,11 @@ class Transcripts:
         is at hand.
         """
         session_id = session.id
-        kept = self._kept.get(session_id)
+        kept = self.kept.get(session_id)
         if kept is not None and kept.reached == up_to and kept.hidden == session.hidden:
-            self._kept.move_to_end(session_id)
+            self.kept.move_to_end(session_id)
             return kept.all()
-        known = self._kept.pop(session_id, None)
+        known = self.kept.pop(session_id, None)
         transcript = None
         # A revert brings back what was changed or deleted after it, so all is read again.
         if known is not None and known.hidden == session.hidden:
@@ -218,7 +218,7 @@ class Transcripts:
         if transcript is None:
             transcript = Transcript(session.hidden)
             await self._read(session_id, transcript)
-        self._kept[session_id] = transcript
+        self.kept[session_id] = transcript
         self._trim()
         return transcript.all()
 
@@ -244,9 +244,9 @@ class Transcripts:
             is_more = len(page) == _PAGE
 
     def _trim(self) -> None:
-        size = sum([kept.size for kept in self._kept.values()])
-        while len(self._kept) > 1 and (size > self._most_bytes or len(self._kept) > _MOST_KEPT):
-            _, dropped = self._kept.popitem(last=False)
+        size = sum([kept.size for kept in self.kept.values()])
+        while len(self.kept) > 1 and (size > self._most_bytes or len(self.kept) > _MOST_KEPT):
+            _, dropped = self.kept.popitem(last=False)
             size -= dropped.size
 
 
@@ -257,7 +257,7 @@ class MessageReader:
         """Read from this journal."""
         self._journal = journal
         self.transcripts = Transcripts(journal)
-        """Conversations at hand; whoever appends to one lets it follow."""
+        """Conversations at hand."""
 
     async def page(
         self, session: Session, *, limit: int, cursor: str, newest_first: bool

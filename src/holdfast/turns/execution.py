@@ -135,7 +135,9 @@ class TurnExecutor:
         except asyncio.CancelledError:
             await finish(self._keeper.forgo(session.id))
             raise
-        self._manager.messages.transcripts.follow(events, batch.drafts)
+        transcript = self._manager.messages.transcripts.kept.get(session.id)
+        if transcript is not None:
+            transcript.follow(events, batch.drafts)
         # As they were stored: without secrets.
         begun, request = batch.drafts[0].value, batch.drafts[-2].value
         if isinstance(begun, facts.SessionCreated):

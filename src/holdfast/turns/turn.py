@@ -328,7 +328,9 @@ class Turn:
             is_synced=is_synced,
             release=release,
         )
-        self._manager.messages.transcripts.follow(events, batch.drafts, self._last_event)
+        transcript = self._manager.messages.transcripts.kept.get(self.session_id)
+        if transcript is not None:
+            transcript.follow(events, batch.drafts, self._last_event)
         self._last_event = events[-1]
         before, last = events[0].session_seq - 1, events[-1].session_seq
         self.last, self._saw_end = last, journal.clock.monotonic()
