@@ -43,7 +43,10 @@ def _named(variable: str) -> dict[str, Any]:
 class _Section(BaseModel):
     """Frozen, and closed to names that it does not define."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    # Built with the whole, once, by whoever loads settings first.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
+    )
 
 
 class ModelSettings(_Section):

@@ -6,18 +6,18 @@ import contextlib
 import ipaddress
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import SecretStr, ValidationError
 
 from holdfast.errors import ConfigError
 from holdfast.settings.definition import Settings
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
-from holdfast.settings.keys import CONFIG_VARIABLE, all_keys
+from holdfast.settings.keys import CONFIG_VARIABLE, all_keys, all_sections
 from holdfast.settings.mcp import McpEndpoint, check_names
 from holdfast.settings.sources import Collector, FoundSetting, Rank
 from holdfast.settings.unvouched import UnvouchedSettings
@@ -40,15 +40,18 @@ _NOT_FOR_PROJECTS: Final = {
 _LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadedSettings:
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings, and where each value came from."""
 
     settings: Settings
     sources: Mapping[str, str]
     files: tuple[Path, ...]
-    secret_files: tuple[Path, ...] = field(repr=False)
-    environ: Mapping[str, str] = field(repr=False)
+    secret_files: tuple[Path, ...]
+    environ: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        """The settings, without the environment, which holds keys."""
+        return f"LoadedSettings(settings={self.settings!r}, files={self.files!r})"
 
     def source_of(self, key: str) -> str:
         """Where a value came from: `default`, `holdfast.toml:12`, `environment AGENT_MODEL`…"""
@@ -413,12 +416,18 @@ def _is_safe_host(url: str, vendor: str) -> bool:
 
 def _nest(chosen: Mapping[str, tuple[object, Rank]]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
+    # A section that is given, though empty, needs no validator of its own.
+    for name in all_sections():
+        _section_of(nested, name.split("."))
     for name, (value, _) in chosen.items():
         *sections, last = name.split(".")
-        place = nested
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
+        _section_of(nested, sections)[last] = value
+    return nested
+
+
+def _section_of(nested: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    for section in path:
+        nested = nested.setdefault(section, {})
     return nested
 
 

@@ -10,10 +10,11 @@ import difflib
 import os
 import pwd
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from holdfast.settings.files import (
     Mistake,
@@ -47,15 +48,18 @@ class Rank(IntEnum):
     ARGUMENT = 7
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundSetting:
+class FoundSetting(msgspec.Struct, frozen=True, kw_only=True):
     """One raw value of one setting in one source; the value may be a secret."""
 
     key: Key
-    value: object = field(repr=False)
+    value: object
     source: str
     rank: Rank
     base: Path
+
+    def __repr__(self) -> str:
+        """Where it was found, without the value."""
+        return f"FoundSetting(key={self.key.name!r}, source={self.source!r})"
 
 
 class Collector:

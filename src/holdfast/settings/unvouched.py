@@ -16,7 +16,6 @@ import shlex
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -181,8 +180,7 @@ class UnvouchedSettings:
         return Gap(gaps=self, note=Path(name), places=places, known=known, handle=handle)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gap:
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """What one command could make; end it when the command has ended."""
 
     gaps: UnvouchedSettings
