@@ -6,10 +6,9 @@ environment, arguments.
 
 from __future__ import annotations
 
-import difflib
 import os
 import pwd
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -239,7 +238,7 @@ def _flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, ob
 
 def _nearest_key(name: str) -> str:
     known = [*all_keys(), *all_sections()]
-    near = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.6)
+    near = _nearest(name, known)
     if not near:
         last = name.rpartition(".")[2]
         near = [key for key in all_keys() if key.rpartition(".")[2] == last][:1]
@@ -251,5 +250,11 @@ def _nearest_variable(name: str) -> str:
     if by_path is not None:
         return f"; {by_path.name} is set with {by_path.variable}"
     known = [*keys_by_variable(), CONFIG_VARIABLE]
-    near = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.6)
+    near = _nearest(name, known)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _nearest(name: str, known: Sequence[str]) -> list[str]:
+    import difflib  # noqa: PLC0415 - only for those who made a mistake
+
+    return difflib.get_close_matches(name[:200], known, n=1, cutoff=0.6)

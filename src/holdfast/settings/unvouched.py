@@ -14,7 +14,6 @@ import fcntl
 import os
 import shlex
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -168,6 +167,9 @@ class UnvouchedSettings:
         return known
 
     def _note(self, places: _Places, known: frozenset[str] = frozenset()) -> Gap:
+        # With it come all kinds of compression, for a note that few processes write.
+        import tempfile  # noqa: PLC0415
+
         handle, name = tempfile.mkstemp(dir=self._folder, prefix="")
         try:
             # Held for as long as the command may run: whoever is killed lets go.
