@@ -143,6 +143,24 @@ async def test_few_sessions_are_remembered(
     assert known == [False, True, True]
 
 
+async def test_few_sessions_that_were_looked_up_are_remembered(
+    queue: TurnQueue, manager: SessionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST", 2)
+    seen: list[Turn] = []
+    sessions = [await manager.create_session(f"number {n}") for n in range(3)]
+    for session in sessions:
+        await execute(queue, session.id, seen)
+        await queue.executor.look_up(session.id)
+    reads = Reads(manager, monkeypatch)
+    known = []
+    for session in sessions:
+        reads.count = 0
+        await execute(queue, session.id, seen)
+        known.append(reads.count == 0)
+    assert known == [False, True, True]
+
+
 async def test_an_end_that_its_own_late_facts_overtook_is_still_known_to_be_alone(
     queue: TurnQueue, journal: Journal, session: Session
 ) -> None:
