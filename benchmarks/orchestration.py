@@ -81,7 +81,7 @@ class Company:
     async def orchestrated(self, limits: DelegationLimits | None = None) -> None:
         """The same runs, as children of a session; within the client's own limits unless told."""
         session = await self.client.create_session("Above")
-        orchestrator = await self.client.orchestrator(limits=limits)
+        orchestrator = await self.client.runs.orchestrator(limits=limits)
         tasks = [
             AgentTask(agent_name="worker", description=f"task {number}") for number in range(AGENTS)
         ]

@@ -364,7 +364,7 @@ def growth(runs: Runs, agent: Agent, session: str, by_hand: Work) -> Result:
 
 async def _long_session(client: AsyncClient) -> str:
     session = await client.create_session("long")
-    manager = await client.session_manager()
+    manager = await client.sessions.manager()
     async with manager.writing(session.id) as hold:
         for start in range(0, EARLIER, 500):
             await hold.append(

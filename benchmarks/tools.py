@@ -26,7 +26,8 @@ from _report import Result, arguments, report
 
 from holdfast.client import AsyncClient
 from holdfast.messages import Message, ToolPart
-from holdfast.tools import Tool, ToolContext, ToolRegistry, Workspace, tool
+from holdfast.testing import tool_context
+from holdfast.tools import Tool, ToolRegistry, Workspace, tool
 from holdfast.tools.gate import Gate
 from holdfast.tools.manager import Call, CallLimits, ToolExecutionManager
 from holdfast.turns import Outcome, Turn, TurnCompleted
@@ -63,7 +64,7 @@ class Bench:
     def __init__(self, turn: Turn, tools: ToolRegistry, directory: Path) -> None:
         """Execute calls of these tools."""
         self._turn = turn
-        context = ToolContext(
+        context = tool_context(
             workspace=Workspace(directory), session_id=turn.session_id, run_id=turn.run.id
         )
         self._manager = ToolExecutionManager(
@@ -171,7 +172,7 @@ async def measure(rounds: int, history: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         async with AsyncClient(directory / "state") as client:
-            turns = await client.turns()
+            turns = await client.runs.turns()
 
             async def handler(turn: Turn) -> Outcome:
                 few = ToolRegistry([nothing, nothing_twice])

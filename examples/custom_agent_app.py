@@ -111,14 +111,14 @@ async def main(folder: Path) -> None:
     settings = load_settings(overrides={"workspace": str(folder)}).settings
     async with AsyncClient(folder / "state", settings=settings) as client:
         await client.use_callbacks(Callbacks(before_tool=before_tool, after_agent=after_agent))
-        await client.follow_sessions(Diary())
+        await client.events.follow_sessions(Diary())
         # A project's skill reaches agents when a person has vouched for it.
-        await client.trust_skill("what-to-wear")
+        await client.skills.trust("what-to-wear")
         for own in (custom_calculator, custom_weather):
             await client.register_tool(own)
 
         session = await client.create_session("A day at the office")
-        await client.settle_events()
+        await client.events.settle()
         await client.store_memory(
             session_id=session.id,
             content="The user is planning a trip to Oslo",
@@ -138,7 +138,7 @@ async def main(folder: Path) -> None:
         for row in await client.get_execution_history(session.id):
             print(f"used: {row.tool} ({row.state})")
         await client.archive_session(session.id)
-        await client.settle_events()
+        await client.events.settle()
 
 
 with tempfile.TemporaryDirectory() as place:

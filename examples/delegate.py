@@ -19,7 +19,7 @@ with Client() as client:
     client.register_agent(left)
     client.register_agent(right)
     result = client.execute_agent(boss, "", "Which way?")
-    for one in client.family_events(result.session_id):
+    for one in client.runs.family_events(result.session_id):
         if one.event.kind == "run.completed":
             print("done:", one.path or "boss")
     print(result.response)

@@ -9,6 +9,6 @@ Path("README.md").write_text("# Bridges\n\nA small project about bridges.\n")
 
 with Client() as client:
     options = LoopOptions(model="offline")
-    report = client.run_loop("Describe this workspace", run_id="describe-1", options=options)
+    report = client.loops.run("Describe this workspace", run_id="describe-1", options=options)
     print(report.outcome, [f"{step.id}: {step.verdict}" for step in report.steps])
-    print(client.run_loop("Describe this workspace", run_id="describe-1").to_markdown()[:120])
+    print(client.loops.run("Describe this workspace", run_id="describe-1").to_markdown()[:120])

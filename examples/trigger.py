@@ -8,8 +8,8 @@ flow = Workflow("welcome", inputs={"title": {"type": "string"}}).step(
 )
 
 with Client() as client:
-    client.register_workflow(flow)
-    client.add_trigger(
+    client.workflows.register(flow)
+    client.triggers.add(
         {
             "name": "welcome-orders",
             "on": {"kinds": ["session.created"], "where": "'Order' in event.data.title"},
@@ -18,7 +18,7 @@ with Client() as client:
         }
     )
     client.create_session("Order 17")
-    client.run_triggers(once=True)
-    client.run_triggers(once=True)  # nothing is left to do
-    for firing in client.list_firings():
-        print(firing.status, client.get_workflow_run(firing.run_id).output)
+    client.triggers.run(once=True)
+    client.triggers.run(once=True)  # nothing is left to do
+    for firing in client.triggers.firings():
+        print(firing.status, client.workflows.get(firing.run_id).output)

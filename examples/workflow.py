@@ -44,5 +44,5 @@ flow = (
 
 with Client() as client:
     # The same line goes on after a crash, at the step that has not ended.
-    result = client.run_workflow(flow, {"topics": ["sea", "sky"]}, run_id="essay-1")
+    result = client.workflows.run(flow, {"topics": ["sea", "sky"]}, run_id="essay-1")
     print(result.status, result.output)

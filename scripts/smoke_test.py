@@ -104,7 +104,7 @@ class Smoke:
     async def loop(self) -> str:
         """A plan, a step, its check and a review."""
         options = LoopOptions(model=self.model, limits=LoopLimits(max_replans=0, wall_s=300))
-        report = await self.client.run_loop("Answer with the one word hello.", options=options)
+        report = await self.client.loops.run("Answer with the one word hello.", options=options)
         return "" if report.is_done else f"{report.outcome}: {report.reason}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from holdfast.canonical import JsonObject
@@ -28,7 +29,8 @@ _TARGETS = {
 
 def tool_pages() -> dict[str, str]:
     """One page per tool and an index, by file name below docs/reference."""
-    registry = AsyncClient("nowhere").tool_registry()  # opens nothing before its first call
+    # Opens nothing.
+    registry = asyncio.run(AsyncClient("nowhere").tools.registry())
     pages = {f"tools/{tool.name}.md": _page(tool) for tool in registry}
     return {"tools/index.md": _index(list(registry)), **pages}
 

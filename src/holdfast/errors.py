@@ -351,6 +351,14 @@ class PermissionDenied(Refused):
     next_step = "`holdfast policies explain` shows which rule decided."
 
 
+class NotPermitted(Refused):
+    """The caller was not given the scope that an operation needs."""
+
+    code = "operation.not_permitted"
+    message = "{subject} may not do this: it needs the scope {scope!r}."
+    next_step = "Use a key that has this scope, or ask whoever gives keys out."
+
+
 class ArgumentsWithheld(Refused):
     """A call waited or was interrupted, and its arguments held a secret: it is not run.
 

@@ -10,22 +10,21 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import functools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
-from holdfast.client import AsyncClient
-from holdfast.client.base import forked
+from holdfast.client.channel import LocalChannel
+from holdfast.client.surface import ClientSurface
 from holdfast.errors import UsageError, WouldDeadlock
+from holdfast.operations import Blocking, LocalFunction, Operation, StreamOperation
+from holdfast.runtime import Runtime, forked_client
 
 if TYPE_CHECKING:
-    from holdfast.hooks import ExecutionContext, Hooks
     from holdfast.redaction import Redactor
     from holdfast.settings import Settings
-    from holdfast.tools.gate import Approver
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,7 +68,7 @@ class _Portal:
     def _start(self, name: str, coroutine: Coroutine[Any, Any, T]) -> _Work[T]:
         try:
             if self.is_forked:
-                raise forked()
+                raise forked_client()
             self.check_thread(name)
             with self._guard:
                 if self._is_closed:
@@ -185,32 +184,43 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _forward(
-    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Client, P], T]:
-    @functools.wraps(method)
-    def blocking(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._portal.call(method.__name__, method(self._client, *args, **kwargs))
+class BlockingChannel:
+    """Performs operations on the loop of a portal, and waits for them."""
 
-    return blocking
+    def __init__(self, inner: LocalChannel, portal: _Portal) -> None:
+        """Ask over this channel, whose loop the portal runs."""
+        self._inner = inner
+        self._portal = portal
 
+    def call(self, operation: Operation[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Return the answer to one question."""
+        asked = self._inner.call(operation, *args, **kwargs)
+        return self._portal.call(operation.name, asked)
 
-def _forward_iterator(
-    method: Callable[Concatenate[AsyncClient, P], AsyncIterator[T]],
-) -> Callable[Concatenate[Client, P], Iterator[T]]:
-    @functools.wraps(method)
-    def blocking(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        items = method(self._client, *args, **kwargs)
+    def start(
+        self, operation: Operation[..., Any], handle: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> T:
+        """Start what goes on, and return a handle to it."""
+        return handle(self, self.call(operation, *args, **kwargs))
+
+    def stream(
+        self, operation: StreamOperation[..., T], /, *args: Any, **kwargs: Any
+    ) -> Iterator[T]:
+        """Yield the answers to one question; leaving early ends what gives them."""
+        items = self._inner.stream(operation, *args, **kwargs)
         try:
             while True:
-                found = self._portal.call(method.__name__, _advance(items))
+                found = self._portal.call(operation.name, _advance(items))
                 if found is None:
                     return
                 yield found[0]
         finally:
             self._portal.dispose(items)
 
-    return blocking
+    def local(self, function: LocalFunction[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Call what takes Python objects."""
+        asked = self._inner.local(function, *args, **kwargs)
+        return self._portal.call(function.name, asked)
 
 
 async def _advance(items: AsyncIterator[T]) -> tuple[T] | None:
@@ -226,13 +236,13 @@ async def _finish(items: AsyncIterator[Any]) -> None:
         await close()
 
 
-class Client:
+class Client(ClientSurface[Blocking]):
     """The same as `AsyncClient`, without `await`.
 
     Use it as a context manager, or call `close` when done::
 
         with Client() as client:
-            session = client.create_session("Math Help")
+            session = client.sessions.create("Math Help")
     """
 
     def __init__(
@@ -245,15 +255,17 @@ class Client:
         tenant: str = "",
     ) -> None:
         """Read and check the settings; files are opened with the first call."""
-        self._client = AsyncClient(
-            base_dir,
-            storage_path=storage_path,
-            settings=settings,
+        if base_dir is not None and storage_path is not None:
+            raise UsageError(detail="Give base_dir or storage_path; they mean the same.")
+        runtime = Runtime(
+            settings,
+            base_dir=base_dir if base_dir is not None else storage_path,
             redactor=redactor,
             tenant=tenant,
         )
         self._portal = _Portal()
         self._closing = threading.Lock()
+        super().__init__(runtime, BlockingChannel(LocalChannel(runtime), self._portal))
 
     def __enter__(self) -> Client:
         """Return the client; files are opened with the first call."""
@@ -278,170 +290,4 @@ class Client:
         self._portal.check_thread("close")
         with self._closing:
             if not self._portal.is_closed:
-                self._portal.close(self._client.close())
-
-    @property
-    def hooks(self) -> Hooks:
-        """The hooks of this client; plain functions run in threads and may call this client."""
-        return self._client.hooks
-
-    @property
-    def context(self) -> ExecutionContext:
-        """What every run of this client inherits: data, and services by type."""
-        return self._client.context
-
-    @property
-    def settings(self) -> Settings:
-        """The settings of this client."""
-        return self._client.settings
-
-    @property
-    def redactor(self) -> Redactor:
-        """What keeps secrets out of the state directory."""
-        return self._client.redactor
-
-    @property
-    def approver(self) -> Approver | None:
-        """Who answers when a call asks; nobody unless set."""
-        return self._client.approver
-
-    @approver.setter
-    def approver(self, approver: Approver | None) -> None:
-        self._client.approver = approver
-
-    create_session = _forward(AsyncClient.create_session)
-    get_session = _forward(AsyncClient.get_session)
-    list_sessions = _forward(AsyncClient.list_sessions)
-    most_recent_session = _forward(AsyncClient.most_recent_session)
-    update_session = _forward(AsyncClient.update_session)
-    change_session_state = _forward(AsyncClient.change_session_state)
-    archive_session = _forward(AsyncClient.archive_session)
-    restore_session = _forward(AsyncClient.restore_session)
-    delete_session = _forward(AsyncClient.delete_session)
-    fork_session = _forward(AsyncClient.fork_session)
-    revert_session = _forward(AsyncClient.revert_session)
-    export_session = _forward(AsyncClient.export_session)
-    session_lines = _forward_iterator(AsyncClient.session_lines)
-    import_session = _forward(AsyncClient.import_session)
-
-    add_message = _forward(AsyncClient.add_message)
-    list_messages = _forward(AsyncClient.list_messages)
-    get_message = _forward(AsyncClient.get_message)
-    update_message_part = _forward(AsyncClient.update_message_part)
-    delete_message = _forward(AsyncClient.delete_message)
-
-    register_agent = _forward(AsyncClient.register_agent)
-    get_agent = _forward(AsyncClient.get_agent)
-    list_agents = _forward(AsyncClient.list_agents)
-    remove_agent = _forward(AsyncClient.remove_agent)
-    load_installed_agents = _forward(AsyncClient.load_installed_agents)
-    register_tool = _forward(AsyncClient.register_tool)
-    execute_agent = _forward(AsyncClient.execute_agent)
-    launch = _forward(AsyncClient.launch)
-    stream_agent = _forward_iterator(AsyncClient.stream_agent)
-    stream = stream_agent
-    ready_model = _forward(AsyncClient.ready_model)
-    session_context = _forward(AsyncClient.session_context)
-    compact_session = _forward(AsyncClient.compact_session)
-    register_skill = _forward(AsyncClient.register_skill)
-    list_skills = _forward(AsyncClient.list_skills)
-    trust_skill = _forward(AsyncClient.trust_skill)
-    mcp_manager = _forward(AsyncClient.mcp_manager)
-    list_mcp_endpoints = _forward(AsyncClient.list_mcp_endpoints)
-    trust_mcp_endpoint = _forward(AsyncClient.trust_mcp_endpoint)
-    forget_mcp_endpoint = _forward(AsyncClient.forget_mcp_endpoint)
-    list_mcp_tools = _forward(AsyncClient.list_mcp_tools)
-    accept_mcp_tools = _forward(AsyncClient.accept_mcp_tools)
-    mcp_health = _forward(AsyncClient.mcp_health)
-    invoke_mcp = _forward(AsyncClient.invoke_mcp)
-    cancel_run = _forward(AsyncClient.cancel_run)
-    steer = _forward(AsyncClient.steer)
-    get_run = _forward(AsyncClient.get_run)
-
-    await_answer = _forward(AsyncClient.await_answer)
-    child_runs = _forward(AsyncClient.child_runs)
-    cancel_children = _forward(AsyncClient.cancel_children)
-    family_events = _forward(AsyncClient.family_events)
-    watch_family = _forward_iterator(AsyncClient.watch_family)
-    run_loop = _forward(AsyncClient.run_loop)
-    stream_loop = _forward_iterator(AsyncClient.stream_loop)
-    loop_state = _forward(AsyncClient.loop_state)
-    loop_report = _forward(AsyncClient.loop_report)
-    replay_loop = _forward(AsyncClient.replay_loop)
-    list_runs = _forward(AsyncClient.list_runs)
-    export_run = _forward(AsyncClient.export_run)
-    import_run = _forward(AsyncClient.import_run)
-
-    call_tool = _forward(AsyncClient.call_tool)
-    use_search = _forward(AsyncClient.use_search)
-    get_execution_history = _forward(AsyncClient.get_execution_history)
-    load_tool_output = _forward(AsyncClient.load_tool_output)
-
-    register_workflow = _forward(AsyncClient.register_workflow)
-    validate_workflow = _forward(AsyncClient.validate_workflow)
-    run_workflow = _forward(AsyncClient.run_workflow)
-    resume_workflow = _forward(AsyncClient.resume_workflow)
-    get_workflow_run = _forward(AsyncClient.get_workflow_run)
-    list_workflow_runs = _forward(AsyncClient.list_workflow_runs)
-    list_workflows = _forward(AsyncClient.list_workflows)
-
-    add_trigger = _forward(AsyncClient.add_trigger)
-    list_triggers = _forward(AsyncClient.list_triggers)
-    remove_trigger = _forward(AsyncClient.remove_trigger)
-    list_firings = _forward(AsyncClient.list_firings)
-    run_triggers = _forward(AsyncClient.run_triggers)
-
-    list_approvals = _forward(AsyncClient.list_approvals)
-    get_approval = _forward(AsyncClient.get_approval)
-    approve = _forward(AsyncClient.approve)
-    deny = _forward(AsyncClient.deny)
-    open_questions = _forward(AsyncClient.open_questions)
-    decide_outcome = _forward(AsyncClient.decide_outcome)
-    answer_question = _forward(AsyncClient.answer_question)
-
-    list_hooks = _forward(AsyncClient.list_hooks)
-    trust_hooks = _forward(AsyncClient.trust_hooks)
-    use_callbacks = _forward(AsyncClient.use_callbacks)
-    on_progress = _forward(AsyncClient.on_progress)
-    on_notification = _forward(AsyncClient.on_notification)
-    follow_sessions = _forward(AsyncClient.follow_sessions)
-    subscribe = _forward(AsyncClient.subscribe)
-    unsubscribe = _forward(AsyncClient.unsubscribe)
-    events = _forward_iterator(AsyncClient.events)
-    add_event_sink = _forward(AsyncClient.add_event_sink)
-    publish = _forward(AsyncClient.publish)
-    timeline = _forward(AsyncClient.timeline)
-    settle_events = _forward(AsyncClient.settle_events)
-    add_agent_resource = _forward(AsyncClient.add_agent_resource)
-    agent_state = _forward(AsyncClient.agent_state)
-
-    reload_policies = _forward(AsyncClient.reload_policies)
-
-    store_memory = _forward(AsyncClient.store_memory)
-    search_memory = _forward(AsyncClient.search_memory)
-    relevant_memories = _forward(AsyncClient.relevant_memories)
-    summarize_memories = _forward(AsyncClient.summarize_memories)
-    remember_session = _forward(AsyncClient.remember_session)
-    get_memory = _forward(AsyncClient.get_memory)
-    memory_history = _forward(AsyncClient.memory_history)
-    update_memory = _forward(AsyncClient.update_memory)
-    list_memories = _forward(AsyncClient.list_memories)
-    pin_memory = _forward(AsyncClient.pin_memory)
-    forget_memories = _forward(AsyncClient.forget_memories)
-    delete_memory = _forward(AsyncClient.delete_memory)
-    memory_stats = _forward(AsyncClient.memory_stats)
-    reindex_memories = _forward(AsyncClient.reindex_memories)
-    memory_lines = _forward_iterator(AsyncClient.memory_lines)
-    import_memories = _forward(AsyncClient.import_memories)
-
-    get_usage = _forward(AsyncClient.get_usage)
-    list_events = _forward(AsyncClient.list_events)
-    count_events = _forward(AsyncClient.count_events)
-    watch = _forward_iterator(AsyncClient.watch)
-    verify = _forward(AsyncClient.verify)
-    export_heads = _forward(AsyncClient.export_heads)
-    export_layout = _forward(AsyncClient.export_layout)
-    clean_up = _forward(AsyncClient.clean_up)
-    rebuild = _forward(AsyncClient.rebuild)
-    storage_stats = _forward(AsyncClient.storage_stats)
-    interrupted_runs = _forward(AsyncClient.interrupted_runs)
+                self._portal.close(self._runtime.close())

@@ -18,7 +18,7 @@ session = client.create_session("Waiting")
 ended = threading.Event()
 
 async def run(asynchronous):
-    queue = await asynchronous.turns()
+    queue = await asynchronous.runs.turns()
     submitted = await queue.submit(session.id, run_id="job-1")
 
     async def handler(turn):
@@ -36,7 +36,7 @@ except KeyboardInterrupt:
     print("interrupted", ended.is_set(), flush=True)
 
 async def status(asynchronous):
-    return (await (await asynchronous.turns()).get("job-1")).status
+    return (await (await asynchronous.runs.turns()).get("job-1")).status
 
 print(client._portal.call("status", status(client._client)), flush=True)
 client.close()

@@ -67,8 +67,8 @@ async def converse(client: AsyncClient, session_id: str) -> None:
         worker, session_id, "go", run_id="job", on_ask="park", budget=Budget(max_tokens=10**6)
     )
     assert result.status == "parked"
-    [asked] = await client.list_approvals()
-    await client.approve(asked.id, by="ann")
+    [asked] = await client.approvals.list()
+    await client.approvals.approve(asked.id, by="ann")
     items = client.stream_agent(worker, session_id, "go", run_id="job")
     assert [item async for item in items][-1].response == "done"  # type: ignore[union-attr]
     broken = Agent("broken", model=ScriptedModel(LLMOverloaded(provider="test", detail="no")))
@@ -89,23 +89,23 @@ async def cancel(client: AsyncClient, session_id: str) -> None:
     run = asyncio.create_task(client.execute_agent(agent, session_id, "go", run_id="stuck"))
     async with asyncio.timeout(30):
         await reached.wait()
-        await client.steer(session_id, "hurry")
-        await client.cancel_run("stuck")
+        await client.runs.steer(session_id, "hurry")
+        await client.runs.cancel("stuck")
         await run
-        for waiting in await client.interrupted_runs():
-            await client.cancel_run(waiting.id)
+        for waiting in await client.runs.interrupted():
+            await client.runs.cancel(waiting.id)
 
 
 async def keep_house(client: AsyncClient, session_id: str) -> None:
     """Do to a session what people do to sessions."""
     message = await client.add_message(session_id, "user", "a note")
     part = TextPart(id=message.parts[0].id, text="another note")
-    await client.update_message_part(session_id, message.id, part)
+    await client.messages.update_part(session_id, message.id, part)
     await client.delete_message(session_id, message.id)
     talker = Agent("talker", model=ScriptedModel("a long answer " * 300))
     for _ in range(3):
         await client.execute_agent(talker, session_id, "go on " * 300)
-    assert await client.compact_session(session_id, model=ScriptedModel("in short"))
+    assert await client.sessions.compact(session_id, model=ScriptedModel("in short"))
     fork = await client.fork_session(session_id)
     await client.update_session(fork.id, title="another")
     await client.revert_session(fork.id, to=1)
@@ -113,10 +113,10 @@ async def keep_house(client: AsyncClient, session_id: str) -> None:
     await client.restore_session(fork.id)
     await client.delete_session(fork.id)
     memory = await client.store_memory(session_id, "the kettle is blue")
-    await client.update_memory(memory, "the kettle is red")
-    events = await client.list_events(session_id)
+    await client.memory.update(memory, "the kettle is red")
+    events = await client.events.list(session_id)
     said = next(event.session_seq for event in events if event.kind == "message.created")
-    await (await client.journal()).redact(session_id, [said], reason="asked to")
+    await (await client.storage.journal()).redact(session_id, [said], reason="asked to")
     await client.register_agent(Agent("registered"))
     await client.remove_agent("registered")
 
@@ -133,9 +133,9 @@ async def flow(client: AsyncClient) -> None:
     """Run a workflow that works, and one whose step fails."""
     good = Workflow("good").step("one", tool=look, args={})
     good = good.step("two", tool=look, args={}, when="false")
-    assert (await client.run_workflow(good)).status == "completed"
+    assert (await client.workflows.run(good)).status == "completed"
     bad = Workflow("bad").step("one", tool=fail, args={})
-    assert (await client.run_workflow(bad)).status == "failed"
+    assert (await client.workflows.run(bad)).status == "failed"
 
 
 async def heard_names(folder: Path) -> set[str]:
@@ -150,14 +150,14 @@ async def heard_names(folder: Path) -> set[str]:
         # A subscription per name: one for everything hears a fact under its kind only.
         names = {*known_kinds(), *EPHEMERAL, *(view for views in VIEWS.values() for view in views)}
         for name in sorted(names):
-            await client.subscribe(name, note, options=QueueOptions(size=5_000))
+            await client.events.subscribe(name, note, options=QueueOptions(size=5_000))
         session = await client.create_session("work")
         await converse(client, session.id)
         await cancel(client, session.id)
         await keep_house(client, session.id)
         await flow(client)
         await hand_over(client)
-        await client.settle_events()
+        await client.events.settle()
     return heard
 
 

@@ -90,16 +90,16 @@ async def test_an_answer_without_a_json_form_counts_as_if_nothing_was_said(
     client.hooks.on(at.ContextBeforeCompaction)(lambda _compaction: answer)
     part = await result_of(client, tool_call("echo", text="hello"))
     assert (part.state, part.output) == ("completed", "said hello")
-    session = await client.most_recent_session()
+    session = await client.sessions.most_recent()
     assert session is not None
-    await client.compact_session(session.id, model=ScriptedModel("They said hello."))
-    kinds = [event.kind for event in await client.list_events(session.id)]
+    await client.sessions.compact(session.id, model=ScriptedModel("They said hello."))
+    kinds = [event.kind for event in await client.events.list(session.id)]
     assert kinds.count("hook.failed") >= 3
     assert "hook.decided" not in kinds
 
 
 async def decisions(client: AsyncClient) -> list[HookDecided]:
-    journal = await client.journal()
+    journal = await client.storage.journal()
     events = await journal.store.feed(after=0, limit=10_000)
     return [event.expect(HookDecided) for event in events if event.kind == HookDecided.kind]
 
@@ -320,7 +320,7 @@ async def test_cancelled_agent_run_leaves_no_trace_but_the_decision(client: Asyn
         await client.execute_agent(Agent("a", model=ScriptedModel("x")), session.id, "hi")
     assert (await client.list_messages(session.id)).items == ()
     assert [decided.verdict for decided in await decisions(client)] == ["cancel"]
-    assert await client.agent_state("a") == "ready"
+    assert await client.agents.state("a") == "ready"
 
 
 async def test_failing_guard_refuses_and_stays_closed_while_left_out(client: AsyncClient) -> None:
@@ -416,9 +416,9 @@ async def test_names_of_facts_are_views_of_one_stored_fact(client: AsyncClient) 
         if not event.is_ephemeral:
             heard.append(event.name)
 
-    await client.subscribe(["tool.*", "model.completed", "run.*"], hear)
+    await client.events.subscribe(["tool.*", "model.completed", "run.*"], hear)
     await result_of(client, tool_call("echo", text="x"))
-    await client.settle_events()
+    await client.events.settle()
     assert heard == [
         "run.queued",
         "run.started",
@@ -443,16 +443,16 @@ async def test_pieces_and_progress_are_heard_but_not_stored(client: AsyncClient)
     async def hear(event: BusEvent) -> None:
         pieces.append(event.data["text"])
 
-    await client.subscribe("model.text_delta", hear)
-    await client.on_progress(progress.append)
-    await client.on_notification(notices.append)
+    await client.events.subscribe("model.text_delta", hear)
+    await client.events.on_progress(progress.append)
+    await client.events.on_notification(notices.append)
     model = ScriptedModel(tool_call("dig"), "one two")
     result = await Agent("a", model=model, tools=[dig]).run("go", client=client)
-    await client.settle_events()
+    await client.events.settle()
     assert "".join(pieces) == "one two"
     assert [(each.text, each.fraction) for each in progress] == [("half way", 0.5)]
     assert [(each.event, each.run_id) for each in notices] == [("run.completed", result.run_id)]
-    timeline = await client.timeline(run_id=result.run_id)
+    timeline = await client.events.timeline(run_id=result.run_id)
     assert {"model.text_delta", "tool.progress"}.isdisjoint(event.name for event in timeline)
     assert [event.name for event in timeline][0] == "run.queued"
     assert [event.seq for event in timeline] == sorted(event.seq for event in timeline)
@@ -469,13 +469,13 @@ async def test_agent_goes_through_its_states(client: AsyncClient) -> None:
     async def hear(event: BusEvent) -> None:
         events.append(event.name)
 
-    await client.subscribe("agent.*", hear)
+    await client.events.subscribe("agent.*", hear)
     agent = Agent("a", model=ScriptedModel(LLMOverloaded(provider="t", detail="x"), "fine"))
-    assert await client.agent_state("a") == "uninitialized"
+    assert await client.agents.state("a") == "uninitialized"
     await agent.run("one", client=client)
-    assert await client.agent_state("a") == "error"
+    assert await client.agents.state("a") == "error"
     await agent.run("two", client=client)
-    await client.settle_events()
+    await client.events.settle()
     assert states == [
         "initializing",
         "ready",
@@ -524,17 +524,17 @@ class Diary(SessionLifecycle):
 async def test_lifecycle_hears_of_changes_by_another_process(tmp_path: Path) -> None:
     diary = Diary()
     async with AsyncClient(tmp_path) as mine, AsyncClient(tmp_path) as other:
-        following = await mine.follow_sessions(diary)
+        following = await mine.events.follow_sessions(diary)
         session = await other.create_session("plan")
         await other.add_message(session.id, "user", "hello")
         await other.update_session(session.id, title="better plan")
         for number in range(3):
             await other.add_message(session.id, "assistant", "much said " * 60 + str(number))
-        await other.compact_session(session.id, model="offline")
+        await other.sessions.compact(session.id, model="offline")
         await other.archive_session(session.id)
-        await asyncio.wait_for(mine.settle_events(), 10)
+        await asyncio.wait_for(mine.events.settle(), 10)
         cursor = following.position
-        await mine.unsubscribe(following)
+        await mine.events.unsubscribe(following)
         gone = await other.create_session("gone")
         await other.delete_session(gone.id)
         await other.restore_session(session.id)
@@ -545,8 +545,8 @@ async def test_lifecycle_hears_of_changes_by_another_process(tmp_path: Path) -> 
     assert told == ["added hell", "updated", *said, "added ", "compacted", "archived"]
     again = Diary()
     async with AsyncClient(tmp_path) as later:
-        await later.follow_sessions(again, after=cursor)
-        await asyncio.wait_for(later.settle_events(), 10)
+        await later.events.follow_sessions(again, after=cursor)
+        await asyncio.wait_for(later.events.settle(), 10)
     assert again.lines == ["updated"]
 
 
@@ -561,9 +561,9 @@ async def test_session_hooks_hear_of_restore_and_end(client: AsyncClient) -> Non
     await client.archive_session(session.id)
     await client.restore_session(session.id)
     # A deletion takes the facts with it; who has not read them by then never will.
-    await client.settle_events()
+    await client.events.settle()
     await client.delete_session(session.id)
-    await client.settle_events()
+    await client.events.settle()
     assert heard == [
         "session.start",
         "session.end archived",
@@ -634,6 +634,6 @@ async def test_agent_of_a_closed_client_cannot_run(tmp_path: Path) -> None:
     agent = Agent("a", model=ScriptedModel("fine", "again"))
     await agent.run("hi", client=client)
     await client.close()
-    assert await client.agent_state("a") == "terminated"
+    assert await client.agents.state("a") == "terminated"
     with pytest.raises((UsageError, InvalidTransition)):
         await agent.run("hi", client=client)

@@ -41,7 +41,7 @@ async def connection() -> AsyncIterator[str]:
 
 async def everything(client: AsyncClient) -> None:
     """Do one of everything that hooks hear of."""
-    await client.add_agent_resource("worker", "connection", connection)
+    await client.agents.add_resource("worker", "connection", connection)
     model = ScriptedModel(
         [tool_call("add", a=1, b=2), tool_call("fail"), tool_call("wipe")], "done"
     )
@@ -58,25 +58,25 @@ async def everything(client: AsyncClient) -> None:
     talker = Agent("talker", model=ScriptedModel("a long answer " * 200))
     for _ in range(3):
         await client.execute_agent(talker, session.id, "go on " * 200)
-    assert await client.compact_session(session.id, model=ScriptedModel("in short")) is not None
+    assert await client.sessions.compact(session.id, model=ScriptedModel("in short")) is not None
     # A workflow that works, and one whose step fails.
     good = Workflow("good").step("one", tool=add, args={"a": 1, "b": 2})
-    assert (await client.run_workflow(good)).status == "completed"
+    assert (await client.workflows.run(good)).status == "completed"
     bad = Workflow("bad").step("one", tool=fail, args={})
-    assert (await client.run_workflow(bad)).status == "failed"
+    assert (await client.workflows.run(bad)).status == "failed"
     await client.register_agent(Agent("registered"))
     # A workflow with a step that fails and one that ends.
     flow = Workflow("flow").step("a", tool=fail, on_error="continue").step("b", value=1)
-    assert (await client.run_workflow(flow)).output == 1
+    assert (await client.workflows.run(flow)).output == 1
     await client.archive_session(session.id)
     await client.restore_session(session.id)
 
     async def stumble(event: object) -> None:
         raise ValueError("a bad handler")
 
-    await client.subscribe("app.*", stumble)
-    await client.publish("app.said", {"text": "hello"})
-    await client.settle_events()
+    await client.events.subscribe("app.*", stumble)
+    await client.events.publish("app.said", {"text": "hello"})
+    await client.events.settle()
 
 
 async def test_every_declared_point_fires(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_what_a_point_lets_change_are_fields_of_its_payload(name: str) -> None:
 
 
 async def facts(client: AsyncClient, kind: str) -> AsyncIterator[dict[str, object]]:
-    journal = await client.journal()
+    journal = await client.storage.journal()
     for event in await journal.store.feed(after=0, limit=10_000):
         if event.kind == kind:
             yield json.loads(event.payload)

@@ -29,7 +29,7 @@ async def test_layout_holds_sessions_messages_calls_agents_memories_and_runs(
         result = await Agent("a", model=model, tools=[add]).run(
             "1 + 2?", session=session.id, run_id="sum", client=client
         )
-        count = await client.export_layout(tmp_path / "out")
+        count = await client.storage.export_layout(tmp_path / "out")
     files = {str(file.relative_to(tmp_path / "out")) for file in (tmp_path / "out").rglob("*.*")}
     assert count == len(files)
     assert result.status == "completed"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient
+from holdfast.agents.request import RunRequest
 from holdfast.errors import UsageError
 from holdfast.runs.lineage import LINEAGE_KEY, below
-from holdfast.runs.request import Launch
 from holdfast.testing import ScriptedModel, tool_call
 from holdfast.tools import tool
 
@@ -46,7 +46,7 @@ async def test_what_the_parent_may_not_do_its_child_may_not_do_either(tmp_path: 
         calls = [tool_call("look", at="a"), tool_call("peek", at="a")]
         await client.execute_agent(child(calls, "done"), under.id, "go")
         assert await states(client, under.id) == {"look": "completed", "peek": "error"}
-        events = await client.list_events(under.id)
+        events = await client.events.list(under.id)
         assert {event.agent_path for event in events} == {"", "parent/child"}
 
 
@@ -56,8 +56,8 @@ async def test_run_calls_only_the_tools_it_was_given(tmp_path: Path) -> None:
         calls = [tool_call("look", at="a"), tool_call("peek", at="a")]
         model = ScriptedModel(calls, "done")
         agent = Agent("child", model=model, tools=[look, peek])
-        launch = Launch(agent=agent, session_id=session.id, message="go", tool_ids=("look",))
-        result = await client.launch(launch)
+        launch = RunRequest(agent=agent, session_id=session.id, message="go", tool_ids=("look",))
+        result = await client.runs.execute_request(launch)
         assert result.status == "completed"
         assert await states(client, session.id) == {"look": "completed", "peek": "error"}
         assert [spec.name for spec in model.requests[0].tools] == ["look"]

@@ -63,7 +63,7 @@ async def test_planted_secrets_appear_nowhere_in_the_state_directory(place: Path
         check(place, planted)
         kept = (await client.list_messages(session.id)).items
         assert "[redacted:my-service-token]" in str(kept[0].parts[0])
-        lines = [line async for line in client.session_lines(session.id)]
+        lines = [line async for line in client.sessions.lines(session.id)]
         for secret in planted:
             assert secret.encode() not in b"".join(lines)
     check(place, planted)

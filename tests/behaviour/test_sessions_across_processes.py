@@ -45,7 +45,7 @@ async def hear():
 
 async def main():
     async with AsyncClient(sys.argv[1], settings=settings) as client:
-        await work(client, await client.turns())
+        await work(client, await client.runs.turns())
 """
 
 
@@ -106,7 +106,7 @@ async def client(state: Path) -> AsyncIterator[AsyncClient]:
 
 @pytest.fixture
 async def queue(client: AsyncClient) -> TurnQueue:
-    return await client.turns()
+    return await client.runs.turns()
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ async def test_two_processes_200_turns_every_turn_whole_and_in_order(
         assert turn == [f"{name} asks", f"{name} works", f"{name} answers"]
     assert len({turn[0] for turn in turns}) == 200
     events = []
-    while page := await client.list_events(session.id, after=len(events)):
+    while page := await client.events.list(session.id, after=len(events)):
         events += page
     queued = [event.run_id for event in events if event.kind == "run.queued"]
     for_each: dict[str, list[str]] = {}
@@ -174,7 +174,7 @@ async def test_two_processes_200_turns_every_turn_whole_and_in_order(
     assert {tuple(kinds) for kinds in for_each.values()} == {
         ("run.queued", "run.started", *("message.created",) * 3, "run.completed")
     }
-    assert await client.verify() == []
+    assert await client.audit.verify() == []
 
 
 HOLD = """
@@ -212,7 +212,7 @@ async def test_a_killed_process_is_replaced_by_another(
     assert ended.result == {"resumed": False}
     assert (await queue.get(run_id)).result == {"resumed": True}
     assert await texts(client, session) == ["before"]
-    assert await client.interrupted_runs() == []
+    assert await client.runs.interrupted() == []
 
 
 async def test_a_stopped_process_that_wakes_up_cannot_write(
@@ -232,16 +232,16 @@ async def test_a_stopped_process_that_wakes_up_cannot_write(
 
         mine = asyncio.create_task(queue.run(run_id, takes_over))
         await asyncio.wait_for(begun.wait(), WAIT_S)
-        before = await client.list_events(session.id)
+        before = await client.events.list(session.id)
         other.process.send_signal(signal.SIGCONT)
         assert await other.hear() == "refused"
-        assert await client.list_events(session.id) == before
+        assert await client.events.list(session.id) == before
         go_on.set()
         assert (await asyncio.wait_for(mine, WAIT_S)).status == "completed"
         assert await other.hear() == "completed"
         assert await other.end() == 0
     assert await texts(client, session) == ["before"]
-    assert await client.verify() == []
+    assert await client.audit.verify() == []
 
 
 async def test_steering_cancelling_and_rejecting_reach_a_run_in_another_process(

@@ -41,7 +41,7 @@ async def test_each_answer_is_counted_once_wherever_it_belongs(tmp_path: Path) -
         three = await client.execute_agent(agent("a", 1_000), fork.id, "go")
         # A finished run that is asked for again costs nothing.
         await client.execute_agent(agent("a", 10), first.id, "go", run_id=one.run_id)
-        report = await client.get_usage()
+        report = await client.usage.get()
         assert (report.total.calls, report.total.usage.total) == (6, 2 * 1_110)
         assert {k: v.usage.total for k, v in report.by_agent.items()} == {"a": 2_020, "b": 200}
         assert {k: v.usage.total for k, v in report.by_run.items()} == {
@@ -54,10 +54,10 @@ async def test_each_answer_is_counted_once_wherever_it_belongs(tmp_path: Path) -
             fork.id: 2_000,
         }
         assert [v.calls for v in report.by_model.values()] == [6]
-        assert (await client.get_usage(fork.id)).total.usage.total == 2_000
+        assert (await client.usage.get(fork.id)).total.usage.total == 2_000
         assert report.total.cost_usd == 0
         with pytest.raises(NotFound):
-            await client.get_usage("ses_none")
+            await client.usage.get("ses_none")
 
 
 async def test_total_with_an_unknown_price_does_not_pretend_to_know(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ async def test_total_with_an_unknown_price_does_not_pretend_to_know(tmp_path: Pa
     model = ScriptedModel(ModelReply(text="done", usage=TokenUsage(output=5)), info=info)
     async with AsyncClient(tmp_path) as client:
         await Agent("a", model=model).run("go", client=client)
-        total = (await client.get_usage()).total
+        total = (await client.usage.get()).total
         assert (total.cost_usd, total.known_cost_usd, total.unpriced_calls) == (None, 0, 1)
 
 

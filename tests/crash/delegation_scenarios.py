@@ -118,7 +118,7 @@ async def opened(directory: str, agent: Agent) -> AsyncIterator[AsyncClient]:
     settings = load_settings(overrides={"sessions.lease_ttl_s": LEASE_S}).settings
     async with AsyncClient(directory, settings=settings) as client:
         await client.register_agent(agent)
-        sessions = await client.session_manager()
+        sessions = await client.sessions.manager()
         try:
             await sessions.create_session("Above", session_id=ABOVE, directory=directory)
         except AlreadyExists:
@@ -152,7 +152,7 @@ def hand_off(directory: str) -> None:
 
 async def _delegate(directory: str) -> None:
     async with opened(directory, worker(Ledger(directory))) as client:
-        orchestrator = await client.orchestrator(run_id="job")
+        orchestrator = await client.runs.orchestrator(run_id="job")
         for one in ONE:
             result = await orchestrator.delegate_task(Agent("boss"), "worker", one, ABOVE)
             assert result.response == f"report: {one}", result
@@ -160,7 +160,7 @@ async def _delegate(directory: str) -> None:
 
 async def _side_by_side(directory: str) -> None:
     async with opened(directory, worker(Ledger(directory))) as client:
-        orchestrator = await client.orchestrator(run_id="job")
+        orchestrator = await client.runs.orchestrator(run_id="job")
         tasks = [AgentTask(agent_name="worker", description=one) for one in TWO]
         results = await orchestrator.run_parallel_agents(tasks, ABOVE)
         assert [one.response for one in results] == [f"report: {one}" for one in TWO], results
@@ -182,9 +182,9 @@ async def _with_consent(directory: str) -> None:
                 )
                 if result.status != "parked":
                     break
-                for question in await client.open_questions():
+                for question in await client.approvals.questions():
                     assert question.reason == "approval", question
-                    await client.approve(question.id, by="tester")
+                    await client.approvals.approve(question.id, by="tester")
         assert (result.status, result.response) == ("completed", "all done"), result
 
 
@@ -205,7 +205,7 @@ async def check_hand_off(directory: Path) -> None:
     """Look after one errand that was handed over: once, with the same parcel, for good."""
     await _check(directory, ONE)
     async with AsyncClient(directory) as client:
-        events = await client.list_events(ABOVE)
+        events = await client.events.list(ABOVE)
         told = [event.expect(HandedOff) for event in events if event.kind == HandedOff.kind]
         assert [(one.to_agent, one.transform) for one in told] == [("worker", "conversation")]
         answers = [one for one in (await client.list_messages(ABOVE)).items if one.text]
@@ -227,15 +227,15 @@ async def _check(directory: Path, work: tuple[str, ...]) -> None:
     ledger = Ledger(str(directory))
     assert sorted(line.split()[0] for line in ledger.lines("done")) == sorted(work)
     async with AsyncClient(directory) as client:
-        assert await client.verify() == []
-        events = await client.family_events(ABOVE, limit=10_000)
+        assert await client.audit.verify() == []
+        events = await client.runs.family_events(ABOVE, limit=10_000)
         below = {one.event.session_id for one in events if one.depth == 1}
         assert len(below) == len(work)
         for session_id in below:
             messages = (await client.list_messages(session_id)).items
             answers = [one.text for one in messages if one.text.startswith("report")]
             assert len(answers) == 1, answers
-            kinds = [event.kind for event in await client.list_events(session_id)]
+            kinds = [event.kind for event in await client.events.list(session_id)]
             assert kinds.count("run.queued") == kinds.count("run.completed") == 1
         parts = [p for m in (await client.list_messages(ABOVE)).items for p in m.tool_calls]
         assert all(part.state == "completed" for part in parts), parts

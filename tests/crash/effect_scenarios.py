@@ -111,11 +111,11 @@ async def _sell(directory: str, effect: Effect) -> None:
             result = await agent.run("sell", run_id="job", client=client)
             if result.status != "parked":
                 break
-            [question] = await client.open_questions()
+            [question] = await client.approvals.questions()
             assert (question.reason, question.tool) == ("unknown_outcome", "charge")
             key = await _key_of(client, result.session_id, question.call_id)
             verdict = "happened" if shop.has(key) else "not_happened"
-            await client.decide_outcome(
+            await client.approvals.decide_outcome(
                 result.session_id, question.call_id, verdict, by="tester", result="charged"
             )
         assert (result.status, result.response) == ("completed", "sold")
@@ -142,7 +142,7 @@ async def _sell_after_death(directory: str) -> None:
 
 
 async def _key_of(client: AsyncClient, session_id: str, call_id: str) -> str:
-    journal = await client.journal()
+    journal = await client.storage.journal()
     for event in await journal.read_all(session_id):
         fact = event.decode()
         if isinstance(fact, ToolStarted) and fact.intent.call_id == call_id:
@@ -170,10 +170,10 @@ async def check_read(directory: Path) -> None:
 
 async def _recorded(directory: Path) -> tuple[list[object], list[Message]]:
     async with AsyncClient(directory) as client:
-        assert await client.verify() == []
+        assert await client.audit.verify() == []
         # A kill before the run exists leaves an empty session behind, and nothing else.
-        session = await client.get_session((await client.get_run("job")).session_id)
-        journal = await client.journal()
+        session = await client.get_session((await client.runs.get("job")).session_id)
+        journal = await client.storage.journal()
         facts = [event.decode() for event in await journal.read_all(session.id)]
         messages = (await client.list_messages(session.id)).items
         history = await client.get_execution_history(session.id)

@@ -111,7 +111,7 @@ async def _run(directory: str) -> None:
     overrides = {"sessions.lease_ttl_s": LEASE_S, "workspace": str(work)}
     settings = load_settings(overrides=overrides).settings
     async with AsyncClient(directory, settings=settings) as client:
-        report = await client.run_loop("Write both", run_id=RUN, options=options(directory))
+        report = await client.loops.run("Write both", run_id=RUN, options=options(directory))
         assert report.outcome == "done", report
 
 
@@ -126,10 +126,10 @@ async def check(directory: Path) -> None:
     overrides = {"workspace": f"{directory}.work"}
     settings = load_settings(overrides=overrides).settings
     async with AsyncClient(directory, settings=settings) as client:
-        assert await client.verify() == []
-        report = await client.loop_report(RUN)
-        state = await client.loop_state(RUN)
-        news = await client.replay_loop(RUN)
+        assert await client.audit.verify() == []
+        report = await client.loops.report(RUN)
+        state = await client.loops.state(RUN)
+        news = await client.loops.replay(RUN)
     assert report.outcome == "done"
     assert [(s.id, s.status, s.attempts, s.verdict, s.answer) for s in report.steps] == [
         ("one", "done", 2, "accept", "I wrote it: good and better."),

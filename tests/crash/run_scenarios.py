@@ -107,13 +107,13 @@ async def _sell(directory: str) -> None:
             )
             if result.status != "parked":
                 break
-            [asked] = await client.open_questions()
+            [asked] = await client.approvals.questions()
             if asked.reason == "approval":
-                await client.approve(asked.id, by="ann")
+                await client.approvals.approve(asked.id, by="ann")
                 continue
             key = await _key_of(client, result.session_id, asked.call_id)
             happened = world.has("charges", key)
-            await client.decide_outcome(
+            await client.approvals.decide_outcome(
                 result.session_id,
                 asked.call_id,
                 "happened" if happened else "not_happened",
@@ -124,7 +124,7 @@ async def _sell(directory: str) -> None:
 
 
 async def _key_of(client: AsyncClient, session_id: str, call_id: str) -> str:
-    journal = await client.journal()
+    journal = await client.storage.journal()
     keys = [
         fact.intent.idempotency_key
         for event in await journal.read_all(session_id)
@@ -149,10 +149,10 @@ async def check(directory: Path) -> None:
 
 async def _messages(directory: Path) -> list[Message]:
     async with AsyncClient(directory) as client:
-        assert await client.verify() == []
-        run = await client.get_run("job")
+        assert await client.audit.verify() == []
+        run = await client.runs.get("job")
         assert run.status == "completed"
-        assert await client.open_questions() == []
+        assert await client.approvals.questions() == []
         return list((await client.list_messages(run.session_id)).items)
 
 

@@ -80,7 +80,7 @@ def run_everything(directory: str) -> None:
 async def _run(directory: str) -> None:
     settings = load_settings(overrides={"sessions.lease_ttl_s": LEASE_S}).settings
     async with AsyncClient(directory, settings=settings) as client:
-        result = await client.run_workflow(flow_of(directory), run_id="job")
+        result = await client.workflows.run(flow_of(directory), run_id="job")
         assert (result.status, result.output) == ("completed", EXPECTED), result
 
 
@@ -89,18 +89,18 @@ async def check_once(directory: Path) -> None:
     assert sorted(json.loads(line)[1] for line in lines) == EFFECTS, lines
     settings = load_settings().settings
     async with AsyncClient(directory, settings=settings) as client:
-        result = await client.get_workflow_run("job")
+        result = await client.workflows.get("job")
         assert (result.status, result.output) == ("completed", EXPECTED)
         assert {state.status for state in result.steps} == {"completed"}
         assert {state.attempts for state in result.steps} <= {0, 1}
-        journal = await client.journal()
+        journal = await client.storage.journal()
         ended = [
             event.decode().path  # type: ignore[attr-defined]
             for event in await journal.read_all(result.session_id)
             if event.kind == "workflow.step_completed"
         ]
         assert sorted(ended) == sorted(set(ended)), "a step ended twice"
-        assert await client.verify() == []
+        assert await client.audit.verify() == []
 
 
 # --- triggers ------------------------------------------------------------------------
@@ -117,19 +117,19 @@ async def _fire(directory: str) -> None:
         flow = Workflow("order", inputs={"name": {"type": "string"}}).step(
             "do", tool=work_tool(directory), args={"name": "${inputs.name}"}
         )
-        await client.register_workflow(flow)
+        await client.workflows.register(flow)
         on = {"kinds": ["session.created"], "where": "'Order' in event.data.title"}
         inputs = {"name": "${event.data.title}"}
         with contextlib.suppress(AlreadyExists):
-            await client.add_trigger(
+            await client.triggers.add(
                 {"name": "orders", "on": on, "workflow": "order", "with": inputs}
             )
-        sessions = await client.session_manager()
+        sessions = await client.sessions.manager()
         with contextlib.suppress(AlreadyExists):
             await sessions.create_session("Order 1", session_id="ses_order_1")
         stop = asyncio.Event()
-        running = asyncio.create_task(client.run_triggers(stop))
-        async for _ in client.watch(after=0, patterns=["trigger.ended"]):
+        running = asyncio.create_task(client.triggers.run(stop))
+        async for _ in client.events.watch(after=0, patterns=["trigger.ended"]):
             break
         stop.set()
         await running
@@ -139,6 +139,6 @@ async def check_orders(directory: Path) -> None:
     lines = Path(f"{directory}.effects").read_text().splitlines()
     assert sorted(json.loads(line)[1] for line in lines) == ["Order 1"], lines
     async with AsyncClient(directory, settings=load_settings().settings) as client:
-        firings = await client.list_firings()
+        firings = await client.triggers.firings()
         assert [firing.status for firing in firings] == ["completed"], firings
-        assert await client.verify() == []
+        assert await client.audit.verify() == []

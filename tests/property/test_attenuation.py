@@ -24,6 +24,7 @@ from mcp_kit import program, served
 
 from holdfast import Agent, AsyncClient
 from holdfast.agents.handoff import transfer_to
+from holdfast.agents.request import RunRequest
 from holdfast.clock import SystemClock
 from holdfast.orchestration.delegation import AgentTask
 from holdfast.orchestration.workflows import Workflow
@@ -31,7 +32,6 @@ from holdfast.policy import Budget, CallRequest, Rights, RuleSet, decide
 from holdfast.policy.budgets import Share
 from holdfast.providers.model import ModelRequest
 from holdfast.runs.lineage import below
-from holdfast.runs.request import Launch
 from holdfast.sessions import PermissionRule
 from holdfast.settings import load_settings
 from holdfast.skills import Skill
@@ -115,7 +115,7 @@ class World:
         self.done.append((name, at))
         place = 0 if context.is_read_only else 1 + context.has_network
         self.boxes.append(BOXES[place])
-        self.seconds.append(context.heritage.seconds_left())
+        self.seconds.append(context.child_limits.seconds_left())
         return "ok"
 
     def tools(self) -> list[Any]:
@@ -191,8 +191,8 @@ def starter(rules: list[PermissionRule], sandbox: Any, seconds: float | None = N
 
 
 async def launch(client: AsyncClient, agent: Agent, session_id: str, skills: Any) -> object:
-    return await client.launch(
-        Launch(message="go", agent=agent, session_id=session_id, skill_names=skills)
+    return await client.runs.execute_request(
+        RunRequest(message="go", agent=agent, session_id=session_id, skill_names=skills)
     )
 
 
@@ -231,12 +231,12 @@ async def by_grandchild(
 async def by_delegation(
     client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any
 ) -> object:
-    orchestrator = await client.orchestrator()
+    orchestrator = await client.runs.orchestrator()
     return await orchestrator.delegate_task(top, "low", "go", at, None, skills)
 
 
 async def by_parallel(client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any) -> object:
-    orchestrator = await client.orchestrator(agent=top)
+    orchestrator = await client.runs.orchestrator(agent=top)
     tasks = [AgentTask(agent_name="low", description="go", skill_names=skills)] * 2
     return await orchestrator.run_parallel_agents(tasks, at)
 
@@ -248,7 +248,7 @@ async def by_workflow(client: AsyncClient, top: Agent, low: Agent, at: str, skil
     lineage = below(top, above, skill_names=skills, shares=(share,))
     session = await client.create_session("Mid", parent_id=at, metadata=lineage.to_metadata())
     flow = Workflow("flow", sandbox="network").step("one", agent="low", message="go")
-    return await client.run_workflow(flow, parent_id=session.id)
+    return await client.workflows.run(flow, parent_id=session.id)
 
 
 WAYS: tuple[Way, ...] = (
@@ -308,7 +308,7 @@ def may(rules: list[PermissionRule], session: list[PermissionRule], name: str, a
 async def loaded(client: AsyncClient, session_id: str) -> set[str]:
     """The skills that were loaded below a session."""
     names: set[str] = set()
-    for one in {each.event.session_id for each in await client.family_events(session_id)}:
+    for one in {each.event.session_id for each in await client.runs.family_events(session_id)}:
         for message in (await client.list_messages(one)).items:
             names |= {
                 str(call.input["name"])
@@ -336,7 +336,7 @@ async def client_with(low: Agent, endpoints: dict[str, Any]) -> AsyncIterator[As
         async with AsyncClient(Path(folder) / "state", settings=chosen) as client:
             await client.register_agent(low)
             for name in ("one", "two"):
-                await client.register_skill(Skill(name=name, description=name, content="Do it."))
+                await client.skills.register(Skill(name=name, description=name, content="Do it."))
             yield client
 
 
@@ -430,7 +430,7 @@ async def test_child_reaches_no_server_whose_program_may_do_more_than_its_starte
             ended = {
                 (call.tool, call.state)
                 for one in {
-                    each.event.session_id for each in await client.family_events(session.id)
+                    each.event.session_id for each in await client.runs.family_events(session.id)
                 }
                 for message in (await client.list_messages(one)).items
                 for call in message.tool_calls

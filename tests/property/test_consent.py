@@ -18,7 +18,7 @@ from holdfast.policy.events import ApprovalAnswered, ApprovalUsed
 from holdfast.runs import AgentRuntime
 from holdfast.sessions import SESSION_PROJECTIONS, PermissionRule, SessionManager
 from holdfast.sessions.events import SessionRulesAdded
-from holdfast.testing import ScriptedModel, tool_call
+from holdfast.testing import ScriptedModel, run_services, tool_call
 from holdfast.tools import Tool, ToolContext, ToolRegistry, tool
 from holdfast.tools.events import ToolStarted
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
@@ -123,7 +123,8 @@ async def play(
         for verdict, by in [*others, ("", "")]:
             # Each round is a new process: nothing is left in memory but the journal.
             runtime = AgentRuntime(
-                world.sessions, world.turns, model=model, terms=terms, approver=approver
+                run_services(world.sessions, world.turns, terms=terms, approver=approver),
+                model=model,
             )
             result = await runtime.execute_agent(agent, session, "go", ToolRegistry(), run_id="job")
             if result.status != "parked":

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import tempfile
 from pathlib import Path
 
 import machine
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.tools import ToolContext, Workspace
+from holdfast.testing import tool_context
+from holdfast.tools import Workspace
 from holdfast.tools.builtin.grep import prepare, run_search
 
 WORDS = st.sampled_from(["alpha", "Alpha", "beta", "b.ta", "ga(mma", "δέλτα", "ſtraße", "x", ""])
@@ -63,12 +64,12 @@ def test_ripgrep_changes_nothing_but_the_time(files, ignore, pattern, include, i
             (root / path).write_bytes(content)
         if ignore:
             (root / ".gitignore").write_text(ignore)
-        context = ToolContext(workspace=Workspace(root))
+        context = tool_context(workspace=Workspace(root))
         search = prepare(pattern, include=include, ignore_case=ignore_case, limit=20)
 
         async def both():
             return [
-                await run_search(dataclasses.replace(context), search, start, one)
+                await run_search(msgspec.structs.replace(context), search, start, one)
                 for one in (program, None)
             ]
 

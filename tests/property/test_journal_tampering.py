@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 from holdfast.errors import NotFound, StorageDamaged
 from holdfast.journal import (
+    HeadsFile,
     Journal,
     SessionDeleted,
     SqliteStore,
@@ -24,7 +25,6 @@ from holdfast.journal import (
     parse_heads,
     verify,
 )
-from holdfast.journal.audit import HeadsFile
 from holdfast.journal.envelope import GENESIS, chain_hash, header_of
 from holdfast.testing import FakeClock
 from holdfast.testing._store_samples import Note, SampleStep

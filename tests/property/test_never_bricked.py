@@ -103,7 +103,7 @@ async def interrupted(way: Literal["request", "task"], moments: list[tuple[int, 
                     run.cancel()
                 else:
                     try:
-                        await client.cancel_run(run_id, reason="enough")
+                        await client.runs.cancel(run_id, reason="enough")
                     except NotFound:  # not in the queue yet
                         run.cancel()
                 async with asyncio.timeout(30):
@@ -117,7 +117,7 @@ async def interrupted(way: Literal["request", "task"], moments: list[tuple[int, 
                 result = await client.execute_agent(last, session.id, "there?")
             assert result.response == "here"
             assert unpaired(model.requests[0].messages) == []
-            assert await client.verify() == []
+            assert await client.audit.verify() == []
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pydantic
 import pydantic_core
 
-from holdfast.agents.delegation import Delegation, Errand, outcome_of
+from holdfast.agents.delegation import Delegation, outcome_of
+from holdfast.agents.request import RunRequest
 from holdfast.errors import TellModel, UsageError
 from holdfast.tools import Tool, ToolContext, ToolResult
 from holdfast.tools.target import Target
@@ -41,9 +42,9 @@ def tool_of(
         raise UsageError(detail="`to_task` needs the `input` that it makes the task of.")
 
     async def call(context: ToolContext, **values: Any) -> ToolResult:  # noqa: ANN401
-        errand = Errand(agent=agent, task=_task(values, input, to_task))
+        request = RunRequest(agent=agent, message=_task(values, input, to_task))
         delegation = context.execution.get(Delegation)  # type: ignore[type-abstract]
-        return outcome_of(await delegation.send(context, errand))
+        return outcome_of(await delegation.send(context, request))
 
     _describe(call, input)
     return Tool.from_function(

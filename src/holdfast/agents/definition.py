@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_args
 import msgspec
 import pydantic
 
-from holdfast.agents.as_tool import ToTask, tool_of
 from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
@@ -24,6 +23,7 @@ from holdfast.tools import Tool
 from holdfast.tools.gate import Approver
 
 if TYPE_CHECKING:
+    from holdfast.agents.as_tool import ToTask
     from holdfast.agents.result import AgentResult
 
 _NAME = re.compile(r"(?=.*\S)[^/]{1,64}", re.DOTALL)
@@ -157,6 +157,8 @@ class Agent:
         makes the task of them, which is their JSON otherwise. Each call has a session of its
         own; after a crash a finished one is not repeated.
         """
+        from holdfast.agents.as_tool import tool_of  # noqa: PLC0415 - it needs this class
+
         return tool_of(self, name=name, description=description, input=input, to_task=to_task)
 
     def wrapped(

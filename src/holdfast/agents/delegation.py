@@ -1,11 +1,10 @@
-"""How a tool call sends another agent on an errand; the client provides who does it.
+"""How a tool call delegates to another agent; the runtime provides who does it.
 
 Tools find it as `context.execution.get(Delegation)`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.canonical import JsonObject
@@ -13,37 +12,20 @@ from holdfast.tools import ToolContext, ToolResult
 from holdfast.tools.result import NestedCallWaits, Parked
 
 if TYPE_CHECKING:
-    from holdfast.agents.definition import Agent
     from holdfast.agents.handoff import Transform
+    from holdfast.agents.request import RunRequest
     from holdfast.agents.result import AgentResult
-
-
-@dataclass(frozen=True, kw_only=True)
-class Errand:
-    """What another agent is asked to do.
-
-    With a `session_id` it goes on in that session, which an earlier errand of the same
-    session began. `tool_ids` and `skill_names` leave nothing else to it; `None` leaves all
-    that it and the caller may use. `state` goes along as the new session's state.
-    """
-
-    agent: str | Agent
-    task: str
-    session_id: str = ""
-    tool_ids: tuple[str, ...] | None = None
-    skill_names: tuple[str, ...] | None = None
-    options: JsonObject = field(default_factory=dict)
-    state: JsonObject = field(default_factory=dict)
 
 
 class Delegation(Protocol):
     """Whoever runs other agents for a tool call, below the caller's own run."""
 
-    async def send(self, context: ToolContext, errand: Errand) -> AgentResult:
+    async def send(self, context: ToolContext, request: RunRequest) -> AgentResult:
         """Run the agent to its end, or to where it parks, and return its result.
 
-        The same call again, in any process, returns the finished result or goes on with
-        what was interrupted.
+        With a `session_id` it goes on in that session, which an earlier call of the same
+        session began; `state` goes along as the new session's state. The same call again, in
+        any process, returns the finished result or goes on with what was interrupted.
         """
         ...
 
@@ -91,4 +73,4 @@ def why(result: AgentResult) -> str:
     return f"{result.status}: {reason}" if reason else str(result.status)
 
 
-__all__ = ["Delegation", "Errand", "outcome_of", "why"]
+__all__ = ["Delegation", "outcome_of", "why"]

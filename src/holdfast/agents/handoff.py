@@ -76,13 +76,13 @@ class Transform:
             code = getattr(self.function, "__code__", None)
             return sha256_hex(code.co_code if code is not None else repr(self.function).encode())
 
-    def apply(self, baggage: HandoffInput) -> HandoffPayload:
+    def apply(self, given: HandoffInput) -> HandoffPayload:
         """Return what goes along.
 
         Raises:
             UsageError: the function returned something else.
         """
-        made: object = self.function(baggage)
+        made: object = self.function(given)
         if not isinstance(made, HandoffPayload):
             raise UsageError(detail=f"The transform {self.name} made {made!r}, no HandoffPayload.")
         return made
@@ -100,16 +100,16 @@ def transform(
 
 
 @transform("message-only", version=1)
-def message_only(baggage: HandoffInput) -> HandoffPayload:
+def message_only(given: HandoffInput) -> HandoffPayload:
     """Let only the giver's message along."""
-    return HandoffPayload(task=baggage.message)
+    return HandoffPayload(task=given.message)
 
 
 @transform("conversation", version=1)
-def conversation(baggage: HandoffInput) -> HandoffPayload:
+def conversation(given: HandoffInput) -> HandoffPayload:
     """Let the words of the conversation, without tool output, and the whole state along."""
-    lines = [f"{each.role}: {each.text}" for each in baggage.messages if each.text]
-    return HandoffPayload(task=baggage.message, context="\n".join(lines), state=baggage.state)
+    lines = [f"{each.role}: {each.text}" for each in given.messages if each.text]
+    return HandoffPayload(task=given.message, context="\n".join(lines), state=given.state)
 
 
 @payload("agent.handed_off", is_open=True, is_inherited=False, is_synced=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -12,7 +12,28 @@ from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.errors import BudgetExceeded, UsageError
 from holdfast.messages import Message, Part, TokenUsage, ToolPart, sum_of
+from holdfast.providers.model import Delta
 from holdfast.sessions import Run, SessionManager
+
+Listener: TypeAlias = Callable[[Delta | ToolPart], None]
+"""Hears the pieces of an answer while they arrive, each call, and each result."""
+
+
+def hear_nothing(_: Delta | ToolPart) -> None:
+    """Nobody listens."""
+
+
+class ChildPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of an answer, or a finished call, of a run that the streamed one started.
+
+    `path` names the agents from the first one down to the one that works, as `lead/helper`.
+    """
+
+    path: str
+    session_id: str
+    run_id: str
+    item: Delta | ToolPart
+
 
 RunOutcome: TypeAlias = Literal["completed", "parked", "cancelled", "failed"]
 

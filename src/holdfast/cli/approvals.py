@@ -16,11 +16,10 @@ from holdfast.cli.approve import parse_arguments, reason_of, show_rules
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.loop import going_on
 from holdfast.cli.output import emit, printable, say
-from holdfast.client.approvals import ApprovalDetails
-from holdfast.client.questions import OpenQuestion
 from holdfast.errors import NotFound, UsageError
 from holdfast.policy.approvals import Approval
 from holdfast.runs.lineage import lineage_of
+from holdfast.runtime import ApprovalDetails, OpenQuestion
 from holdfast.sync import Client
 
 _SHORT = 60
@@ -42,10 +41,10 @@ def list_(invocation: Invocation, is_all: bool, session: str) -> None:
     """List what waits for a person: consent, unknown outcomes, questions."""
     with Client(settings=invocation.settings) as client:
         if is_all:
-            found = client.list_approvals(status=None, session_id=session, limit=1000)
+            found = client.approvals.list(status=None, session_id=session, limit=1000)
             rows = [_approval_row(row) for row in found]
         else:
-            waiting = client.open_questions()
+            waiting = client.approvals.questions()
             rows = [_row(item) for item in waiting if session in ("", item.session_id)]
     if rows or not invocation.is_text:
         emit(rows, columns=("id", "waits for", "agent", "tool", "what", "run"))
@@ -66,7 +65,7 @@ def show(invocation: Invocation, item: str, run: str) -> None:
         if not item.startswith("apr_"):
             emit(msgspec.to_builtins(_find(client, item, run)))
             return
-        details = client.get_approval(item)
+        details = client.approvals.get(item)
     if not invocation.is_text:
         emit({**msgspec.to_builtins(details.approval), **msgspec.to_builtins(details)})
         return
@@ -92,11 +91,11 @@ def approve(
     arguments = _arguments(edit) if edit else None
     with Client(settings=invocation.settings) as client:
         if always:
-            rules = client.get_approval(approval).asked.rules
+            rules = client.approvals.get(approval).asked.rules
             show_rules(rules)
             if rules and sys.stdin.isatty() and invocation.is_text:
                 click.confirm("Write it?", abort=True, err=True)
-        row = client.approve(
+        row = client.approvals.approve(
             approval, by=by or getpass.getuser(), always=always, arguments=arguments, reason=reason
         )
         _say_what_next(client, row)
@@ -110,7 +109,7 @@ def approve(
 def deny(invocation: Invocation, approval: str, reason: str, by: str) -> None:
     """Refuse a call; the model is told why, and its run can go on."""
     with Client(settings=invocation.settings) as client:
-        row = client.deny(approval, by=by or getpass.getuser(), reason=reason)
+        row = client.approvals.deny(approval, by=by or getpass.getuser(), reason=reason)
         _say_what_next(client, row)
 
 
@@ -127,7 +126,7 @@ def decide(invocation: Invocation, call: str, verdict: str, result: str, by: str
     said = "not_happened" if verdict == "not-happened" else verdict  # type: ignore[assignment]
     with Client(settings=invocation.settings) as client:
         found = _find(client, call, run)
-        client.decide_outcome(
+        client.approvals.decide_outcome(
             found.session_id, call, said, by=by or getpass.getuser(), result=result
         )
         _say_resume(client, found.run_id)
@@ -143,7 +142,7 @@ def answer(invocation: Invocation, call: str, text: tuple[str, ...], by: str, ru
     """Answer an agent's question."""
     with Client(settings=invocation.settings) as client:
         found = _find(client, call, run)
-        client.answer_question(found.session_id, call, " ".join(text), by=by or getpass.getuser())
+        client.approvals.answer(found.session_id, call, " ".join(text), by=by or getpass.getuser())
         _say_resume(client, found.run_id)
 
 
@@ -151,7 +150,7 @@ def _find(client: Client, call: str, run: str) -> OpenQuestion:
     """Return what waits under an id; models choose the ids of calls, and some choose them twice."""
     found = [
         item
-        for item in client.open_questions()
+        for item in client.approvals.questions()
         if call in (item.id, item.call_id) and run in ("", item.run_id)
     ]
     if not found:
@@ -180,11 +179,11 @@ def _say_what_next(client: Client, row: Approval) -> None:
 
 def _say_resume(client: Client, run_id: str) -> None:
     """Name the call that goes on with a run, or with the one that waits above all others."""
-    run = client.get_run(run_id)
+    run = client.runs.get(run_id)
     above = lineage_of(client.get_session(run.session_id))
     if above is not None and above.root:
         with contextlib.suppress(NotFound):  # an orchestrator of the application is no run
-            run = client.get_run(above.root)
+            run = client.runs.get(above.root)
     say(f"Go on with: {going_on(run)}")
 
 

@@ -39,7 +39,7 @@ def verify(invocation: Invocation, session: str | None, heads_file: str | None) 
     heads = _read(heads_file) if heads_file else None
     checked: list[int] = []
     with open_client(invocation) as client:
-        findings = client.verify(
+        findings = client.audit.verify(
             session_id=session,
             heads=heads,
             progress=lambda _session_id, events: checked.append(events),
@@ -68,7 +68,7 @@ def head(invocation: Invocation, target: str | None) -> None:
     cannot write proves what was there: `holdfast audit verify --heads FILE`.
     """
     with open_client(invocation) as client:
-        data = client.export_heads()
+        data = client.audit.heads()
     if target is None:
         click.echo(data.decode(), nl=False)
         return

@@ -25,8 +25,8 @@ from holdfast.cli.interrupts import INTERRUPTS
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.run import end_with
 from holdfast.cli.screen import Screen
-from holdfast.client.questions import OpenQuestion
 from holdfast.errors import HoldfastError, UsageError, error_from_dict
+from holdfast.runtime import OpenQuestion
 from holdfast.sync import Client
 from holdfast.tools.gate import AutoConfirm
 
@@ -62,7 +62,7 @@ def command(
     """
     with Client(settings=invocation.settings) as client:
         if plugins:
-            client.load_installed_agents()
+            client.agents.load_installed()
         state = ChatState(client, invocation, agent=agent, model=model)
         state.session_id = _session(client, session, is_continued)
         chat = _Chat(state, is_plain=plain, is_confirmed=auto_confirm)
@@ -76,7 +76,7 @@ def _session(client: Client, wanted: str, is_continued: bool) -> str:
         raise UsageError(detail="Give --session or --continue, not both.")
     if wanted:
         return client.get_session(wanted).id
-    latest = client.most_recent_session() if is_continued else None
+    latest = client.sessions.most_recent() if is_continued else None
     return latest.id if latest is not None else ""
 
 
@@ -96,9 +96,9 @@ class _Chat:
 
     def talk(self) -> None:
         """Take message after message until there are no more."""
-        ready = self._state.client.ready_model(self._state.model)
+        ready = self._state.client.providers.model(self._state.model)
         say(ready.notice, err=True, color="yellow")
-        say_what_is_left_out(self._state.client.list_hooks())
+        say_what_is_left_out(self._state.client.hook_files.list())
         if self._is_attended:
             say("/help lists the commands, Ctrl-D leaves.", err=True)
         has_interrupted = False
@@ -142,11 +142,11 @@ class _Chat:
         while result.status == "parked" and self._is_attended:
             answers = [
                 self._answer(item)
-                for item in state.client.open_questions()
+                for item in state.client.approvals.questions()
                 if item.run_id == result.run_id
             ]
             if not all(answers):
-                state.client.cancel_run(result.run_id, reason="the person did not answer")
+                state.client.runs.cancel(result.run_id, reason="the person did not answer")
             result = self._run("", run_id=result.run_id)
         self._tell(result)
         return result
@@ -182,12 +182,12 @@ class _Chat:
                 if told not in _VERDICTS:
                     return False
                 verdict = told.replace("-", "_")
-                client.decide_outcome(item.session_id, item.call_id, verdict, by=by)  # type: ignore[arg-type]
+                client.approvals.decide_outcome(item.session_id, item.call_id, verdict, by=by)  # type: ignore[arg-type]
                 return True
             emit(item.request)
             answer = ask_line(printable(f"{item.tool} asks"))
             if answer:
-                client.answer_question(item.session_id, item.call_id, answer, by=by)
+                client.approvals.answer(item.session_id, item.call_id, answer, by=by)
             return bool(answer)
         except click.Abort:
             click.echo(err=True)

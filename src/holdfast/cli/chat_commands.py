@@ -8,9 +8,9 @@ from typing import Final
 
 from holdfast.cli.frame import Invocation
 from holdfast.cli.output import emit, printable, say
-from holdfast.client.agents import DEFAULT_AGENT
 from holdfast.context.limits import room_of
 from holdfast.errors import HoldfastError, NotFound, UsageError
+from holdfast.runtime import DEFAULT_AGENT
 from holdfast.sync import Client
 
 
@@ -83,7 +83,7 @@ def _who_answers(state: ChatState) -> str:
 
 
 def _model(state: ChatState, rest: str) -> None:
-    ready = state.client.ready_model(rest or state.model)
+    ready = state.client.providers.model(rest or state.model)
     if rest:
         state.model = rest
         say(printable(ready.notice), err=True)
@@ -91,7 +91,7 @@ def _model(state: ChatState, rest: str) -> None:
 
 
 def _tools(state: ChatState, _rest: str) -> None:
-    context = state.client.session_context(state.session(), state.agent)
+    context = state.client.sessions.context(state.session(), state.agent)
     rows = [
         {"tool": spec.name, "does": spec.description.splitlines()[0] if spec.description else ""}
         for spec in context.tool_specs
@@ -100,8 +100,8 @@ def _tools(state: ChatState, _rest: str) -> None:
 
 
 def _context(state: ChatState, _rest: str) -> None:
-    context = state.client.session_context(state.session(), state.agent)
-    model = state.client.ready_model(state.model).model
+    context = state.client.sessions.context(state.session(), state.agent)
+    model = state.client.providers.model(state.model).model
     account = context.account_for(model.count_tokens, limit=room_of(model.info).usable)
     rows = [{"part": line.name, "tokens": line.tokens, "note": line.note} for line in account.lines]
     emit(rows, columns=["part", "tokens", "note"])
@@ -109,7 +109,7 @@ def _context(state: ChatState, _rest: str) -> None:
 
 
 def _compact(state: ChatState, rest: str) -> None:
-    made = state.client.compact_session(state.session(), focus=rest, model=state.model)
+    made = state.client.sessions.compact(state.session(), focus=rest, model=state.model)
     say("The older part is summarised." if made else "There is nothing worth summarising.")
 
 
@@ -118,7 +118,7 @@ def _undo(state: ChatState, _rest: str) -> None:
     last = next((m for m in page.items if m.role == "user" and m.run_id), None)
     if last is None:
         raise UsageError(detail="There is nothing to take back.")
-    before = state.client.get_run(last.run_id).queued_at - 1
+    before = state.client.runs.get(last.run_id).queued_at - 1
     state.client.revert_session(state.session(), to=before)
     say(printable(f"Taken back: {' '.join(last.text.split())[:60]}"))
     say("Files and other effects stay as they are.", err=True)
@@ -158,7 +158,7 @@ def _cost(state: ChatState, _rest: str) -> None:
 
 
 def _skills(state: ChatState, _rest: str) -> None:
-    catalog = state.client.list_skills()
+    catalog = state.client.skills.list()
     rows = [{"skill": skill.name, "description": skill.description} for skill in catalog.offered]
     emit(rows, columns=["skill", "description"])
 

@@ -174,7 +174,7 @@ class ChatTurn:
 
     def _cancel(self, run_id: str) -> None:
         try:
-            self._client.cancel_run(run_id, reason=_STOPPED)
+            self._client.runs.cancel(run_id, reason=_STOPPED)
         except NotFound:
             # It is not in the queue yet; the next look finds it.
             return

@@ -59,7 +59,7 @@ async def _account(
     invocation: Invocation, session: str, agent: str, model: str
 ) -> tuple[AgentContext, ContextAccount]:
     async with AsyncClient(settings=invocation.settings) as client:
-        context = await client.session_context(session, agent)
-        ready = await client.ready_model(model)
+        context = await client.sessions.context(session, agent)
+        ready = await client.providers.model(model)
         limit = room_of(ready.model.info).usable
         return context, context.account_for(ready.model.count_tokens, limit=limit)

@@ -31,7 +31,7 @@ def command(invocation: Invocation, name: str, target: str | None, layout: bool)
     with open_client(invocation) as client:
         if layout:
             place = Path(target or "holdfast-export")
-            count = client.export_layout(place)
+            count = client.storage.export_layout(place)
             told = {"directory": str(place), "files": count}
         else:
             place, count = _export_one(client, name, target)
@@ -44,13 +44,13 @@ def command(invocation: Invocation, name: str, target: str | None, layout: bool)
 
 def _export_one(client: Client, name: str, target: str | None) -> tuple[Path, int]:
     try:
-        run = client.get_run(name)
+        run = client.runs.get(name)
     except NotFound:
         session = client.get_session(name)
         place = Path(target or f"{session.slug}.jsonl")
-        return place, client.export_session(session.id, place)
+        return place, client.sessions.export(session.id, place)
     if run.agent != LOOP_AGENT:
         detail = f"Export the session of this run: holdfast export {run.session_id}."
         raise UsageError(detail=detail)
     place = Path(target or f"run-{run.id}.jsonl")
-    return place, client.export_run(run.id, place)
+    return place, client.loops.export(run.id, place)

@@ -23,7 +23,7 @@ def command() -> None:
 def list_(invocation: Invocation) -> None:
     """List the hooks of the project and of the user."""
     with open_client(invocation) as client:
-        _show(client.list_hooks())
+        _show(client.hook_files.list())
 
 
 @command.command("points")
@@ -53,7 +53,7 @@ def trust(invocation: Invocation, revoke: bool) -> None:
     to be trusted again. Read them first.
     """
     with open_client(invocation) as client:
-        _show(client.trust_hooks(revoke=revoke))
+        _show(client.hook_files.trust(revoke=revoke))
 
 
 def say_what_is_left_out(found: list[HookFile]) -> None:

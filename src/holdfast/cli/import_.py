@@ -29,11 +29,11 @@ def command(invocation: Invocation, file: str, as_new: bool) -> None:
     kind = _kind(file)
     with open_client(invocation) as client:
         if kind == "holdfast-run":
-            run = client.import_run(file)
+            run = client.loops.load(file)
             told = {"run": run.id, "session": run.session_id, "status": run.status}
             text = f"Imported the run {run.id} ({run.status}). Go on: holdfast --resume {run.id}"
         else:
-            session = client.import_session(file, as_new=as_new)
+            session = client.sessions.load(file, as_new=as_new)
             told = {"session": session.id, "title": session.title}
             text = f"Imported {session.id} ({session.title})."
     if invocation.is_text:

@@ -81,20 +81,20 @@ async def find_run(client: AsyncClient, name: str) -> tuple[str, bool]:
         NotFound: there is no such run.
         UsageError: the name is neither an id nor a file.
     """
-    turns = await client.turns()
+    turns = await client.runs.turns()
     is_file = await asyncio.to_thread(Path(name).is_file)
     if not is_file:
         known = await turns.find(name)
         kept = client.base_dir / f"run-{name}.jsonl"
         if known is None and "/" not in name and await asyncio.to_thread(kept.is_file):
-            run = await client.import_run(kept)
+            run = await client.loops.load(kept)
             return run.id, True
         if known is None and not is_id(name):
             detail = f"There is no run and no file {name!r}. See: holdfast runs list."
             raise UsageError(detail=detail)
         run = await turns.get(name)
         return run.id, run.agent == LOOP_AGENT
-    run = await client.import_run(name)
+    run = await client.loops.load(name)
     return run.id, True
 
 
@@ -112,7 +112,7 @@ def going_on(run: Run) -> str:
 
 async def say_how_to_answer(client: AsyncClient, run_ids: Collection[str]) -> None:
     """Name the calls that answer what these runs wait for."""
-    for item in await client.open_questions():
+    for item in await client.approvals.questions():
         if item.run_id in run_ids:
             words = {
                 "approval": f"approve {item.id}",
@@ -123,7 +123,7 @@ async def say_how_to_answer(client: AsyncClient, run_ids: Collection[str]) -> No
 
 async def say_what_is_left(client: AsyncClient, run_id: str) -> None:
     """Say how an interrupted run stands, and where; its session can go on."""
-    run = await (await client.turns()).find(run_id)
+    run = await (await client.runs.turns()).find(run_id)
     if run is not None:
         say(f"{run.status}. Session {run.session_id}, run {run.id}.", err=True)
 
@@ -153,15 +153,15 @@ class _LoopJob:
     async def run(self, goal: str) -> LoopReport:
         async with AsyncClient(settings=self._invocation.settings) as client:
             run_id = self._wishes.run_id
-            known = await (await client.turns()).find(run_id) if run_id else None
+            known = await (await client.runs.turns()).find(run_id) if run_id else None
             if known is None and not goal.strip() and not self._wishes.continues:
                 raise UsageError(detail="Say what to do: holdfast GOAL.")
             if self._wishes.plugins:
-                await client.load_installed_agents()
-            ready = await client.ready_model(self._wishes.model)
+                await client.agents.load_installed()
+            ready = await client.providers.model(self._wishes.model)
             say(ready.notice, err=True, color="yellow")
-            say_what_is_left_out(await client.list_hooks())
-            policies = await client.policies()
+            say_what_is_left_out(await client.hook_files.list())
+            policies = await client.policies.store()
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
             following = asyncio.create_task(policies.follow_requests())
@@ -189,7 +189,7 @@ class _LoopJob:
         on_ask: OnAsk = "park" if wishes.park else "deny"
         executor = None
         if wishes.agent:
-            executor = await (await client.agent_registry()).require(wishes.agent)
+            executor = await (await client.agents.registry()).require(wishes.agent)
         options = LoopOptions(
             limits=wishes.limits,
             agents=LoopAgents(executor=executor),
@@ -197,7 +197,7 @@ class _LoopJob:
             on_ask=on_ask,
             continues=wishes.continues,
         )
-        items = client.stream_loop(goal, run_id=run_id, options=options)
+        items = client.loops.stream(goal, run_id=run_id, options=options)
         async with contextlib.aclosing(items):
             async for item in items:
                 if isinstance(item, LoopReport):
@@ -214,6 +214,6 @@ class _LoopJob:
             client.approver = NobodyApproves()
 
     async def _say_how_to_answer(self, client: AsyncClient, report: LoopReport) -> None:
-        below = await client.child_runs(report.run_id)
+        below = await client.runs.children(report.run_id)
         await say_how_to_answer(client, {report.run_id, *[child.id for child in below]})
         say(f"Then go on: holdfast --resume {report.run_id}", err=True)

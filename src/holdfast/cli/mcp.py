@@ -14,9 +14,9 @@ from holdfast.cli.output import emit, say
 from holdfast.cli.sessions import open_client
 from holdfast.cli.tools import call_by_hand, read_object
 from holdfast.client import AsyncClient
-from holdfast.client.tools import ToolCallResult
 from holdfast.errors import NotFound, UsageError
 from holdfast.mcp import OfferedTool
+from holdfast.runtime import ToolCallResult
 from holdfast.settings.mcp import McpEndpoint, check_names
 from holdfast.settings.mcp_file import (
     Place,
@@ -40,7 +40,7 @@ def command() -> None:
 def list_(invocation: Invocation) -> None:
     """List the configured servers; none of them is asked."""
     with open_client(invocation) as client:
-        found = client.list_mcp_endpoints()
+        found = client.mcp.endpoints()
     emit(
         [_plain(one) for one in found],
         columns=["name", "transport", "enabled", "trusted", "where", "source"],
@@ -56,7 +56,7 @@ def health(invocation: Invocation, name: str | None) -> None:
     Ends with exit code 1 if one that may be used does not answer.
     """
     with open_client(invocation) as client:
-        found = [one for one in client.mcp_health() if name in (None, one.name)]
+        found = [one for one in client.mcp.health() if name in (None, one.name)]
     if name and not found:
         raise NotFound(kind="MCP server", value=name)
     emit([_plain(one) for one in found], columns=[*_HEALTH, "tools", "last_error"])
@@ -74,7 +74,7 @@ def health(invocation: Invocation, name: str | None) -> None:
 def tools(invocation: Invocation, name: str) -> None:
     """List what the server NAME offers now, and whether it is what was accepted."""
     with open_client(invocation) as client:
-        offered, left_out = client.list_mcp_tools(name)
+        offered, left_out = client.mcp.tools(name)
     _show(invocation, offered)
     for one in left_out:
         say(f"Left out: {one.tool!r}: {one.because}.", err=True, color="yellow")
@@ -91,7 +91,7 @@ def accept(invocation: Invocation, name: str, tool: tuple[str, ...]) -> None:
     first: `holdfast mcp tools NAME`.
     """
     with open_client(invocation) as client:
-        _show(invocation, client.accept_mcp_tools(name, tool))
+        _show(invocation, client.mcp.accept(name, tool))
 
 
 @command.command("trust")
@@ -105,7 +105,7 @@ def trust(invocation: Invocation, name: str, revoke: bool) -> None:
     be trusted again.
     """
     with open_client(invocation) as client:
-        emit(_plain(client.trust_mcp_endpoint(name, revoke=revoke)))
+        emit(_plain(client.mcp.trust(name, revoke=revoke)))
 
 
 @command.command("invoke")
@@ -132,7 +132,7 @@ def invoke(
     values = read_object(payload, "--payload")
 
     async def call(client: AsyncClient) -> ToolCallResult:
-        return await client.invoke_mcp(endpoint, tool, values, session_id=session, run_id=run_id)
+        return await client.mcp.invoke(endpoint, tool, values, session_id=session, run_id=run_id)
 
     call_by_hand(invocation, call, auto_confirm=auto_confirm)
 
@@ -192,7 +192,7 @@ def remove(invocation: Invocation, name: str, project: bool) -> None:
     path = endpoint_file("project" if project else "user")
     remove_endpoint(path, name)
     with open_client(invocation) as client:
-        client.forget_mcp_endpoint(name)
+        client.mcp.forget(name)
     say(f"Removed {name} from {path}.", err=True)
 
 

@@ -13,10 +13,10 @@ import msgspec
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.cli.sessions import open_client
-from holdfast.client.files import write_whole
 from holdfast.errors import FileError, UsageError
 from holdfast.memory import SCOPES, MemoryEntry, MemoryOptions
 from holdfast.memory.former import READY
+from holdfast.runtime.storage import write_whole
 
 _SCALAR: msgspec.json.Decoder[str | int | float | bool | None] = msgspec.json.Decoder(
     str | int | float | bool | None
@@ -108,7 +108,7 @@ def search(
         found = client.search_memory(
             session, query, limit, where, across_sessions=everywhere or not session
         )
-        former = client.memory_stats().former if explain else {}
+        former = client.memory.stats().former if explain else {}
     rows = [_row(entry, explain=explain) for entry in found]
     parts = tuple(rows[0])[6:] if explain and rows else ()
     if rows or not invocation.is_text:
@@ -128,10 +128,10 @@ def show(invocation: Invocation, memory_id: str, history: bool) -> None:
     """Show a memory with everything that is known about it."""
     with open_client(invocation) as client:
         if history:
-            versions = client.memory_history(memory_id)
+            versions = client.memory.history(memory_id)
             emit([msgspec.to_builtins(entry) for entry in versions], columns=("id", "content"))
             return
-        emit(msgspec.to_builtins(client.get_memory(memory_id)))
+        emit(msgspec.to_builtins(client.memory.get(memory_id)))
 
 
 @command.command("list")
@@ -145,7 +145,7 @@ def list_(
 ) -> None:
     """List memories, newest first; of all sessions unless one is named."""
     with open_client(invocation) as client:
-        found = client.list_memories(
+        found = client.memory.list(
             session, _parse(filters), limit=limit, after=after, across_sessions=not session
         )
     if found or not invocation.is_text:
@@ -162,8 +162,8 @@ def forget(invocation: Invocation, memory_ids: tuple[str, ...], reason: str) -> 
     """Remove memories for good: content, index, vectors and what was derived from them."""
     with open_client(invocation) as client:
         for memory_id in memory_ids:
-            client.get_memory(memory_id)  # all of them exist, or nothing is forgotten
-        gone = client.forget_memories(memory_ids, reason=reason)
+            client.memory.get(memory_id)  # all of them exist, or nothing is forgotten
+        gone = client.memory.forget(memory_ids, reason=reason)
     if invocation.is_text:
         say(f"Forgot {len(gone)}: {', '.join(gone)}.")
     else:
@@ -175,7 +175,7 @@ def forget(invocation: Invocation, memory_ids: tuple[str, ...], reason: str) -> 
 def stats(invocation: Invocation) -> None:
     """Count memories, vectors and bytes."""
     with open_client(invocation) as client:
-        emit(msgspec.to_builtins(client.memory_stats()))
+        emit(msgspec.to_builtins(client.memory.stats()))
 
 
 @command.command("reindex")
@@ -184,7 +184,7 @@ def stats(invocation: Invocation) -> None:
 def reindex(invocation: Invocation, words_only: bool) -> None:
     """Make the indexes anew from the memories."""
     with open_client(invocation) as client:
-        count = client.reindex_memories(vectors=not words_only)
+        count = client.memory.reindex(vectors=not words_only)
     if invocation.is_text:
         say(f"Indexed {count} memories.")
     else:
@@ -198,7 +198,7 @@ def reindex(invocation: Invocation, words_only: bool) -> None:
 def export(invocation: Invocation, target: str, session: str) -> None:
     """Write memories as JSON lines; `holdfast memory import` reads them."""
     with open_client(invocation) as client:
-        lines = list(client.memory_lines(session))
+        lines = list(client.memory.lines(session))
     if target == "-":
         sys.stdout.buffer.writelines(lines)
         sys.stdout.buffer.flush()
@@ -218,7 +218,7 @@ def import_(invocation: Invocation, file: str) -> None:
     with open_client(invocation) as client:
         try:
             source = sys.stdin.buffer.read().splitlines() if file == "-" else file
-            stored, skipped = client.import_memories(source)
+            stored, skipped = client.memory.load(source)
         except OSError as error:
             raise FileError(path=file, detail=error.strerror or str(error)) from error
     if invocation.is_text:

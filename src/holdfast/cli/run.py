@@ -32,7 +32,6 @@ from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, error_from_dict
 from holdfast.ids import new_id
 from holdfast.policy.approvals import OnAsk
-from holdfast.runs.kept_request import scope_of
 from holdfast.sessions import unfinished
 from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
 from holdfast.tools.services import Attendant
@@ -126,14 +125,14 @@ class _Job:
         """Run the agent on the goal."""
         async with AsyncClient(settings=self._invocation.settings) as client:
             if self._has_plugins:
-                await client.load_installed_agents()
+                await client.agents.load_installed()
             agent = await self._look_up(client, goal)
-            ready = await client.ready_model(self._model)
+            ready = await client.providers.model(self._model)
             say(ready.notice, err=True, color="yellow")
-            say_what_is_left_out(await client.list_hooks())
+            say_what_is_left_out(await client.hook_files.list())
             client.approver = self._approver()
             client.attendant = self._attendant()
-            policies = await client.policies()
+            policies = await client.policies.store()
             # `kill -HUP`, or `holdfast policies reload` elsewhere, holds from the next call on.
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
@@ -169,7 +168,7 @@ class _Job:
 
     async def _look_up(self, client: AsyncClient, goal: str) -> str:
         """Return the agent that was named, or that of the run that goes on, with its model."""
-        turns = await client.turns()
+        turns = await client.runs.turns()
         known = await turns.find(self._run_id) if self._run_id else None
         if known is None and not goal:
             raise UsageError(detail="Say what to do: holdfast run GOAL.")
@@ -179,7 +178,7 @@ class _Job:
         if known is None:
             return self._agent
         if not self._model:
-            self._model = (await scope_of(await client.journal(), known)).model
+            self._model = (await client.runs.request(known.id)).model
         return self._agent or known.agent
 
     async def _say_what_stands_before(self, client: AsyncClient) -> None:
@@ -187,16 +186,16 @@ class _Job:
         if not self._session or client.settings.sessions.on_busy not in ("queue", "steer"):
             return
         session = await client.get_session(self._session)
-        first = next(iter(await unfinished(await client.journal(), session.id)), None)
+        first = next(iter(await unfinished(await client.storage.journal(), session.id)), None)
         if first is None or first.status != "parked" or first.id == self._run_id:
             return
         say(f"The run {first.id} of this session waits for a person; yours waits for it.", err=True)
-        below = await client.child_runs(first.id)
+        below = await client.runs.children(first.id)
         await say_how_to_answer(client, {first.id, *[child.id for child in below]})
         say(f"Then go on: {going_on(first)}; or end it: holdfast runs cancel {first.id}", err=True)
 
     async def _say_how_to_answer(self, client: AsyncClient, result: AgentResult) -> None:
-        below = await client.child_runs(result.run_id)
+        below = await client.runs.children(result.run_id)
         await say_how_to_answer(client, {result.run_id, *[child.id for child in below]})
         say(f"Then go on: holdfast run --run-id {result.run_id}", err=True)
 

@@ -17,10 +17,10 @@ from holdfast.cli.loop import LoopWishes, find_run, going_on, run_loop
 from holdfast.cli.loop_view import LinesView, to_line, view_for
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
-from holdfast.client.loop import news_of
 from holdfast.errors import UsageError
 from holdfast.orchestration.loop import LOOP_AGENT, LoopNews, LoopReport
 from holdfast.orchestration.loop.events import StepStarted
+from holdfast.runtime import news_of
 from holdfast.sessions import ENDED, Run
 
 _STATUSES = ("queued", "running", "parked", *ENDED)
@@ -46,9 +46,9 @@ def list_(invocation: Invocation, status: str | None, all_kinds: bool, limit: in
 
     async def work() -> list[dict[str, object]]:
         async with AsyncClient(settings=invocation.settings) as client:
-            runs = await client.list_runs(
+            runs = await client.runs.list(
                 status=status,  # type: ignore[arg-type]
-                all_kinds=all_kinds,
+                kind="" if all_kinds else "loop",
                 limit=limit,
             )
             return [await _row(client, run) for run in runs]
@@ -70,10 +70,10 @@ def show(invocation: Invocation, run: str) -> None:
 
     async def work() -> tuple[Run, list[LoopNews], LoopReport | None]:
         async with AsyncClient(settings=invocation.settings) as client:
-            found = await client.get_run(run)
+            found = await client.runs.get(run)
             if found.agent != LOOP_AGENT:
                 return found, [], None
-            return found, await client.replay_loop(run), await client.loop_report(run)
+            return found, await client.loops.replay(run), await client.loops.report(run)
 
     found, news, report = run_async(work())
     if report is None:
@@ -137,7 +137,7 @@ def resume(
     async def find() -> Run:
         async with AsyncClient(settings=invocation.settings) as client:
             run_id, _ = await find_run(client, run)
-            return await client.get_run(run_id)
+            return await client.runs.get(run_id)
 
     found = run_async(find())
     if found.agent != LOOP_AGENT:
@@ -165,7 +165,7 @@ def cancel(invocation: Invocation, run: str, reason: str) -> None:
 
     async def work() -> Run:
         async with AsyncClient(settings=invocation.settings) as client:
-            return await client.cancel_run(run, reason=reason)
+            return await client.runs.cancel(run, reason=reason)
 
     found = run_async(work())
     if invocation.is_text:
@@ -184,7 +184,7 @@ def report_(invocation: Invocation, run: str, target: str | None) -> None:
 
     async def work() -> LoopReport:
         async with AsyncClient(settings=invocation.settings) as client:
-            return await client.loop_report(run)
+            return await client.loops.report(run)
 
     report = run_async(work())
     if target:
@@ -203,16 +203,16 @@ async def _watch(invocation: Invocation, run_id: str) -> LoopReport:
     view = view_for(invocation)
     try:
         async with AsyncClient(settings=invocation.settings) as client:
-            after = await (await client.journal()).last_seq()
+            after = await (await client.storage.journal()).last_seq()
             steps: dict[str, str] = {}
-            for news in await client.replay_loop(run_id):
+            for news in await client.loops.replay(run_id):
                 view.hear(news)
                 if isinstance(news.fact, StepStarted):
                     steps[news.fact.session_id] = news.fact.step_id
-            run = await client.get_run(run_id)
+            run = await client.runs.get(run_id)
             if run.has_ended or run.status == "parked":
-                return await client.loop_report(run_id)
-            feed = client.watch(after=after)
+                return await client.loops.report(run_id)
+            feed = client.events.watch(after=after)
             async with contextlib.aclosing(feed):
                 async for event in feed:
                     if event.session_id != run.session_id and event.session_id not in steps:
@@ -225,7 +225,7 @@ async def _watch(invocation: Invocation, run_id: str) -> LoopReport:
                         view.hear(news_found)
                     if event.kind in _ENDS and event.run_id == run_id:
                         break
-            return await client.loop_report(run_id)
+            return await client.loops.report(run_id)
     finally:
         view.close()
 
@@ -234,7 +234,7 @@ async def _row(client: AsyncClient, run: Run) -> dict[str, object]:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.time_queued))
     goal, steps = "", ""
     if run.agent == LOOP_AGENT:
-        state = await client.loop_state(run.id)
+        state = await client.loops.state(run.id)
         steps = f"{len(state.done)}/{len(state.steps)}" if state.steps else "-"
     session = await client.get_session(run.session_id)
     goal = session.title

@@ -99,7 +99,7 @@ def show(invocation: Invocation, session: str, events: bool, limit: int) -> None
     with open_client(invocation) as client:
         found = client.get_session(session)
         if events:
-            last = max(0, client.count_events(found.id) - limit)
+            last = max(0, client.events.count(found.id) - limit)
             rows = [
                 {
                     "n": event.session_seq,
@@ -108,7 +108,7 @@ def show(invocation: Invocation, session: str, events: bool, limit: int) -> None
                     "run": event.run_id,
                     "payload": msgspec.json.decode(event.payload) if event.payload else None,
                 }
-                for event in client.list_events(found.id, after=last, limit=limit)
+                for event in client.events.list(found.id, after=last, limit=limit)
             ]
             emit(rows, columns=("n", "time", "kind", "run"))
             return
@@ -139,12 +139,12 @@ def export(invocation: Invocation, session: str, target: str | None) -> None:
     with open_client(invocation) as client:
         found = client.get_session(session)
         if target == "-":
-            for line in client.session_lines(found.id):
+            for line in client.sessions.lines(found.id):
                 sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
             return
         path = Path(target or f"{found.slug}.jsonl")
-        count = client.export_session(found.id, path)
+        count = client.sessions.export(found.id, path)
     if invocation.is_text:
         say(f"Wrote {count} events to {path}.")
     else:
@@ -162,7 +162,7 @@ def import_(invocation: Invocation, file: str, as_new: bool) -> None:
     """
     with open_client(invocation) as client:
         source = sys.stdin.buffer if file == "-" else file
-        session = client.import_session(source, as_new=as_new)
+        session = client.sessions.load(source, as_new=as_new)
     _tell(invocation, session, f"Imported {session.id} ({session.title}).")
 
 
@@ -247,7 +247,7 @@ def watch(
     """Print events while they happen, here or in another process; end with Ctrl-C."""
     with open_client(invocation) as client:
         name = client.get_session(session).id if session else ""
-        for event in client.watch(after=since, patterns=kinds or ("*",), session_id=name):
+        for event in client.events.watch(after=since, patterns=kinds or ("*",), session_id=name):
             if invocation.is_text:
                 say(f"{event.seq:>6}  {_when(event.time)}  {event.session_id}  {event.kind}")
                 continue

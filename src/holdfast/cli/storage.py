@@ -26,7 +26,7 @@ def export(invocation: Invocation, directory: str) -> None:
     agent/ and memory/, and one run-<id>.jsonl per run. Nothing is ever read back from them.
     """
     with open_client(invocation) as client:
-        count = client.export_layout(directory)
+        count = client.storage.export_layout(directory)
     if invocation.is_text:
         say(f"Wrote {count} files below {directory}.")
     else:
@@ -38,7 +38,7 @@ def export(invocation: Invocation, directory: str) -> None:
 def rebuild(invocation: Invocation) -> None:
     """Rebuild all tables from the log."""
     with open_client(invocation) as client, progress_bar(invocation, "events") as progress:
-        count = client.rebuild(progress)
+        count = client.storage.rebuild(progress)
     if invocation.is_text:
         say(f"Rebuilt the tables from {count} events.")
     else:
@@ -53,7 +53,7 @@ def clean(invocation: Invocation) -> None:
     See `holdfast config view storage.retention`.
     """
     with open_client(invocation) as client:
-        report = client.clean_up()
+        report = client.storage.clean_up()
     emit(msgspec.to_builtins(report))
 
 
@@ -62,4 +62,4 @@ def clean(invocation: Invocation) -> None:
 def stats(invocation: Invocation) -> None:
     """Count sessions, events and bytes."""
     with open_client(invocation) as client:
-        emit({"path": str(invocation.settings.storage_path), **client.storage_stats()})
+        emit({"path": str(invocation.settings.storage_path), **client.storage.stats()})

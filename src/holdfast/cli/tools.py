@@ -20,8 +20,8 @@ from holdfast.cli.loop import going_on, say_how_to_answer
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.pairs import read_pairs
 from holdfast.client import AsyncClient
-from holdfast.client.tools import ToolCallResult
 from holdfast.errors import AlreadyExists, UsageError, error_from_dict
+from holdfast.runtime import ToolCallResult
 from holdfast.sync import Client
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.bundles import LocalToolManager, read_manifest
@@ -134,7 +134,7 @@ def run(
         values = _with_pairs(values, pairs, _registry(invocation, plugins=False).get(name))
 
     async def call(client: AsyncClient) -> ToolCallResult:
-        return await client.call_tool(name, values, session_id=session, run_id=run_id)
+        return await client.tools.call(name, values, session_id=session, run_id=run_id)
 
     call_by_hand(invocation, call, auto_confirm=auto_confirm)
 
@@ -178,7 +178,7 @@ async def _called(
         if called.part.state == "pending" and not called.run.has_ended:
             await say_how_to_answer(client, {called.run.id})
             say(f"Then go on: {going_on(called.run)}", err=True)
-        journal = await client.journal()
+        journal = await client.storage.journal()
         after, kinds = called.run.queued_at, frozenset({PermissionRefused.kind})
         facts = await journal.read(called.run.session_id, after=after, kinds=kinds)
         refused = [fact.decode() for fact in facts]
@@ -227,7 +227,7 @@ def output(invocation: Invocation, session: str, handle: str) -> None:
     HANDLE stands in the shortened text, where something was left out.
     """
     with Client(settings=invocation.settings) as client:
-        data = client.load_tool_output(session, handle)
+        data = client.tools.output(session, handle)
     click.echo(data, nl=False)
 
 
@@ -273,7 +273,7 @@ def verify(invocation: Invocation, name: str | None) -> None:
 
 def _registry(invocation: Invocation, plugins: bool) -> ToolRegistry:
     client = AsyncClient(settings=invocation.settings)  # opens nothing before its first call
-    registry = client.tool_registry().child(scope="plugin")
+    registry = run_async(client.tools.registry()).child(scope="plugin")
     if plugins:
         registry.load_entry_points()
     return registry

@@ -57,8 +57,8 @@ def add(invocation: Invocation, /, name: str, **options: Any) -> None:  # noqa: 
 
     async def work(client: AsyncClient) -> None:
         if trigger.workflow is not None:
-            await client.validate_workflow(trigger.workflow)
-        await client.add_trigger(trigger)
+            await client.workflows.validate(trigger.workflow)
+        await client.triggers.add(trigger)
 
     _run(invocation, work)
     if invocation.is_text:
@@ -94,11 +94,11 @@ def list_(invocation: Invocation, firings: bool, limit: int) -> None:
 
     async def work(client: AsyncClient) -> list[dict[str, object]]:
         if firings:
-            found = await client.list_firings(limit=limit)
+            found = await client.triggers.firings(limit=limit)
             return [msgspec.to_builtins(one) for one in found]
         return [
             {"name": row.name, **_told(row.trigger), "fired": row.fired, "trigger": row.definition}
-            for row in await client.list_triggers()
+            for row in await client.triggers.list()
         ]
 
     shown = ["name", "occurrence", "status", "run_id"] if firings else ["name", "when", "starts"]
@@ -123,7 +123,7 @@ def remove(invocation: Invocation, name: str) -> None:
     """Remove the trigger NAME; what it has started goes on."""
 
     async def work(client: AsyncClient) -> None:
-        await client.remove_trigger(name)
+        await client.triggers.remove(name)
 
     _run(invocation, work)
     if invocation.is_text:
@@ -159,9 +159,9 @@ def run(invocation: Invocation, once: bool, parallel: int) -> None:
         with contextlib.suppress(RuntimeError, ValueError):
             loop.add_signal_handler(signal.SIGTERM, terminate)
         if not once:
-            count = len(await client.list_triggers())
+            count = len(await client.triggers.list())
             say(f"Firing {count} triggers; Ctrl-C ends.", err=True)
-        await client.run_triggers(stop, once=once, most_parallel=parallel)
+        await client.triggers.run(stop, once=once, most_parallel=parallel)
 
     _run(invocation, work, wind_down=ask_to_stop)
     if once and not invocation.is_text:

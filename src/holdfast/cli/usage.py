@@ -9,8 +9,8 @@ from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
-from holdfast.client.usage import UsageReport
 from holdfast.providers.accounting import UsageTotals
+from holdfast.runtime import UsageReport
 
 _SCOPES = ("agent", "run", "session", "model")
 
@@ -39,7 +39,7 @@ def command(invocation: Invocation, session: str, by: str) -> None:
 
 async def _report(invocation: Invocation, session: str) -> UsageReport:
     async with AsyncClient(settings=invocation.settings) as client:
-        return await client.get_usage(session)
+        return await client.usage.get(session)
 
 
 def _row(by: str, name: str, totals: UsageTotals) -> dict[str, object]:

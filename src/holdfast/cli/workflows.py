@@ -124,12 +124,12 @@ class _Run:
 
                 stay = say_that_it_waits if self.stay else False
                 if self.workflow is None:
-                    result = await client.resume_workflow(
+                    result = await client.workflows.resume(
                         self.run_id, listener=lines.hear, stay=stay
                     )
                 else:
-                    definition = await client.validate_workflow(self.workflow)
-                    result = await client.run_workflow(
+                    definition = await client.workflows.validate(self.workflow)
+                    result = await client.workflows.run(
                         self.workflow,
                         _inputs(definition, self.inputs, self.inputs_json),
                         run_id=self.run_id,
@@ -213,7 +213,7 @@ def list_(invocation: Invocation, runs: bool, limit: int) -> None:
                         "reason": run.reason or None,
                         "session": run.session_id,
                     }
-                    for run in await client.list_workflow_runs(limit=limit)
+                    for run in await client.workflows.runs(limit=limit)
                 ]
             return [
                 {
@@ -223,7 +223,7 @@ def list_(invocation: Invocation, runs: bool, limit: int) -> None:
                     "valid": one.definition is not None,
                     "file": one.path,
                 }
-                for one in await client.list_workflows()
+                for one in await client.workflows.list()
             ]
 
     columns = ["run", "workflow", "status", "reason"]
@@ -242,9 +242,9 @@ def show(invocation: Invocation, name: str) -> None:
     async def work() -> WorkflowResult | Definition:
         async with AsyncClient(settings=invocation.settings) as client:
             try:
-                return await client.get_workflow_run(name)
+                return await client.workflows.get(name)
             except NotFound:
-                return await client.validate_workflow(name)
+                return await client.workflows.validate(name)
 
     found = run_async(work())
     if isinstance(found, Definition):
@@ -277,14 +277,14 @@ def show(invocation: Invocation, name: str) -> None:
 
 async def _definition(invocation: Invocation, workflow: str) -> Definition:
     async with AsyncClient(settings=invocation.settings) as client:
-        return await client.validate_workflow(workflow)
+        return await client.workflows.validate(workflow)
 
 
 async def _checked(invocation: Invocation, workflow: str) -> tuple[Definition, list[str]]:
     """Return a workflow, and which of its tools and agents nobody knows here."""
     async with AsyncClient(settings=invocation.settings) as client:
-        definition = await client.validate_workflow(workflow)
-        tools = client.tool_registry()
+        definition = await client.workflows.validate(workflow)
+        tools = await client.tools.registry()
         unknown = []
         for step in definition.all_steps():
             if step.tool and step.tool not in tools:

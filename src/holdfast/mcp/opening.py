@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.errors import HoldfastError, McpAuthFailed, MissingExtra
 from holdfast.mcp.network import check_process, resolve_endpoint
 from holdfast.mcp.results import shown_error
 from holdfast.policy import PolicyBundle
 from holdfast.settings.mcp import McpEndpoint
-from holdfast.settings.unvouched import UnvouchedSettings
-from holdfast.tools import (
-    PathRules,
-    SandboxLimits,
-    SandboxOptions,
-    SandboxRunner,
-    SandboxStream,
-    Workspace,
-)
+from holdfast.tools import Profile, SandboxLimits, SandboxRunner, SandboxStream
 from holdfast.tools.safe_http import Lookup, system_lookup
 
 if TYPE_CHECKING:
@@ -43,6 +35,23 @@ _LOGGERS: Final = ("mcp", "client")
 _UNHEARD: Final = logging.NullHandler()
 
 
+class OpensSandbox(Protocol):
+    """Whoever confines programs that stay; `runs.Confinement.runner` does."""
+
+    def __call__(
+        self,
+        directory: str,
+        *,
+        profile: Profile,
+        limits: SandboxLimits,
+        environment: Mapping[str, str],
+        readable: tuple[str, ...] = (),
+        writable: tuple[str, ...] = (),
+    ) -> SandboxRunner:
+        """Return what runs a program in a directory."""
+        ...
+
+
 @dataclass(kw_only=True)
 class Opening:
     """Everything that it takes to reach one server, and what was noticed on the way."""
@@ -53,9 +62,8 @@ class Opening:
     token: Callable[[str], str]
     """Gives the token that a variable holds, else nothing."""
     policies: Callable[[], PolicyBundle]
-    hidden: tuple[str, ...] = ()
-    read_only: tuple[str, ...] = ()
-    gaps: UnvouchedSettings | None = None
+    open_sandbox: OpensSandbox
+    """Gives what confines the program; what no tool may see or change, it may not either."""
     lookup: Lookup = system_lookup
     secrets: set[str] = field(default_factory=set, repr=False)
     sandbox: str = ""
@@ -119,20 +127,15 @@ class Opening:
         endpoint = self.endpoint
         check_process(self.name, endpoint, self.policies())
         token = self.read_token()
-        options = SandboxOptions(
+        self._runner = self.open_sandbox(
+            self.workspace,
             profile=endpoint.sandbox,
             limits=_LIMITS,
             # Refused for variables that make programs load or run something.
             environment={endpoint.auth_token_env: token} if token else {},
             readable=endpoint.readable,
             writable=endpoint.writable,
-            hidden=self.hidden,
-            read_only=self.read_only,
-            gaps=self.gaps,
         )
-        paths = self.policies().paths
-        rules = PathRules(allowed=tuple(paths.allowed_globs), blocked=tuple(paths.blocked_globs))
-        self._runner = SandboxRunner(Workspace(self.workspace, rules=rules), options)
         self._stream = await self._runner.open_program(
             (str(endpoint.command), *endpoint.args), line_bytes=line_bytes
         )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.agents.request import Starter
 from holdfast.journal import Condition, Event, Journal, Payload, Projection, RowQuery
-from holdfast.runs.kept_request import Starter
 from holdfast.sessions.events import RunQueued
 
 _PAGE = 1_000

@@ -10,15 +10,23 @@ import functools
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holdfast.errors import PermissionDenied
 from holdfast.policy import ApprovalTerms, PolicyBundle, PolicyStore, Rights, RuleSet
 from holdfast.policy.budgets import Budget
 from holdfast.settings.unvouched import UnvouchedSettings
-from holdfast.tools import PathRules, SandboxOptions, SandboxRunner, Workspace
+from holdfast.tools import (
+    PathRules,
+    Profile,
+    SandboxLimits,
+    SandboxOptions,
+    SandboxRunner,
+    Workspace,
+)
 from holdfast.tools.gate import Approver, Gate
 from holdfast.tools.safe_http import SafeHttpClient
 from holdfast.tools.sandboxed_commands import SandboxedCommands
@@ -154,15 +162,9 @@ class Confinement:
         """
         options = self._options.get((is_read_only, has_network))
         if options is None:
-            options = self._options[is_read_only, has_network] = SandboxOptions(
-                profile="read-only"
-                if is_read_only
-                else "network"
-                if has_network
-                else "workspace-write",
-                hidden=self.hidden,
-                read_only=self.read_only,
-                gaps=self.gaps,
+            wide: Profile = "network" if has_network else "workspace-write"
+            options = self._options[is_read_only, has_network] = self._sandbox(
+                profile="read-only" if is_read_only else wide
             )
         runner = SandboxRunner(workspace, options)
         # The gate asks about every line that it cannot read; what comes here has passed it.
@@ -172,6 +174,35 @@ class Confinement:
         if options.profile == "network":
             return _RawNetwork(commands, self.policies), runner
         return commands, runner
+
+    def runner(
+        self,
+        directory: str,
+        *,
+        profile: Profile,
+        limits: SandboxLimits,
+        environment: Mapping[str, str],
+        readable: tuple[str, ...] = (),
+        writable: tuple[str, ...] = (),
+    ) -> SandboxRunner:
+        """Return what runs a program that stays, such as an MCP server, in a directory.
+
+        What no tool may see or change, no program may either.
+        """
+        options = self._sandbox(
+            profile=profile,
+            limits=limits,
+            environment=environment,
+            readable=readable,
+            writable=writable,
+        )
+        return SandboxRunner(self.workspace(directory), options)
+
+    def _sandbox(self, **chosen: Any) -> SandboxOptions:  # noqa: ANN401 - the fields of options
+        """The one place that decides what is hidden from every process."""
+        return SandboxOptions(
+            hidden=self.hidden, read_only=self.read_only, gaps=self.gaps, **chosen
+        )
 
     def _is_net_open(self) -> bool:
         """Say whether every host may be reached, so that nothing has to be held to a list."""

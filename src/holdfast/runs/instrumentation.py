@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Mapping
 
 import msgspec
@@ -16,7 +15,7 @@ from holdfast.hooks import NOWHERE, Emitter, ExecutionContext, Hooks, Silence, W
 from holdfast.hooks.points import ToolAfterDiscovery, ToolBeforeDiscovery
 from holdfast.providers.model import Model
 from holdfast.runs.hooked import HookedContextBuilder, HookedModel
-from holdfast.tools import Tool, ToolContext, ToolRegistry
+from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.manager import ToolExecutionManager
 from holdfast.tools.services import Attendant, NobodyAttends, ProgressSink, ProgressUpdate
@@ -60,15 +59,6 @@ class Instrumentation(msgspec.Struct, frozen=True, kw_only=True):
     def around_context(self, builder: ContextBuilder) -> BuildsContext:
         """Return what builds the contexts of the run, and asks the hooks."""
         return HookedContextBuilder(builder.for_turn(), self.hooks, self.where)
-
-    def equip(self, context: ToolContext) -> ToolContext:
-        """Return a tool context with the run's execution context, whose progress is heard."""
-        return dataclasses.replace(
-            context,
-            execution=self.execution_of_run(),
-            progress=self.progress_sink(),
-            attendant=self.attendant,
-        )
 
     def progress_sink(self) -> ProgressSink:
         """Return what tells subscribers how far a tool is."""

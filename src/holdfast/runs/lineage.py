@@ -13,11 +13,11 @@ from typing import get_args
 import msgspec
 
 from holdfast.agents.definition import Agent, Sandbox
+from holdfast.agents.request import Starter
 from holdfast.errors import NotFound, UsageError
 from holdfast.policy import NO_RULES, Rights, RuleSet
 from holdfast.policy.budgets import Share
 from holdfast.policy.decision import QUESTIONS
-from holdfast.runs.kept_request import Starter
 from holdfast.sessions import PermissionRule, Session, SessionManager
 from holdfast.tools import ToolContext
 from holdfast.tools.labels import Label
@@ -92,32 +92,51 @@ def _read_lineage(session: Session) -> Lineage:
         raise UsageError(detail=detail) from error
 
 
-def rights_of(
-    agent: Agent,
+class RunPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run stands: who started it, as whom it acts, and what it may therefore do.
+
+    `path` names the agents from the first one down to this one. `sandbox` is never wider than
+    the starter's, and `rights` are never more than the starter has.
+    """
+
+    above: Lineage | None
+    path: tuple[str, ...]
+    rights: Rights
+    sandbox: Sandbox
+
+    @property
+    def agent_path(self) -> str:
+        """The path as it is written down, `lead/helper`."""
+        return "/".join(self.path)
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The budgets of whoever started the run, which it spends from too."""
+        return self.above.shares if self.above is not None else ()
+
+
+def position_of(
+    agent: Agent | None,
     session: Session,
     tool_ids: tuple[str, ...] | None = None,
     skill_names: tuple[str, ...] | None = None,
-) -> Rights:
-    """Return what an agent may do in a session, below whoever started it.
+) -> RunPosition:
+    """Return where an agent, or without one a person, stands in a session.
 
     With `tool_ids` no other tool may be called, with `skill_names` no other skill loaded,
     whatever the rules say.
     """
-    return _rights(agent.rule_set, session, tool_ids, skill_names)
-
-
-def path_of(agent: Agent, session: Session) -> tuple[str, ...]:
-    """Return the names of the agents from the first one down to this one."""
     above = lineage_of(session)
-    return (*above.path, agent.name) if above is not None else (agent.name,)
-
-
-def sandbox_of(agent: Agent, session: Session) -> Sandbox:
-    """Return the sandbox of an agent's commands: never wider than its starter's."""
-    above = lineage_of(session)
-    if above is None:
-        return agent.sandbox
-    return min(agent.sandbox, above.sandbox, key=_NARROW_FIRST.index)
+    rules = agent.rule_set if agent is not None else _A_PERSON
+    sandbox = agent.sandbox if agent is not None else "workspace-write"
+    path = (agent.name,) if agent is not None else ()
+    if above is not None:
+        path = (*above.path, *path)
+        narrow = min(sandbox, above.sandbox, key=_NARROW_FIRST.index)
+        # A person's sandbox is none, unless they speak in the session of somebody's child.
+        sandbox = narrow if agent is not None else above.sandbox
+    rights = _rights(rules, session, above, tool_ids, skill_names)
+    return RunPosition(above=above, path=path, rights=rights, sandbox=sandbox)
 
 
 def below(
@@ -135,26 +154,17 @@ def below(
     `shares` are the starter's budgets with those above it; without them, those of whoever
     started the session hold.
     """
-    above = lineage_of(session)
-    if agent is not None:
-        rights = rights_of(agent, session, tool_ids, skill_names)
-        path = path_of(agent, session)
-        sandbox = sandbox_of(agent, session)
-    else:
-        rights = _rights(_A_PERSON, session, tool_ids, skill_names)
-        path = above.path if above is not None else ()
-        sandbox = above.sandbox if above is not None else "workspace-write"
-    if shares is None:
-        shares = above.shares if above is not None else ()
+    at = position_of(agent, session, tool_ids, skill_names)
+    above = at.above
     return Lineage(
         session_id=session.id,
         run_id=run_id,
         call_id=call_id,
-        path=path,
-        rights=rights,
-        sandbox=sandbox,
-        line=_line(rights, session, above),
-        shares=shares,
+        path=at.path,
+        rights=at.rights,
+        sandbox=at.sandbox,
+        line=_line(at.rights, session, above),
+        shares=at.shares if shares is None else shares,
         root=(above.root if above is not None else "") or run_id,
     )
 
@@ -170,7 +180,7 @@ def below_call(context: ToolContext, session: Session) -> Lineage:
         rights=context.rights,
         sandbox=_sandbox_of_call(context),
         line=_line(context.rights, session, above),
-        shares=context.heritage.shares,
+        shares=context.child_limits.shares,
         root=(above.root if above is not None else "") or context.run_id,
         labels=tuple(sorted(context.labels.seen)),
     )
@@ -214,10 +224,10 @@ async def _living(sessions: SessionManager, rights: Rights, line: tuple[str, ...
 def _rights(
     agent: RuleSet,
     session: Session,
+    above: Lineage | None,
     tool_ids: tuple[str, ...] | None,
     skill_names: tuple[str, ...] | None,
 ) -> Rights:
-    above = lineage_of(session)
     parent = above.rights if above is not None else None
     if tool_ids is not None:
         only = [PermissionRule(permission="*", action="deny")]

@@ -8,29 +8,23 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.agents.definition import Agent
-from holdfast.agents.result import AgentResult, run_messages, summarize
+from holdfast.agents.request import UNLIMITED, KeptRequest
+from holdfast.agents.result import AgentResult, Listener, hear_nothing, run_messages, summarize
 from holdfast.canonical import JsonObject
-from holdfast.clock import SYSTEM, Clock
-from holdfast.context import ContextBuilder
 from holdfast.errors import NotFound, RunInTheWay, UsageError
 from holdfast.ids import new_id
 from holdfast.messages import Message
-from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.model import Model
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.instrumentation import Instrumentation
-from holdfast.runs.kept_request import EVERYTHING, RunScope
-from holdfast.runs.lineage import path_of
-from holdfast.runs.services import Services
-from holdfast.runs.spending import Budgets, Charge, without_cost
+from holdfast.runs.lineage import lineage_of
+from holdfast.runs.services import RunServices
+from holdfast.runs.spending import Charge, without_cost
 from holdfast.runs.streaming import StreamItem, streamed
-from holdfast.runs.turn import AgentTurn, Listener, hear_nothing
-from holdfast.sessions import NewSession, Run, Session, SessionManager, compose
+from holdfast.runs.turn import AgentTurn
+from holdfast.sessions import NewSession, Run, Session, compose
 from holdfast.sessions.events import OnBusy
 from holdfast.skills import Skill, skill_tool
 from holdfast.tools import ToolRegistry
-from holdfast.tools.gate import Approver, NobodyApproves
-from holdfast.turns import Outcome, Turn, TurnQueue
+from holdfast.turns import Outcome, Turn
 from holdfast.turns.outcomes import finish
 
 AgentLookup: TypeAlias = Callable[[str], Awaitable[Agent | None]]
@@ -53,51 +47,13 @@ class AgentRuntime:
     goes on where it stopped when `execute_agent` is called with the same `run_id`.
     """
 
-    def __init__(  # noqa: PLR0913 - the services of a run
-        self,
-        sessions: SessionManager,
-        turns: TurnQueue,
-        *,
-        model: Model,
-        context_builder: ContextBuilder | None = None,
-        approver: Approver | None = None,
-        terms: ApprovalTerms | None = None,
-        budgets: Budgets | None = None,
-        charge: Charge = without_cost,
-        confinement: Confinement | None = None,
-        surroundings: Instrumentation | None = None,
-        clock: Clock = SYSTEM,
+    def __init__(
+        self, services: RunServices, *, model: Model, charge: Charge = without_cost
     ) -> None:
-        """Run agents of these sessions with this model; nobody approves unless given.
-
-        `terms` say what becomes of a call that asks while nobody answers: it is refused, or
-        the run parks until somebody does.
-
-        `budgets` limit what runs may spend, besides what session and agent say.
-
-        `charge` writes into each answer what it cost.
-
-        `confinement` holds policies, network rules and sandbox; without it the network is
-        closed and commands run in the sandbox.
-
-        `surroundings` are hooks, subscribers and context of the runs to come.
-        """
-        self.surroundings = surroundings if surroundings is not None else Instrumentation()
-        """Hooks, subscribers and context of the runs to come."""
-        self._builder = context_builder or ContextBuilder(sessions)
-        self._services = Services(
-            sessions=sessions,
-            turns=turns,
-            model=model,
-            context=self._builder,
-            approver=approver or NobodyApproves(),
-            charge=charge,
-            clock=clock,
-            terms=terms or ApprovalTerms(),
-            budgets=budgets or Budgets(),
-            confinement=confinement or Confinement(),
-            surroundings=self.surroundings,
-        )
+        """Run agents with these services and this model; `charge` writes what an answer cost."""
+        self._services = services
+        self._model = model
+        self._charge = charge
         self.on_busy: OnBusy = "queue"
         """What a turn does while another one is under way in its session."""
         self.opening: NewSession | None = None
@@ -137,7 +93,7 @@ class AgentRuntime:
         *,
         options: JsonObject | None = None,
         run_id: str = "",
-        scope: RunScope = EVERYTHING,
+        scope: KeptRequest = UNLIMITED,
         listener: Listener = hear_nothing,
     ) -> AgentResult:
         """Run an agent on a message and return its result.
@@ -169,14 +125,8 @@ class AgentRuntime:
         def handler(turn: Turn) -> Awaitable[Outcome]:
             if turn.run.id != own_id:
                 return self._finish_left_behind(turn, agent, session, tools, skills)
-            doing = AgentTurn(
-                self._around(services, "/".join(path_of(agent, session)), turn),
-                agent,
-                turn,
-                tools,
-                skills=skills,
-                listener=listener,
-                options=options or {},
+            doing = self._turn(
+                turn, agent, session, tools, skills=skills, listener=listener, options=options or {}
             )
             own.append(doing)
             return doing.execute()
@@ -225,19 +175,14 @@ class AgentRuntime:
         if taken is not None:
             return taken
         who = await self._left_behind(turn, agent)
-        services = await self._services_of(RunScope.of(turn.request.options).model or who.model)
-        around = self._around(services, "/".join(path_of(who, session)), turn)
-        doing = AgentTurn(
-            around, who, turn, tools, skills=skills, listener=hear_nothing, options={}
+        model, charge = self._model, self._charge
+        wanted = KeptRequest.of(turn.request.options).model or who.model
+        if wanted and self.find_model is not None:
+            model, charge = await self.find_model(wanted)
+        doing = self._turn(
+            turn, who, session, tools, skills=skills, options={}, model=model, charge=charge
         )
         return await doing.execute()
-
-    async def _services_of(self, wanted: str | Model) -> Services:
-        """Return what a run works with that wants a certain model."""
-        if not wanted or self.find_model is None:
-            return self._services
-        model, charge = await self.find_model(wanted)
-        return msgspec.structs.replace(self._services, model=model, charge=charge)
 
     def stream_agent(
         self,
@@ -249,7 +194,7 @@ class AgentRuntime:
         *,
         options: JsonObject | None = None,
         run_id: str = "",
-        scope: RunScope = EVERYTHING,
+        scope: KeptRequest = UNLIMITED,
     ) -> AsyncGenerator[StreamItem, None]:
         """Run an agent as `execute_agent` does, and yield what happens; the result is last.
 
@@ -271,14 +216,33 @@ class AgentRuntime:
 
         return streamed(start)
 
-    def _around(self, services: Services, agent_path: str, turn: Turn) -> Services:
-        """Put the surroundings around what a turn works with."""
-        around = self.surroundings.of_run(
-            turn.session_id, turn.run.id, agent_path, correlation_id=turn.correlation_id
+    def _turn(  # noqa: PLR0913 - what one turn works with
+        self,
+        turn: Turn,
+        agent: Agent,
+        session: Session,
+        tools: ToolRegistry,
+        *,
+        skills: Sequence[Skill],
+        options: JsonObject,
+        listener: Listener = hear_nothing,
+        model: Model | None = None,
+        charge: Charge | None = None,
+    ) -> AgentTurn:
+        """Return a turn whose model and contexts ask the hooks."""
+        above = lineage_of(session)
+        path = (*above.path, agent.name) if above is not None else (agent.name,)
+        around = self._services.instrumentation.of_run(
+            turn.session_id, turn.run.id, "/".join(path), correlation_id=turn.correlation_id
         )
-        return msgspec.structs.replace(
-            services,
-            surroundings=around,
-            model=around.around_model(services.model),
-            context=around.around_context(self._builder),
+        return AgentTurn(
+            msgspec.structs.replace(self._services, instrumentation=around),
+            agent,
+            turn,
+            tools,
+            model=around.around_model(model or self._model),
+            charge=charge or self._charge,
+            skills=skills,
+            listener=listener,
+            options=options,
         )

@@ -6,24 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeAlias
 
-import msgspec
-
-from holdfast.agents.result import AgentResult
+from holdfast.agents.result import AgentResult, ChildPiece
 from holdfast.messages import ToolPart
-from holdfast.providers.model import Delta
-
-
-class ChildPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of an answer, or a finished call, of a run that the streamed one started.
-
-    `path` names the agents from the first one down to the one that works, as `lead/helper`.
-    """
-
-    path: str
-    session_id: str
-    run_id: str
-    item: Delta | ToolPart
-
+from holdfast.providers.model import Delta, Finished
 
 StreamItem: TypeAlias = Delta | ToolPart | ChildPiece | AgentResult
 """A piece of an answer, a finished call, those of children, and at the very end the result."""
@@ -48,6 +33,49 @@ class _Heard:
         waiter, self.waiter = self.waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+class StartedRun:
+    """A run that goes on in the background, and whoever follows it."""
+
+    def __init__(self) -> None:
+        """Nobody follows yet."""
+        self.task: asyncio.Task[AgentResult] | None = None
+        self._followers: list[_Heard] = []
+        self._so_far: list[StreamItem] = []
+
+    def hear(self, item: StreamItem) -> None:
+        """Take a piece; those of the present message are kept for who comes late."""
+        self._so_far.append(item)
+        if isinstance(item, Finished | ToolPart):
+            self._so_far.clear()
+        for follower in self._followers:
+            follower.hear(item)
+
+    def end(self) -> None:
+        """Let followers know that nothing comes any more."""
+        for follower in self._followers:
+            follower.wake()
+
+    async def items(self) -> AsyncGenerator[StreamItem, None]:
+        """Yield the pieces of the present message and all that follow, until the run ends."""
+        heard, task = _Heard(), self.task
+        assert task is not None
+        heard.items.extend(self._so_far)
+        self._followers.append(heard)
+        try:
+            while True:
+                items, heard.items = heard.items, []
+                for item in items:
+                    yield item
+                if heard.items:
+                    continue
+                if task.done():
+                    return
+                heard.waiter = asyncio.get_running_loop().create_future()
+                await heard.waiter
+        finally:
+            self._followers.remove(heard)
 
 
 async def streamed(

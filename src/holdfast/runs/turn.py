@@ -11,75 +11,74 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Awaitable, Mapping, Sequence
 
 import msgspec
 
 from holdfast.agents.definition import Agent
 from holdfast.agents.handoff import answer_handed_over
 from holdfast.agents.output import OutputType
+from holdfast.agents.request import KeptRequest
+from holdfast.agents.result import Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.context import CompactionHooks, Compactor, Conversation
 from holdfast.context.compaction import MOST_ATTEMPTS
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
-from holdfast.policy.budgets import NO_BUDGET
 from holdfast.providers.events import CallEvents
-from holdfast.providers.model import Delta, Finished, ModelRequest
+from holdfast.providers.model import Finished, Model, ModelRequest
 from holdfast.providers.wrapper import closed
-from holdfast.runs.kept_request import RunScope
-from holdfast.runs.lineage import lineage_of, refresh_ancestor_rules
+from holdfast.runs.lineage import RunPosition, position_of, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
-from holdfast.runs.services import Services
-from holdfast.runs.spending import Spending, session_budget
-from holdfast.runs.turn_tools import TurnTools
+from holdfast.runs.services import CallScope, RunCalls, RunServices
+from holdfast.runs.spending import Charge, Spending
+from holdfast.runs.tools import visible_tools
 from holdfast.sessions import Session, compose
 from holdfast.sessions.events import MessageCreated
 from holdfast.skills import Skill
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.ledger import CallRecord, read_records
-from holdfast.tools.manager import Call, ToolExecutionManager
+from holdfast.tools.manager import Call
 from holdfast.tools.result import Parked as ParkedCall
 from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
 from holdfast.turns.outcomes import finish
 
-_UNLIMITED = (NO_BUDGET,) * 5
 _MOST_CORRECTIONS = 2
 _CANCELLED = "The run was cancelled."
 _FAILED = "The run failed; what became of this call was not recorded."
 
-Listener: TypeAlias = Callable[[Delta | ToolPart], None]
-"""Hears the pieces of an answer while they arrive, each call, and each result."""
-
-
-def hear_nothing(_: Delta | ToolPart) -> None:
-    """Nobody listens."""
-
 
 class AgentTurn:
-    """A turn under way: the loop and its steps."""
+    """A turn under way: the loop and its steps.
 
-    def __init__(
+    Many turns make no call: what only a call needs (workspace, sandbox, grants, gate) is made
+    with the first one.
+    """
+
+    def __init__(  # noqa: PLR0913 - what one turn works with
         self,
-        services: Services,
+        services: RunServices,
         agent: Agent,
         turn: Turn,
         tools: ToolRegistry,
         *,
+        model: Model,
+        charge: Charge,
         skills: Sequence[Skill] = (),
-        listener: Listener,
+        listener: Listener = hear_nothing,
         options: JsonObject,
     ) -> None:
         """Made by the runtime, inside the session's lease."""
         self._services = services
         self._agent = agent
         self._turn = turn
+        self._model, self._charge = model, charge
+        self._context = services.instrumentation.around_context(services.context)
         self._session_id, self._run_id = turn.session_id, turn.run.id
-        self._scope = RunScope.of(turn.request.options)
-        self._hands = TurnTools(services, agent, turn, self._scope, tools)
-        self._manager: ToolExecutionManager | None = None
+        self._scope = KeptRequest.of(turn.request.options)
+        self._tools = tools
+        self._calls: RunCalls | None = None
         allowed = self._scope.skill_names
         if allowed is not None:
             skills = [skill for skill in skills if skill.name in allowed]
@@ -94,7 +93,7 @@ class AgentTurn:
         self._was_compacted = False
         self._is_limited = False
         self._output = OutputType(agent.output) if agent.output is not None else None
-        self._path = services.surroundings.where.agent_path or agent.name
+        self._path = services.instrumentation.where.agent_path or agent.name
         self._hearing = CallEvents(agent.name)
 
     def messages_as_stored(self) -> list[Message] | None:
@@ -114,10 +113,21 @@ class AgentTurn:
         """
         try:
             async with self._turn.cancelled.ending():
-                session = await self._begin()
-                spending = await self._open_spending(session)
+                self._session = session = await self._begin()
+                at = position_of(
+                    self._agent, session, self._scope.tool_ids, self._scope.skill_names
+                )
+                spending = await self._services.open_spending(
+                    self._turn,
+                    session,
+                    agent=self._agent.name,
+                    own=self._agent.budget,
+                    run=self._scope.budget,
+                    shares=at.shares,
+                    pending=sum(one.state == "pending" for one in self._messages.last.tool_calls),
+                )
                 self._is_limited = spending is not None
-                return await self._loop(session, spending)
+                return await self._loop(session, at, spending)
         except TimeoutError:
             if not self._turn.cancelled.is_set():
                 raise
@@ -132,16 +142,17 @@ class AgentTurn:
             await finish(self._turn.close_calls(_FAILED))
             raise
         finally:
-            await self._hands.close()
+            if self._calls is not None:
+                await asyncio.shield(self._calls.close())
 
-    async def _loop(self, session: Session, spending: Spending | None) -> Outcome:
+    async def _loop(self, session: Session, at: RunPosition, spending: Spending | None) -> Outcome:
         try:
-            self._offered = await self._hands.offer(session)
+            self._offered = await self._offer(session, at)
             compactor = self._compactor(spending)
             calls = self._messages.last.tool_calls
             while True:
                 if calls:
-                    ended = await self._execute_calls(session, spending, calls)
+                    ended = await self._execute_calls(session, at, spending, calls)
                     if ended is not None:
                         return ended
                 last = self._messages.last
@@ -170,7 +181,6 @@ class AgentTurn:
         sessions = self._services.sessions
         session = self._turn.session or await sessions.get_session(self._turn.session_id)
         session = await refresh_ancestor_rules(sessions, session)
-        self._session = session
         # Messages are written only by whoever holds the session, so the count is true.
         if session.message_count:
             number = self._turn.last if self._turn.is_alone else 0
@@ -191,36 +201,43 @@ class AgentTurn:
             await self._add(message, may_wait=True)
         return session
 
-    async def _open_spending(self, session: Session) -> Spending | None:
-        """Take up what may be spent; nothing is counted where nothing is limited."""
-        services, confinement, name = self._services, self._services.confinement, self._agent.name
-        given, of_run, of_session = services.budgets, self._scope.budget, session_budget(session)
-        above = lineage_of(session)
-        shared = given.tenant.budget if given.tenant is not None else NO_BUDGET
-        limits = (shared, of_session, given.run, of_run, self._agent.budget)
-        # A reload may bring limits to a run that has none yet.
-        may_be_limited = confinement.has_policies
-        if above is None and not may_be_limited and limits == _UNLIMITED:
-            if confinement.limits(name) == (NO_BUDGET, NO_BUDGET):
-                return None
-        budgets = msgspec.structs.replace(
-            given,
-            run=of_run if of_run.has_limits else given.run,
-            operator=lambda: confinement.limits(name),
+    async def _offer(self, session: Session, at: RunPosition) -> dict[str, Tool]:
+        """Return the tools that the model may see, in a workspace that can be used.
+
+        Raises:
+            UsageError: the session's directory cannot be a workspace.
+        """
+        services = self._services
+        services.confinement.check_directory(session.directory)
+        if self._agent.tools:
+            self._tools = self._tools.layer(tuple(self._agent.tools), scope="agent")
+        visible = visible_tools(self._tools, services.confinement.ceiling(self._path), at.rights)
+        return await services.instrumentation.discover(self._tools, visible)
+
+    async def _open_calls(
+        self, session: Session, at: RunPosition, spending: Spending | None
+    ) -> RunCalls:
+        """Put together what surrounds the calls of this turn."""
+        services, turn, terms = self._services, self._turn, self._services.terms
+        if self._scope.on_ask == "park":
+            terms = msgspec.structs.replace(terms, on_ask="park")
+        return await services.calls.open_calls(
+            CallScope(
+                turn=turn,
+                session=session,
+                tools=self._tools,
+                path=at.path,
+                rights=at.rights,
+                sandbox=at.sandbox,
+                approver=services.approver,
+                terms=terms,
+                instrumentation=services.instrumentation,
+                inherited=at.above.labels if at.above is not None else (),
+                spending=spending,
+                skill_names=self._scope.skill_names,
+                before=self._calls_before() if turn.is_resumed else (),
+            )
         )
-        spending = Spending(
-            budgets,
-            self._agent.budget,
-            of_session,
-            self._turn,
-            services.clock,
-            above.shares if above is not None else (),
-        )
-        if not spending.is_limited and not may_be_limited:
-            return None
-        pending = sum(part.state == "pending" for part in self._messages.last.tool_calls)
-        await spending.open(session, services.sessions.journal, pending)
-        return spending
 
     def _calls_before(self) -> list[ToolPart]:
         """The calls of this run that have a result."""
@@ -240,15 +257,14 @@ class AgentTurn:
 
     def _compactor(self, spending: Spending | None) -> Compactor:
         """Return what makes room; what that costs is reserved like every call."""
-        services = self._services
-        model = services.model
+        services, model = self._services, self._model
         if spending is not None:
-            model = ReservingModel(model, spending, services.charge)
+            model = ReservingModel(model, spending, self._charge)
         return Compactor(
             model,
-            charge=services.charge,
+            charge=self._charge,
             clock=services.clock,
-            hooks=CompactionHooks(hooks=services.surroundings.hooks, agent=self._agent.name),
+            hooks=CompactionHooks(hooks=services.instrumentation.hooks, agent=self._agent.name),
         )
 
     async def _ask_model(
@@ -299,7 +315,7 @@ class AgentTurn:
         self._was_compacted = True
 
     async def _request(self, session: Session, messages: Sequence[Message]) -> ModelRequest:
-        context = await self._services.context.build_agent_context(
+        context = await self._context.build_agent_context(
             session, self._agent, self._offered, self._skills, messages=messages
         )
         return ModelRequest(
@@ -316,7 +332,7 @@ class AgentTurn:
     async def _ask_within(self, request: ModelRequest, spending: Spending) -> tuple[ToolPart, ...]:
         """Reserve, ask, keep the answer, and settle."""
         answer: Message | None = None
-        model, charge = self._services.model, self._services.charge
+        model, charge = self._model, self._charge
         request, held = await spending.before_model(model, request, charge)
         try:
             seconds = spending.seconds_left
@@ -344,7 +360,7 @@ class AgentTurn:
 
         What the call met with is kept, however it ends.
         """
-        model, listener = self._services.model, self._listener
+        model, listener = self._model, self._listener
         with self._hearing as heard:
             try:
                 stream = model.stream(request, deltas=listener is not None)
@@ -353,7 +369,7 @@ class AgentTurn:
                         if listener is not None:
                             listener(delta)
                         if isinstance(delta, Finished):
-                            return self._services.charge(delta.message)
+                            return self._charge(delta.message)
                 finally:
                     await closed(stream)
             finally:
@@ -380,9 +396,7 @@ class AgentTurn:
             )
             if told >= _MOST_CORRECTIONS:
                 detail = f"its answer does not have the wanted form: {error}"
-                raise LLMProtocolError(
-                    provider=self._services.model.info.provider, detail=detail
-                ) from error
+                raise LLMProtocolError(provider=self._model.info.provider, detail=detail) from error
             text = f"The answer does not have the wanted form. Correct it:\n{error}"
             now = self._services.clock.now()
             correction = compose(self._turn.session_id, "user", text, now)
@@ -390,7 +404,11 @@ class AgentTurn:
             return False
 
     async def _execute_calls(
-        self, session: Session, spending: Spending | None, parts: Sequence[ToolPart]
+        self,
+        session: Session,
+        at: RunPosition,
+        spending: Spending | None,
+        parts: Sequence[ToolPart],
     ) -> Outcome | None:
         """Execute those calls of the last message that are open; returns how that ends the run."""
         turn, message_id = self._turn, self._messages.last.id
@@ -401,10 +419,9 @@ class AgentTurn:
                 calls.append(Call(message_id=message_id, part=part, is_recorded=is_recorded))
         if not calls:
             return None
-        manager = self._manager
-        if manager is None:
-            before = self._calls_before() if turn.is_resumed else ()
-            manager = self._manager = await self._hands.manager(session, spending, before)
+        if self._calls is None:
+            self._calls = await self._open_calls(session, at, spending)
+        manager = self._calls.manager
         records: Mapping[str, CallRecord] | None = None
         if turn.is_resumed:
             journal, began = self._services.sessions.journal, turn.run.queued_at

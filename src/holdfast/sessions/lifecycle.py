@@ -19,7 +19,7 @@ LIFECYCLE_EVENTS: tuple[str, ...] = ("session.*", "message.created")
 
 
 class SessionLifecycle:
-    """Override the methods that you need, and hand the object to `client.follow_sessions`.
+    """Override the methods that you need, and hand the object to `client.events.follow_sessions`.
 
     Each is called after the fact is stored, by this process or another, at least once: keep
     the subscription's `position` and go on after it, and a call that a crash interrupted is

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from holdfast.testing.models import ModelReply as ModelReply
     from holdfast.testing.models import ScriptedModel as ScriptedModel
     from holdfast.testing.models import tool_call as tool_call
+    from holdfast.testing.surroundings import run_services as run_services
+    from holdfast.testing.surroundings import tool_context as tool_context
 
 _HOME = {
     "Answer": "holdfast.testing.models",
@@ -25,7 +27,9 @@ _HOME = {
     "FunctionModel": "holdfast.testing.models",
     "ModelReply": "holdfast.testing.models",
     "ScriptedModel": "holdfast.testing.models",
+    "run_services": "holdfast.testing.surroundings",
     "tool_call": "holdfast.testing.models",
+    "tool_context": "holdfast.testing.surroundings",
 }
 
 __all__ = [
@@ -35,7 +39,9 @@ __all__ = [
     "FunctionModel",
     "ModelReply",
     "ScriptedModel",
+    "run_services",
     "tool_call",
+    "tool_context",
 ]
 
 

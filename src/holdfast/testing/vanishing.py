@@ -16,7 +16,7 @@ async def vanish(client: AsyncClient) -> None:
 
     Whoever goes on after that may call `leave` and open another client on the same directory.
     """
-    journal = await client.journal()
+    journal = await client.storage.journal()
 
     async def refuse(*_: Any, **__: Any) -> Any:  # noqa: ANN401 - stands for any append
         raise Vanished
@@ -26,7 +26,7 @@ async def vanish(client: AsyncClient) -> None:
 
 async def leave(client: AsyncClient) -> None:
     """Give back what the client holds, as time would: leases that nobody renews."""
-    journal = await client.journal()
+    journal = await client.storage.journal()
     for head in await journal.store.heads():
         await journal.store.release(head.session_id, head.epoch)
     try:

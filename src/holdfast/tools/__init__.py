@@ -7,6 +7,7 @@ project or a session may use. What runs a tool gets everything it may touch from
 
 from holdfast.sandbox import (
     PathRules,
+    Profile,
     SandboxLimits,
     SandboxOptions,
     SandboxReport,
@@ -36,6 +37,7 @@ __all__ = [
     "Outcome",
     "Parked",
     "PathRules",
+    "Profile",
     "Reconciliation",
     "SandboxOptions",
     "SandboxReport",

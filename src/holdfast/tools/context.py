@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from holdfast import clock
+import msgspec
+
+from holdfast.clock import Clock
 from holdfast.hooks import ExecutionContext
 from holdfast.policy import Rights
 from holdfast.sandbox import Workspace
@@ -17,19 +18,12 @@ from holdfast.tools.services import (
     ArtifactStore,
     Attendant,
     Cancellation,
-    ClosedNetwork,
     CommandRunner,
     HttpClient,
-    MemoryArtifacts,
-    MemoryState,
     NestedCalls,
-    NobodyAttends,
-    NoCommands,
-    NoNestedCalls,
     ProgressSink,
     ProgressUpdate,
     ToolStateStore,
-    ignore_progress,
 )
 from holdfast.tools.threads import ToolThreads
 
@@ -37,58 +31,55 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolContext:
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """Who calls, and the only ways to the world.
 
     A tool function that has a parameter of this type gets it passed in; the parameter
-    does not appear in the schema. The collaborators are never missing: without better
-    ones, state and artifacts live in memory, and network, commands and questions are
-    refused or unanswered.
+    does not appear in the schema. The collaborators are never missing, and nothing has a
+    default: the runtime puts a context together in one place, for every kind of run. For
+    tests there is `holdfast.testing.tool_context`.
     """
 
     workspace: Workspace
-    session_id: str = ""
-    run_id: str = ""
-    call_id: str = ""
-    idempotency_key: str = ""
-    agent_path: tuple[str, ...] = ()
-    rights: Rights = Rights()
+    session_id: str
+    run_id: str
+    call_id: str
+    idempotency_key: str
+    agent_path: tuple[str, ...]
+    rights: Rights
     """What the caller may do; whoever starts others hands on no more."""
-    is_read_only: bool = False
+    is_read_only: bool
     """Whether the caller's commands may only look."""
-    has_network: bool = False
+    has_network: bool
     """Whether the caller's commands have the machine's network, if the policies grant it."""
-    heritage: ChildLimits = field(default_factory=ChildLimits)
+    child_limits: ChildLimits
     """What runs that the call starts share with the caller's."""
-    labels: ContextLabels = field(default_factory=ContextLabels)
-    """What kinds of things the caller's model has read."""
-    cancellation: Cancellation = field(default_factory=Cancellation)
-    progress: ProgressSink = ignore_progress
-    state: ToolStateStore = field(default_factory=MemoryState)
-    artifacts: ArtifactStore = field(default_factory=MemoryArtifacts)
-    http: HttpClient = field(default_factory=ClosedNetwork)
-    commands: CommandRunner = field(default_factory=NoCommands)
-    attendant: Attendant = field(default_factory=NobodyAttends)
-    nested: NestedCalls = field(default_factory=NoNestedCalls)
-    threads: ToolThreads = field(default_factory=ToolThreads)
-    clock: clock.Clock = clock.SYSTEM
-    execution: ExecutionContext = field(default_factory=ExecutionContext)
+    labels: ContextLabels
+    """The taint labels of what the caller's model has read."""
+    cancellation: Cancellation
+    progress: ProgressSink
+    state: ToolStateStore
+    artifacts: ArtifactStore
+    http: HttpClient
+    commands: CommandRunner
+    attendant: Attendant
+    nested: NestedCalls
+    threads: ToolThreads
+    clock: Clock
+    execution: ExecutionContext
     """The application's own data and services, as they travel with the run."""
 
     def for_call(
         self, call_id: str, idempotency_key: str, nested: NestedCalls | None = None
     ) -> ToolContext:
         """Return the context of one call, with a cancellation of its own."""
-        # `dataclasses.replace` takes ten times as long, and every call comes through here.
-        fields = self.__dict__.copy()
-        fields["call_id"] = call_id
-        fields["idempotency_key"] = idempotency_key
-        fields["cancellation"] = Cancellation()
-        fields["nested"] = nested or self.nested
-        made = object.__new__(type(self))
-        object.__setattr__(made, "__dict__", fields)
-        return made
+        return msgspec.structs.replace(
+            self,
+            call_id=call_id,
+            idempotency_key=idempotency_key,
+            cancellation=Cancellation(),
+            nested=nested or self.nested,
+        )
 
     def report(self, text: str, *, fraction: float | None = None) -> None:
         """Tell subscribers how far the call is; safe from any thread."""

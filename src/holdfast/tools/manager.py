@@ -103,7 +103,7 @@ class ToolExecutionManager:
         self.tool_registry = tool_registry
         self.gate = gate or Gate()
         self._context = context
-        ends_in = context.heritage.seconds_left
+        ends_in = context.child_limits.seconds_left
         self._ends_in = ends_in if ends_in is not without_end else None
         self._agent_path = "/".join(context.agent_path)
         self._recorder = recorder
@@ -156,6 +156,10 @@ class ToolExecutionManager:
         """Count calls of the same run that were made before, so that loops are noticed."""
         for part in calls:
             self._admission.doom.count_and_check(part.tool, part.input)
+
+    def forget_repetitions(self) -> None:
+        """Count calls anew: those to come do not follow from those before."""
+        self._admission.doom.forgive()
 
     async def execute(self, call: Call, record: CallRecord = NOTHING_KNOWN) -> ToolPart | Parked:
         """Execute one call and return its part with the result, which is then in the journal.

@@ -194,7 +194,7 @@ async def test_a_run_whose_tool_hangs_can_be_cancelled(client: AsyncClient) -> N
     run = asyncio.create_task(client.execute_agent(agent, session.id, "go", run_id="job"))
     try:
         assert await asyncio.to_thread(reached.wait, 30)
-        await client.cancel_run("job", reason="enough")
+        await client.runs.cancel("job", reason="enough")
         async with asyncio.timeout(30):
             assert (await run).status == "cancelled"
     finally:
@@ -258,7 +258,7 @@ async def main():
         last = Agent("next", model=ScriptedModel("here"))
         told["same"] = (await client.execute_agent(last, session.id, "there?")).response
     async with AsyncClient(sys.argv[1]) as client:
-        told["damage"] = len(await client.verify())
+        told["damage"] = len(await client.audit.verify())
         last = Agent("next", model=ScriptedModel("here"))
         told["new"] = (await client.execute_agent(last, session.id, "there?")).response
         found = (await client.list_messages(session.id, limit=500)).items
@@ -331,6 +331,6 @@ async def test_ctrl_c_in_a_command_leaves_a_session_that_goes_on(
             assert await process.wait() == 130, told
     assert b"Traceback" not in told
     async with AsyncClient(tmp_path / "state") as client:
-        run = await client.get_run("job")
+        run = await client.runs.get("job")
         assert run.status == "cancelled"
         assert await is_usable(client, run.session_id)

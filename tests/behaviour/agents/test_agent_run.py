@@ -17,7 +17,7 @@ from holdfast.messages import Message, ToolPart
 from holdfast.providers.model import TextDelta
 from holdfast.runs import AgentRuntime
 from holdfast.sessions import PermissionRule
-from holdfast.testing import ModelReply, ScriptedModel, tool_call
+from holdfast.testing import ModelReply, ScriptedModel, run_services, tool_call
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
@@ -383,9 +383,9 @@ async def test_stream_yields_pieces_then_the_result(client: AsyncClient) -> None
 
 
 async def test_both_layers_stream_the_same(client: AsyncClient) -> None:
-    sessions, turns = await client.session_manager(), await client.turns()
+    sessions, turns = await client.sessions.manager(), await client.runs.turns()
     session = await client.create_session("s")
-    runtime = AgentRuntime(sessions, turns, model=ScriptedModel("a b"))
+    runtime = AgentRuntime(run_services(sessions, turns), model=ScriptedModel("a b"))
     items = [item async for item in runtime.stream_agent(Agent("a"), session, "go", ToolRegistry())]
     agent = Agent("a", model=ScriptedModel("a b"))
     again = [item async for item in client.stream(agent, session.id, "go")]
@@ -410,7 +410,7 @@ async def test_cancelled_run_leaves_no_call_without_a_result(client: AsyncClient
     agent = Agent("a", model=model, tools=[hang, add])
     work = asyncio.create_task(agent.run("go", session=session.id, run_id="job", client=client))
     await asyncio.wait_for(under_way.wait(), 10)
-    await client.cancel_run("job", reason="enough")
+    await client.runs.cancel("job", reason="enough")
     result = await asyncio.wait_for(work, 10)
     assert (result.status, result.metadata["reason"]) == ("cancelled", "enough")
     page = await client.list_messages(session.id)
@@ -458,8 +458,8 @@ async def test_two_clients_in_one_session_keep_both_turns_whole_and_in_order(
 
 
 async def test_fake_session_is_refused(client: AsyncClient) -> None:
-    sessions, turns = await client.session_manager(), await client.turns()
-    runtime = AgentRuntime(sessions, turns, model=ScriptedModel("x"))
+    sessions, turns = await client.sessions.manager(), await client.runs.turns()
+    runtime = AgentRuntime(run_services(sessions, turns), model=ScriptedModel("x"))
     with pytest.raises(UsageError):
         await runtime.execute_agent(Agent("a"), "ses_1", "hi", ToolRegistry())  # type: ignore[arg-type]
     with pytest.raises(NotFound):

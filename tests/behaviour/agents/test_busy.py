@@ -48,16 +48,16 @@ OTHER = Agent("other", model=ScriptedModel("other"))
 async def test_a_run_under_way_hears_what_is_said_to_it(client: AsyncClient) -> None:
     session, door = await client.create_session("s"), Door()
     with pytest.raises(NotFound):
-        await client.steer(session.id, "too early")
+        await client.runs.steer(session.id, "too early")
     run = asyncio.create_task(client.execute_agent(door.agent("done"), session.id, "go"))
     await door.is_reached()
-    steered = await client.steer(session.id, "and be quick")
+    steered = await client.runs.steer(session.id, "and be quick")
     door.opened.set()
     result = await run
     assert (result.response, result.run_id) == ("done", steered.id)
     assert door.model.requests[-1].messages[-1].text == "and be quick"
     with pytest.raises(NotFound):
-        await client.steer(session.id, "too late")
+        await client.runs.steer(session.id, "too late")
 
 
 async def test_a_turn_on_a_busy_session_can_steer_it_or_be_refused(client: AsyncClient) -> None:
@@ -70,7 +70,7 @@ async def test_a_turn_on_a_busy_session_can_steer_it_or_be_refused(client: Async
         client.execute_agent(OTHER, session.id, "and be quick", on_busy="steer")
     )
     async with asyncio.timeout(30):
-        async for event in client.events("run.steered", after=0):
+        async for event in client.events.stream("run.steered", after=0):
             assert event.session_id == session.id
             break
     door.opened.set()

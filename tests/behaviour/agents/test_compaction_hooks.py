@@ -96,7 +96,7 @@ async def test_a_cancelled_compaction_fails_the_run_that_needs_it_and_no_more(
     assert statuses[0] == "completed"
     assert statuses[-1] == "failed"
     assert await summaries(client, session.id) == []
-    kinds = [event.kind for event in await client.list_events(session.id, limit=1000)]
+    kinds = [event.kind for event in await client.events.list(session.id, limit=1000)]
     assert "hook.decided" in kinds
     # Without the hook the session goes on.
     client.hooks.off(hook)
@@ -115,7 +115,7 @@ async def test_what_a_person_asked_for_is_refused_aloud(client: AsyncClient) -> 
         return Cancel("not today")
 
     with pytest.raises(HookRefused) as caught:
-        await client.compact_session(session.id, model=talker.model)
+        await client.sessions.compact(session.id, model=talker.model)
     assert caught.value.code == HookRefused.code
     assert await summaries(client, session.id) == []
 
@@ -129,7 +129,7 @@ async def test_a_hook_says_what_to_pay_attention_to(client: AsyncClient) -> None
     async def steer(payload: ContextBeforeCompaction) -> object:
         return payload.modify(focus=f"{payload.focus} and prices")
 
-    await client.compact_session(session.id, model=talker.model, focus="names")
+    await client.sessions.compact(session.id, model=talker.model, focus="names")
     assert "names and prices" in talker.asked_for_summaries[0]
 
 

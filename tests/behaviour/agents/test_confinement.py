@@ -116,9 +116,9 @@ async def test_reload_holds_for_the_next_run_and_a_wrong_file_changes_nothing(
     folder = workspace / "policies"
     folder.mkdir()
     (folder / "paths.yaml").write_text("blocked_globs: ['a.txt']\n")
-    assert (await client.reload_policies(asked_by="tester")).mistakes == ()
+    assert (await client.policies.reload(asked_by="tester")).mistakes == ()
     (folder / "paths.yaml").write_text("blocked_globs: 7\n")
-    assert (await client.reload_policies(asked_by="tester")).mistakes
+    assert (await client.policies.reload(asked_by="tester")).mistakes
     [blocked] = await results(client, agent, tool_call("read", file_path="a.txt"))
     assert blocked.state == "error"
 
@@ -215,10 +215,10 @@ async def test_policies_that_a_command_made_are_not_put_in_force_by_a_reload(
     command = "mkdir policies && touch policies/network.yaml"
     [made] = await results(client, agent, tool_call("bash", command=command))
     assert made.state == "completed"
-    before = (await client.policies()).bundle
-    reload = await client.reload_policies(asked_by="tester")
+    before = (await client.policies.store()).bundle
+    reload = await client.policies.reload(asked_by="tester")
     assert "holdfast config trust" in reload.mistakes[0]
-    assert (await client.policies()).bundle is before
+    assert (await client.policies.store()).bundle is before
 
 
 async def test_no_tool_sees_the_file_with_the_keys_or_the_records(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.runs.request import Launch
+from holdfast.agents.request import RunRequest
 from holdfast.testing import ScriptedModel, tool_call
 
 
@@ -29,11 +29,11 @@ async def test_a_loop_asks_also_where_only_some_tools_are_allowed(
     tmp_path: Path, fields: dict[str, object], tool_ids: tuple[str, ...] | None
 ) -> None:
     async with AsyncClient(tmp_path / "state") as client:
-        launch = Launch(
+        launch = RunRequest(
             agent=looper(**fields), message="go", run_id="loop", on_ask="park", tool_ids=tool_ids
         )
-        assert (await client.launch(launch)).status == "parked"
-        [asked] = await client.list_approvals()
+        assert (await client.runs.execute_request(launch)).status == "parked"
+        [asked] = await client.approvals.list()
         assert asked.permission == "doom_loop"
 
 
@@ -44,4 +44,4 @@ async def test_the_explorer_is_asked_about_its_loops(tmp_path: Path) -> None:
         model = ScriptedModel(*[tool_call("read", file_path="a.txt")] * 3, "done")
         result = await client.execute_agent("explore", session.id, "go", model=model, on_ask="park")
         assert result.status == "parked"
-        assert [one.permission for one in await client.list_approvals()] == ["doom_loop"]
+        assert [one.permission for one in await client.approvals.list()] == ["doom_loop"]

@@ -51,7 +51,7 @@ def web() -> Web:
 async def client(tmp_path: Path, web: Web) -> AsyncIterator[AsyncClient]:
     (tmp_path / "a.txt").write_text("the plan")
     async with AsyncClient(tmp_path / "state") as opened:
-        await opened.use_search(web=web)
+        await opened.tools.use_search(web=web)
         yield opened
 
 
@@ -88,9 +88,9 @@ async def test_a_yes_lets_the_call_go_out_and_a_rule_lets_all_of_them(
 ) -> None:
     asking = worker(SEARCH, READ, AGAIN)
     result = await client.execute_agent(asking, session.id, "go", run_id="ask", on_ask="park")
-    [asked] = await client.list_approvals()
+    [asked] = await client.approvals.list()
     assert (result.status, asked.permission) == ("parked", "egress")
-    await client.approve(asked.id, by="ada")
+    await client.approvals.approve(asked.id, by="ada")
     result = await client.execute_agent(asking, session.id, "", run_id="ask", on_ask="park")
     assert (result.status, web.queries) == ("completed", ["first", "second"])
     free = worker(AGAIN, permission=[{"permission": "egress", "action": "allow"}])
@@ -103,7 +103,7 @@ async def test_what_was_read_in_an_earlier_turn_counts_in_every_process(
 ) -> None:
     await client.execute_agent(worker(SEARCH, READ), session.id, "go")
     async with AsyncClient(tmp_path / "state") as other:
-        await other.use_search(web=web)
+        await other.tools.use_search(web=web)
         await other.execute_agent(worker(AGAIN), session.id, "go on")
     assert web.queries == ["first"]
 

@@ -56,11 +56,11 @@ async def test_what_is_remembered_stands_before_the_request_and_in_the_journal(
     # Within the turn the beginning stays as it was, so that caches of providers hit.
     assert second[: len(first)] == first
     assert HARBOUR not in model.requests[0].system
-    events = await client.list_events(session.id)
+    events = await client.events.list(session.id)
     noted = [event.expect(MemoryRecalled) for event in events if event.kind == "memory.recalled"]
     assert [fact.memory_ids for fact in noted] == [(memory_id,)]
     assert noted[0].scores[0] > 0 and noted[0].tokens > 0
-    assert await client.verify() == []
+    assert await client.audit.verify() == []
     kept = [message.text for message in (await client.list_messages(session.id)).items]
     assert shown_texts(kept) == []
 
@@ -113,7 +113,7 @@ async def test_all_that_the_journal_names_was_shown(
             await client.store_memory(session.id, f"{HARBOUR}, {number} {'harbour ' * 300}")
         model = ScriptedModel("fine")
         await client.execute_agent(Agent("guide", model=model), session.id, "harbour?")
-        events = await client.list_events(session.id)
+        events = await client.events.list(session.id)
     (noted,) = (event.expect(MemoryRecalled) for event in events if event.kind == "memory.recalled")
     (text,) = shown(model.requests[0].messages)
     assert text.count(HARBOUR) == len(noted.memory_ids) == 10
@@ -154,7 +154,7 @@ async def test_an_agent_remembers_and_another_session_recalls(client: AsyncClien
     assert result.tools_used == ("recall",)
     outputs = [call.output for m in model.requests[3].messages for call in m.tool_calls]
     assert any(HARBOUR in (output or "") for output in outputs)
-    (entry,) = await client.list_memories()
+    (entry,) = await client.memory.list()
     assert (entry.provenance.tool, entry.provenance.author) == ("remember", "guide")
     assert entry.provenance.run_id.startswith("run_")
 
@@ -164,7 +164,7 @@ async def test_keeping_something_asks_unless_a_rule_allows_it(client: AsyncClien
     session = await client.create_session("talk")
     await client.execute_agent(Agent("guide", model=model), session.id, "Please keep it")
     assert [call.state for m in model.requests[1].messages for call in m.tool_calls][-1] == "error"
-    assert await client.list_memories(session.id) == []
+    assert await client.memory.list(session.id) == []
 
 
 async def test_the_gate_decides_about_memory_too(client: AsyncClient) -> None:
@@ -174,7 +174,7 @@ async def test_the_gate_decides_about_memory_too(client: AsyncClient) -> None:
     session = await client.create_session("talk")
     await client.execute_agent(agent, session.id, "Please keep it")
     assert "remember" not in {spec.name for spec in model.requests[0].tools}
-    assert await client.list_memories(session.id) == []
+    assert await client.memory.list(session.id) == []
 
 
 async def test_the_tools_can_be_switched_off(
@@ -194,7 +194,7 @@ async def test_every_turn_becomes_a_memory_with_all_that_is_known(client: AsyncC
     agent = Agent("guide", model=model, tools=[add])
     await client.execute_agent(agent, session.id, "Which bird is it?")
     await client.execute_agent(agent, session.id, "How many?")
-    turns = (await client.list_memories(session.id))[::-1]
+    turns = (await client.memory.list(session.id))[::-1]
     assert [(turn.speaker, turn.content) for turn in turns] == [
         ("user", "Which bird is it?"),
         ("guide", "A heron."),
@@ -202,7 +202,7 @@ async def test_every_turn_becomes_a_memory_with_all_that_is_known(client: AsyncC
         ("guide", "Three herons."),
     ]
     assert [turn.previous_id for turn in turns] == ["", *[turn.id for turn in turns[:-1]]]
-    events = {event.session_seq: event for event in await client.list_events(session.id)}
+    events = {event.session_seq: event for event in await client.events.list(session.id)}
     for turn in turns:
         assert turn.kind == "turn" and turn.session_id == session.id
         assert events[turn.provenance.event_seq].kind == "message.created"
@@ -217,13 +217,13 @@ async def test_what_a_crash_kept_back_is_remembered_once_later(tmp_path: Path) -
         session = await client.create_session("talk")
         for number in range(40):
             await client.add_message(session.id, "user", f"line {number}")
-        await client.remember_session(session.id)
+        await client.memory.remember_session(session.id)
         await client.add_message(session.id, "user", "said before the crash")
     async with AsyncClient(tmp_path) as client:
         model = ScriptedModel("Good.")
         await client.execute_agent(Agent("guide", model=model), session.id, "Go on")
-        await client.remember_session(session.id)
-        turns = await client.list_memories(session.id, limit=100)
+        await client.memory.remember_session(session.id)
+        turns = await client.memory.list(session.id, limit=100)
     assert len(turns) == 43
     assert [turn.content for turn in turns[:3]] == ["Good.", "Go on", "said before the crash"]
 
@@ -232,7 +232,7 @@ async def test_nothing_is_remembered_unasked(client: AsyncClient) -> None:
     session = await client.create_session("talk")
     await client.execute_agent(Agent("a", model=ScriptedModel("Hi.")), session.id, "Hello")
     assert not (Path(client.base_dir) / "memory.db").exists()
-    assert await client.list_memories(session.id) == []
+    assert await client.memory.list(session.id) == []
 
 
 async def test_the_account_shows_memories_and_looking_notes_nothing(tmp_path: Path) -> None:
@@ -240,12 +240,12 @@ async def test_the_account_shows_memories_and_looking_notes_nothing(tmp_path: Pa
         session = await client.create_session("talk")
         await client.store_memory(session.id, HARBOUR)
         await client.add_message(session.id, "user", "When does the harbour open?")
-        before = await client.count_events(session.id)
-        context = await client.session_context(session.id)
+        before = await client.events.count(session.id)
+        context = await client.sessions.context(session.id)
         assert [memory.content for memory in context.memories] == [HARBOUR]
         (line,) = [line for line in context.account.lines if line.name == "memories"]
         assert line.note.startswith("1 memories")
-        assert await client.count_events(session.id) == before
+        assert await client.events.count(session.id) == before
 
 
 def test_the_command_shows_them(tmp_path: Path) -> None:

@@ -39,23 +39,23 @@ FLOW = Workflow("flow").step("a", value=1)
 async def test_an_agent_gets_no_empty_answer_from_a_run_of_another_kind(
     client: AsyncClient,
 ) -> None:
-    await client.call_tool("burn", {"path": "a"}, run_id="call")
-    await client.run_workflow(FLOW, run_id="flow")
-    await client.run_loop("What is 2 + 3?", run_id="loop")
+    await client.tools.call("burn", {"path": "a"}, run_id="call")
+    await client.workflows.run(FLOW, run_id="flow")
+    await client.loops.run("What is 2 + 3?", run_id="loop")
     for run_id in ("call", "flow", "loop"):
         with pytest.raises(UsageError):
             await Agent("a", model=ScriptedModel("hello")).run("hi", run_id=run_id, client=client)
 
 
 async def test_an_agent_does_not_go_on_with_a_call_by_hand_that_waits(client: AsyncClient) -> None:
-    parked = await client.call_tool("burn", {"path": "a"}, run_id="call", on_ask="park")
-    [approval] = await client.list_approvals()
-    await client.approve(approval.id, by="ann")
+    parked = await client.tools.call("burn", {"path": "a"}, run_id="call", on_ask="park")
+    [approval] = await client.approvals.list()
+    await client.approvals.approve(approval.id, by="ann")
     model = ScriptedModel("More!")
     with pytest.raises(UsageError):
         await Agent("a", model=model).run("hi", run_id="call", client=client)
     assert (parked.run.status, asked, model.requests) == ("parked", [], [])
-    done = await client.call_tool("", {}, run_id="call")
+    done = await client.tools.call("", {}, run_id="call")
     assert (done.part.state, asked) == ("completed", ["a"])
 
 
@@ -63,20 +63,20 @@ async def test_a_call_by_hand_is_neither_an_agents_run_nor_the_call_of_another_t
     client: AsyncClient,
 ) -> None:
     await Agent("a", model=ScriptedModel("hello")).run("hi", run_id="agent", client=client)
-    await client.call_tool("burn", {"path": "a"}, run_id="call")
+    await client.tools.call("burn", {"path": "a"}, run_id="call")
     for run_id, name in (("agent", "burn"), ("agent", ""), ("call", "list")):
         with pytest.raises(UsageError):
-            await client.call_tool(name, {"path": "a"}, run_id=run_id)
+            await client.tools.call(name, {"path": "a"}, run_id=run_id)
 
 
 async def test_a_workflow_does_not_answer_for_another(client: AsyncClient) -> None:
-    await client.run_workflow(FLOW, run_id="flow")
+    await client.workflows.run(FLOW, run_id="flow")
     await Agent("a", model=ScriptedModel("hello")).run("hi", run_id="agent", client=client)
     other = Workflow("other").step("b", value=2)
     for run_id in ("flow", "agent"):
         with pytest.raises(UsageError):
-            await client.run_workflow(other, run_id=run_id)
-    assert (await client.run_workflow(FLOW, run_id="flow")).output == 1
+            await client.workflows.run(other, run_id=run_id)
+    assert (await client.workflows.run(FLOW, run_id="flow")).output == 1
 
 
 async def test_a_session_or_a_client_of_another_kind_is_refused_before_anything_happens(
@@ -107,16 +107,16 @@ async def test_two_who_begin_a_run_at_once_share_it_and_its_session(
             agent = Agent("a", model=ScriptedModel("hello"))
             return agent.run("hi", run_id="job", client=opened)
         if kind == "call":
-            return opened.call_tool("burn", {"path": "a"}, run_id="job")
+            return opened.tools.call("burn", {"path": "a"}, run_id="job")
         if kind == "workflow":
-            return opened.run_workflow(FLOW, run_id="job")
-        return opened.run_loop("What is 2 + 3?", run_id="job")
+            return opened.workflows.run(FLOW, run_id="job")
+        return opened.loops.run("What is 2 + 3?", run_id="job")
 
     async with AsyncClient(tmp_path / "state") as other:
         await other.register_tool(burn)
         await asyncio.gather(begin(client), begin(other))
     sessions = (await client.list_sessions()).items
-    run = await client.get_run("job")
+    run = await client.runs.get("job")
     assert [one.id for one in sessions if not one.parent_id] == [run.session_id]
 
 

@@ -70,7 +70,7 @@ async def test_tool_round_trip_with_a_failure_in_between(
             session = await client.create_session("http")
             agent = Agent("adder", tools=[add], model=model)
             result = await agent.run("2 + 3?", session=session.id, client=client)
-            kinds = [event.kind for event in await client.list_events(session.id)]
+            kinds = [event.kind for event in await client.events.list(session.id)]
     assert (result.response, result.tools_used) == ("It is 5.", ("add",))
     assert kinds.count("model.retried") == 1
     assert result.tokens_used.total > 0
@@ -106,7 +106,7 @@ async def test_fallback_model_answers_and_the_reason_is_kept(
             session = await client.create_session("fall back")
             agent = Agent("a", model="openai:bad")
             result = await agent.run("hello", session=session.id, client=client)
-            events = await client.list_events(session.id)
+            events = await client.events.list(session.id)
     assert result.response == "from the other one"
     [fell_back] = [event for event in events if event.kind == "model.fallback"]
     assert fell_back.expect(ModelFellBack).error_code == "llm.overloaded"
@@ -118,7 +118,7 @@ async def test_runs_that_begin_together_look_for_their_model_once(
     async with FakeServer() as server:
         _point_to(server, "openai-chat", monkeypatch)
         async with AsyncClient(tmp_path) as client:
-            found = await asyncio.gather(*(client.ready_model() for _ in range(5)))
+            found = await asyncio.gather(*(client.providers.model() for _ in range(5)))
     assert len({id(ready.model) for ready in found}) == 1
 
 

@@ -92,17 +92,17 @@ async def test_a_charge_whose_result_found_no_space_is_neither_repeated_nor_forg
     shop, model = Shop(), ScriptedModel(tool_call("charge", amount=5), "sold")
     agent = Agent("seller", model=model, tools=[shop.tool(effect)])
     async with AsyncClient(tmp_path) as client:
-        store = (await client.journal()).store
+        store = (await client.storage.journal()).store
         with monkeypatch.context() as patched:
             patched.setattr(store, "append", _without_space_for(store, "message.part.updated"))
             with pytest.raises(ResultNotStored):
                 await agent.run("sell", run_id="job", client=client)
         result = await agent.run("sell", run_id="job", client=client)
         assert (result.metadata.get("reason", ""), shop.calls) == (reason, calls)
-        questions = await client.open_questions()
+        questions = await client.approvals.questions()
         assert [one.tool for one in questions] == (["charge"] if reason else [])
         if reason:
-            await client.decide_outcome(
+            await client.approvals.decide_outcome(
                 questions[0].session_id, questions[0].call_id, "happened", by="ada"
             )
             result = await agent.run("sell", run_id="job", client=client)
@@ -135,13 +135,13 @@ async def test_unsafe_charge_is_put_before_a_person(
         parked = await agent.run("sell", run_id="job", client=client)
         assert (parked.status, parked.metadata["reason"]) == ("parked", "unknown_outcome")
         assert shop.calls == 1
-        [question] = await client.open_questions()
+        [question] = await client.approvals.questions()
         assert question.tool == "charge"
-        await client.decide_outcome(
+        await client.approvals.decide_outcome(
             parked.session_id, question.call_id, verdict, by="tester", result="told by a person"
         )
         result = await agent.run("sell", run_id="job", client=client)
-        assert await client.open_questions() == []
+        assert await client.approvals.questions() == []
     assert (result.response, shop.calls) == ("sold", calls)
     [part] = model.requests[0].messages[-1].tool_calls
     assert part.state == state
@@ -167,7 +167,7 @@ async def test_completed_model_call_and_tool_are_not_repeated_after_a_crash(
         if isinstance(item, TextDelta):
             break
     # The process vanishes here: its lease runs out, its task never writes again.
-    journal = await first.journal()
+    journal = await first.storage.journal()
     for head in await journal.store.heads():
         await journal.store.release(head.session_id, head.epoch)
     async with AsyncClient(tmp_path) as second:
@@ -180,7 +180,7 @@ async def test_completed_model_call_and_tool_are_not_repeated_after_a_crash(
 
 
 async def leave_behind(client: AsyncClient, session: Session, agent: str, **options: object) -> Run:
-    turns = await client.turns()
+    turns = await client.runs.turns()
     message = compose(session.id, "user", "boo", 1.0)
     return await turns.submit(session.id, message, agent=agent, is_for_anyone=True, options=options)
 
@@ -193,7 +193,7 @@ async def test_run_left_behind_is_never_executed_with_another_agents_rights(tmp_
         model = ScriptedModel("from the ghost", "from me")
         mine = Agent("me", model=model, prompt="You are me.")
         result = await mine.run("hello", session=session.id, client=client)
-        ended = await client.get_run(left.id)
+        ended = await client.runs.get(left.id)
     assert (result.response, ended.status) == ("from me", "completed")
     prompts = [request.system.partition(".")[0] for request in model.requests]
     assert prompts == ["You are the ghost", "You are me"]
@@ -208,9 +208,9 @@ async def test_run_of_an_unknown_agent_is_left_to_whoever_knows_it(tmp_path: Pat
         with pytest.raises(RunInTheWay) as caught:
             await mine.run("hello", session=session.id, run_id="mine", client=client)
         assert caught.value.context["run_id"] == left.id
-        assert not (await client.get_run(left.id)).has_ended
+        assert not (await client.runs.get(left.id)).has_ended
         # Its caller was told that it did not run, so it does not do so behind his back.
-        assert (await client.get_run("mine")).status == "cancelled"
+        assert (await client.runs.get("mine")).status == "cancelled"
     async with AsyncClient(tmp_path) as elsewhere:
         await elsewhere.register_agent(Agent("ghost", model=ScriptedModel("boo")))
         result = await elsewhere.execute_agent("ghost", session.id, "", run_id=left.id)
@@ -229,14 +229,14 @@ async def test_run_that_this_very_process_gave_up_fails_and_the_session_goes_on(
 
     async with AsyncClient(tmp_path) as client:
         session = await client.create_session("shared")
-        turns = await client.turns()
+        turns = await client.runs.turns()
         given_up = await turns.submit(session.id, agent="nowhere registered")
         with pytest.raises(RunInTheWay):
             await turns.run(given_up.id, give_up)
         mine = Agent("me", model=ScriptedModel("from me"))
         result = await mine.run("hello", session=session.id, client=client)
         assert result.response == "from me"
-        ended = await client.get_run(given_up.id)
+        ended = await client.runs.get(given_up.id)
     assert (ended.status, ended.error["code"]) == ("failed", NotFound.code)
 
 
@@ -246,12 +246,12 @@ async def test_call_by_hand_that_was_left_behind_is_made_and_not_told_to_the_age
     model = ScriptedModel("from me")
     async with AsyncClient(tmp_path / "state") as client:
         session = await client.create_session("shared", directory=tmp_path)
-        turns = await client.turns()
+        turns = await client.runs.turns()
         wanted = {"tool": "glob", "arguments": {"pattern": "*.txt"}}
         left = await turns.submit(session.id, is_for_anyone=True, options={"call": wanted})
         mine = Agent("me", model=model, permission=[{"permission": "*", "action": "deny"}])
         result = await mine.run("hello", session=session.id, client=client)
-        assert (await client.get_run(left.id)).status == "completed"
+        assert (await client.runs.get(left.id)).status == "completed"
         [call] = await client.get_execution_history(session.id)
     assert (call.tool, call.state) == ("glob", "completed")
     assert (result.response, len(model.requests)) == ("from me", 1)
@@ -264,13 +264,13 @@ async def test_agents_workflows_and_loops_leave_one_anothers_runs_alone(
     """Each stands first in a session where the other one wants to go on."""
     mine = Agent("me", model=ScriptedModel("from me"))
     async with AsyncClient(tmp_path) as client:
-        turns = await client.turns()
+        turns = await client.runs.turns()
         shared = await client.create_session("shared")
         other = "workflow:flow" if kind == "workflow" else "loop"
         left = await leave_behind(client, shared, other)
         with pytest.raises(RunInTheWay):
             await mine.run("hello", session=shared.id, client=client)
-        assert not (await client.get_run(left.id)).has_ended
+        assert not (await client.runs.get(left.id)).has_ended
         own = await client.create_session("own")
         first = await leave_behind(client, own, "ghost")
         order = WorkflowRequest(
@@ -279,9 +279,9 @@ async def test_agents_workflows_and_loops_leave_one_anothers_runs_alone(
         behind = await leave_behind(client, own, other, **order.to_options())
         with pytest.raises(RunInTheWay) as caught:
             if kind == "workflow":
-                await client.resume_workflow(behind.id)
+                await client.workflows.resume(behind.id)
             else:
-                await client.run_loop("", run_id=behind.id)
+                await client.loops.run("", run_id=behind.id)
         assert caught.value.context["run_id"] == first.id
         for run in (first, behind):
             assert not (await turns.get(run.id)).has_ended
@@ -294,7 +294,7 @@ async def test_no_other_agent_goes_on_with_a_run(tmp_path: Path) -> None:
         other = Agent("thief", model=ScriptedModel("mine"), tools=[shop.tool("read")])
         with pytest.raises(UsageError):
             await other.run("go on", run_id="job", client=client)
-        run = await (await client.turns()).get("job")
+        run = await (await client.runs.turns()).get("job")
         assert (run.agent, run.has_ended) == ("seller", False)
     assert shop.calls == 1
 
@@ -311,8 +311,8 @@ async def test_run_goes_on_with_the_options_that_it_began_with(tmp_path: Path) -
         await client.execute_agent(
             agent, "", "sell", {"seed": 2}, run_id="job", model=first, on_ask="park"
         )
-        [question] = await client.open_questions()
-        await client.approve(question.id, by="me")
+        [question] = await client.approvals.questions()
+        await client.approvals.approve(question.id, by="me")
     second = ScriptedModel("sold")
     async with AsyncClient(tmp_path) as client:
         result = await client.execute_agent(agent, "", "", run_id="job", model=second)
@@ -333,7 +333,7 @@ async def test_run_left_behind_uses_its_own_model(
             left = await leave_behind(client, session, "ghost", model="openai:gpt-5.2")
             mine = Agent("me", model=ScriptedModel("from me"))
             result = await mine.run("hello", session=session.id, client=client)
-            ended = await client.get_run(left.id)
+            ended = await client.runs.get(left.id)
     assert (result.response, ended.status) == ("from me", "completed")
     assert [request.json["model"] for request in server.requests if request.json] == ["gpt-5.2"]
 
@@ -357,7 +357,7 @@ async def test_wish_that_nobody_can_grant_is_refused_before_anything_happens(
             await client.execute_agent(
                 Agent("me", model=ScriptedModel("never")), session.id, "hello", **wrong
             )
-        assert await client.count_events(session.id) == 1
+        assert await client.events.count(session.id) == 1
     assert refused.value.code == UsageError.code
 
 

@@ -17,8 +17,10 @@ from holdfast.messages import ToolPart
 from holdfast.policy.approvals import Approval, ApprovalTerms
 from holdfast.policy.events import ApprovalAnswered
 from holdfast.runs import AgentRuntime
+from holdfast.runs.confinement import Confinement
+from holdfast.runtime import CallEnvironment
 from holdfast.sessions import PermissionRule
-from holdfast.testing import FakeClock, ScriptedModel, tool_call
+from holdfast.testing import FakeClock, ScriptedModel, run_services, tool_call
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.events import ToolOutcomeDecided
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
@@ -65,7 +67,7 @@ class Case:
         parked = await self.run()
         assert (parked.status, parked.metadata["reason"]) == ("parked", "approval")
         assert self.disk.deleted == []
-        [approval] = await self.client.list_approvals()
+        [approval] = await self.client.approvals.list()
         return approval
 
     def result(self) -> ToolPart:
@@ -74,7 +76,7 @@ class Case:
 
 
 async def kinds(client: AsyncClient, session_id: str) -> list[str]:
-    return [event.kind for event in await client.list_events(session_id, limit=1000)]
+    return [event.kind for event in await client.events.list(session_id, limit=1000)]
 
 
 async def test_consent_lets_the_call_run_once_in_the_transaction_that_uses_it(
@@ -82,15 +84,15 @@ async def test_consent_lets_the_call_run_once_in_the_transaction_that_uses_it(
 ) -> None:
     case = Case(client)
     approval = await case.park()
-    answered = await client.approve(approval.id, by="ann")
+    answered = await client.approvals.approve(approval.id, by="ann")
     assert answered.status == "approved"
     assert (await case.run()).response == "done"
     assert case.disk.deleted == ["a.txt"]
     journal = await kinds(client, approval.session_id)
     place = journal.index("approval.used")
     assert journal[place : place + 2] == ["approval.used", "tool.started"]
-    assert (await client.get_approval(approval.id)).status == "used"
-    assert await client.open_questions() == []
+    assert (await client.approvals.get(approval.id)).status == "used"
+    assert await client.approvals.questions() == []
 
 
 async def test_parked_run_that_nobody_answered_parks_again_without_asking_twice(
@@ -98,27 +100,27 @@ async def test_parked_run_that_nobody_answered_parks_again_without_asking_twice(
 ) -> None:
     case = Case(client)
     approval = await case.park()
-    turns = await client.turns()
+    turns = await client.runs.turns()
     await turns.wake("job", cause="curious")
     assert (await case.run()).status == "parked"
-    assert [row.id for row in await client.list_approvals()] == [approval.id]
+    assert [row.id for row in await client.approvals.list()] == [approval.id]
 
 
 async def test_reason_of_a_refusal_reaches_the_model(client: AsyncClient) -> None:
     case = Case(client)
     approval = await case.park()
-    await client.deny(approval.id, by="ann", reason="that file is precious")
+    await client.approvals.deny(approval.id, by="ann", reason="that file is precious")
     assert (await case.run()).response == "done"
     assert case.disk.deleted == []
     assert case.result().state == "error"
     assert "that file is precious" in case.result().error
-    assert (await client.get_approval(approval.id)).status == "denied"
+    assert (await client.approvals.get(approval.id)).status == "denied"
 
 
 async def test_edited_arguments_are_what_runs(client: AsyncClient) -> None:
     case = Case(client)
     approval = await case.park()
-    await client.approve(approval.id, by="ann", arguments={"path": "b.txt"})
+    await client.approvals.approve(approval.id, by="ann", arguments={"path": "b.txt"})
     await case.run()
     assert case.disk.deleted == ["b.txt"]
     assert case.result().input == {"path": "b.txt"}
@@ -128,7 +130,7 @@ async def test_edited_arguments_are_what_runs(client: AsyncClient) -> None:
 async def test_edited_arguments_that_do_not_fit_the_tool_run_nothing(client: AsyncClient) -> None:
     case = Case(client)
     approval = await case.park()
-    await client.approve(approval.id, by="ann", arguments={"file": "b.txt"})
+    await client.approvals.approve(approval.id, by="ann", arguments={"file": "b.txt"})
     assert (await case.run()).response == "done"
     assert case.disk.deleted == []
     assert case.result().state == "error"
@@ -142,7 +144,7 @@ async def test_known_tool_refuses_bad_arguments_while_the_person_is_there(
     case.agent = Agent("janitor", model=case.model)
     approval = await case.park()
     with pytest.raises(ToolInputInvalid):
-        await client.approve(approval.id, by="ann", arguments={"file": "b.txt"})
+        await client.approvals.approve(approval.id, by="ann", arguments={"file": "b.txt"})
 
 
 async def test_edit_does_not_lift_a_deny(client: AsyncClient) -> None:
@@ -150,7 +152,7 @@ async def test_edit_does_not_lift_a_deny(client: AsyncClient) -> None:
     rules = [{"permission": "delete", "pattern": "secret*", "action": "deny"}]
     case.agent = Agent("janitor", model=case.model, tools=[case.disk.tool()], permission=rules)
     approval = await case.park()
-    await client.approve(approval.id, by="ann", arguments={"path": "secret.txt"})
+    await client.approvals.approve(approval.id, by="ann", arguments={"path": "secret.txt"})
     await case.run()
     assert case.disk.deleted == []
     assert case.result().state == "error"
@@ -159,9 +161,9 @@ async def test_edit_does_not_lift_a_deny(client: AsyncClient) -> None:
 async def test_second_answer_is_refused_and_changes_nothing(client: AsyncClient) -> None:
     case = Case(client)
     approval = await case.park()
-    await client.deny(approval.id, by="ann")
+    await client.approvals.deny(approval.id, by="ann")
     with pytest.raises(ApprovalExpired) as caught:
-        await client.approve(approval.id, by="bob")
+        await client.approvals.approve(approval.id, by="bob")
     assert caught.value.code == "approval.expired"
     await case.run()
     assert case.disk.deleted == []
@@ -171,13 +173,13 @@ async def test_used_approval_is_not_used_for_the_next_equal_call(client: AsyncCl
     call = tool_call("delete", path="a.txt")
     case = Case(client, call, call, "done")
     first = await case.park()
-    await client.approve(first.id, by="ann")
+    await client.approvals.approve(first.id, by="ann")
     assert (await case.run()).status == "parked"
-    [second] = await client.list_approvals()
+    [second] = await client.approvals.list()
     assert second.id != first.id
     assert case.disk.deleted == ["a.txt"]
     with pytest.raises(ApprovalExpired):
-        await client.approve(first.id, by="ann")
+        await client.approvals.approve(first.id, by="ann")
 
 
 async def test_answer_with_the_seal_of_another_call_has_no_weight(client: AsyncClient) -> None:
@@ -187,10 +189,10 @@ async def test_answer_with_the_seal_of_another_call_has_no_weight(client: AsyncC
     edited = msgspec.structs.replace(
         forged, is_edited=True, arguments={"path": "/"}, seal=approval.seal
     )
-    journal = await client.journal()
+    journal = await client.storage.journal()
     origin = Origin(run_id=approval.run_id)
     await journal.append(approval.session_id, [forged, edited], origin=origin)
-    await (await client.turns()).wake("job", cause="forged")
+    await (await client.runs.turns()).wake("job", cause="forged")
     assert (await case.run()).status == "parked"
     assert case.disk.deleted == []
 
@@ -199,8 +201,8 @@ async def test_verdict_about_a_call_that_never_began_does_not_run_it(client: Asy
     case = Case(client)
     approval = await case.park()
     verdict = ToolOutcomeDecided(call_id=approval.call_id, verdict="not_happened", decided_by="eve")
-    await (await client.journal()).append(approval.session_id, [verdict])
-    await (await client.turns()).wake("job", cause="forged")
+    await (await client.storage.journal()).append(approval.session_id, [verdict])
+    await (await client.runs.turns()).wake("job", cause="forged")
     assert (await case.run()).status == "parked"
     assert case.disk.deleted == []
 
@@ -211,22 +213,22 @@ async def test_always_writes_a_rule_that_lifts_later_asks_of_the_same_target(
     calls = [tool_call("delete", path=name) for name in ("a.txt", "a.txt", "b.txt")]
     case = Case(client, *calls, "done")
     approval = await case.park()
-    details = await client.get_approval(approval.id)
+    details = await client.approvals.get(approval.id)
     assert details.asked.rules == (
         PermissionRule(permission="delete", pattern="a.txt", action="allow"),
     )
-    await client.approve(approval.id, by="ann", always=True)
+    await client.approvals.approve(approval.id, by="ann", always=True)
     assert (await client.get_session(approval.session_id)).permission == details.asked.rules
     assert (await case.run()).status == "parked"
     assert case.disk.deleted == ["a.txt", "a.txt"]
-    [other] = await client.list_approvals()
-    assert (await client.get_approval(other.id)).asked.arguments == {"path": "b.txt"}
+    [other] = await client.approvals.list()
+    assert (await client.approvals.get(other.id)).asked.arguments == {"path": "b.txt"}
 
 
 async def test_always_does_not_lift_a_deny(client: AsyncClient) -> None:
     case = Case(client)
     approval = await case.park()
-    await client.approve(approval.id, by="ann", always=True)
+    await client.approvals.approve(approval.id, by="ann", always=True)
     await case.run()
     strict = Case(client)
     strict.agent = Agent(
@@ -245,7 +247,7 @@ async def test_always_is_not_offered_where_the_rule_would_be_wider_than_the_call
     case = Case(client, tool_call("delete", path="*.txt"), "done")
     approval = await case.park()
     with pytest.raises(UsageError):
-        await client.approve(approval.id, by="ann", always=True)
+        await client.approvals.approve(approval.id, by="ann", always=True)
 
 
 async def test_two_people_are_needed_where_the_terms_say_so(tmp_path: Path) -> None:
@@ -254,11 +256,11 @@ async def test_two_people_are_needed_where_the_terms_say_so(tmp_path: Path) -> N
         client.settings = client.settings.model_copy(update={"approvals": approvals})
         case = Case(client)
         approval = await case.park()
-        assert (await client.approve(approval.id, by="ann")).status == "open"
+        assert (await client.approvals.approve(approval.id, by="ann")).status == "open"
         with pytest.raises(ApprovalExpired):
-            await client.approve(approval.id, by=" ANN ")
+            await client.approvals.approve(approval.id, by=" ANN ")
         assert (await case.run()).status == "parked"
-        assert (await client.approve(approval.id, by="bob")).status == "approved"
+        assert (await client.approvals.approve(approval.id, by="bob")).status == "approved"
         await case.run()
         assert case.disk.deleted == ["a.txt"]
 
@@ -269,11 +271,11 @@ async def test_two_people_who_want_different_arguments_do_not_add_up(tmp_path: P
         client.settings = client.settings.model_copy(update={"approvals": approvals})
         case = Case(client)
         approval = await case.park()
-        await client.approve(approval.id, by="ann", arguments={"path": "b.txt"})
-        assert (await client.approve(approval.id, by="bob")).status == "open"
+        await client.approvals.approve(approval.id, by="ann", arguments={"path": "b.txt"})
+        assert (await client.approvals.approve(approval.id, by="bob")).status == "open"
         with pytest.raises(UsageError):
-            await client.approve(approval.id, by="cleo", always=True)
-        await client.approve(approval.id, by="cleo", arguments={"path": "b.txt"})
+            await client.approvals.approve(approval.id, by="cleo", always=True)
+        await client.approvals.approve(approval.id, by="cleo", arguments={"path": "b.txt"})
         await case.run()
         assert case.disk.deleted == ["b.txt"]
 
@@ -281,35 +283,35 @@ async def test_two_people_who_want_different_arguments_do_not_add_up(tmp_path: P
 async def test_request_of_a_cancelled_run_waits_for_nobody(client: AsyncClient) -> None:
     case = Case(client)
     approval = await case.park()
-    await client.cancel_run("job", reason="enough")
-    assert await client.list_approvals() == []
-    assert len(await client.list_approvals(status=None)) == 1
+    await client.runs.cancel("job", reason="enough")
+    assert await client.approvals.list() == []
+    assert len(await client.approvals.list(status=None)) == 1
     with pytest.raises(ApprovalExpired):
-        await client.approve(approval.id, by="ann", always=True)
-    assert (await client.get_approval(approval.id)).approval.votes == ()
+        await client.approvals.approve(approval.id, by="ann", always=True)
+    assert (await client.approvals.get(approval.id)).approval.votes == ()
     with pytest.raises(UsageError):
-        await client.list_approvals(status="opne")  # type: ignore[arg-type]
+        await client.approvals.list(status="opne")  # type: ignore[arg-type]
 
 
 async def test_unknown_approval_and_an_answer_without_a_name_are_refused(
     client: AsyncClient,
 ) -> None:
     with pytest.raises(NotFound):
-        await client.approve("apr_unknown", by="ann")
+        await client.approvals.approve("apr_unknown", by="ann")
     approval = await Case(client).park()
     with pytest.raises(UsageError):
-        await client.approve(approval.id, by=" ")
+        await client.approvals.approve(approval.id, by=" ")
 
 
 async def test_two_calls_of_one_answer_wait_apart(client: AsyncClient) -> None:
     both = [tool_call("delete", path="a.txt"), tool_call("delete", path="b.txt")]
     case = Case(client, both, "done")
     await case.run()
-    first, second = await client.list_approvals()
-    await client.approve(second.id, by="ann")
+    first, second = await client.approvals.list()
+    await client.approvals.approve(second.id, by="ann")
     assert (await case.run()).status == "parked"
     assert case.disk.deleted == ["b.txt"]
-    await client.deny(first.id, by="ann")
+    await client.approvals.deny(first.id, by="ann")
     assert (await case.run()).response == "done"
     assert case.disk.deleted == ["b.txt"]
 
@@ -355,10 +357,10 @@ async def test_attendant_who_left_makes_the_run_park(client: AsyncClient) -> Non
     case = Case(client)
     approval = await case.park()
     client.approver = _Attends(ApprovalAnswer(verdict="allow", by="bob"))
-    await (await client.turns()).wake("job", cause="bob came")
+    await (await client.runs.turns()).wake("job", cause="bob came")
     await case.run()
     assert case.disk.deleted == ["a.txt"]
-    assert (await client.get_approval(approval.id)).approval.votes[0].by == "bob"
+    assert (await client.approvals.get(approval.id)).approval.votes[0].by == "bob"
 
 
 async def test_doom_loop_waits_for_consent_too(client: AsyncClient) -> None:
@@ -371,13 +373,13 @@ async def test_doom_loop_waits_for_consent_too(client: AsyncClient) -> None:
     agent = Agent("a", model=model, tools=[look])
     parked = await client.execute_agent(agent, "", "go", run_id="job", on_ask="park")
     assert parked.status == "parked"
-    [approval] = await client.list_approvals()
+    [approval] = await client.approvals.list()
     assert approval.permission == "doom_loop"
     # Somebody else wakes the run: the loop is still a loop.
-    await (await client.turns()).wake("job", cause="curious")
+    await (await client.runs.turns()).wake("job", cause="curious")
     again = await client.execute_agent(agent, "", "go", run_id="job", on_ask="park")
     assert again.status == "parked"
-    await client.approve(approval.id, by="ann")
+    await client.approvals.approve(approval.id, by="ann")
     assert (await client.execute_agent(agent, "", "go", run_id="job")).response == "done"
 
 
@@ -385,17 +387,20 @@ async def test_expired_request_is_asked_again_and_an_old_consent_is_worthless(
     tmp_path: Path,
 ) -> None:
     async with AsyncClient(tmp_path) as client:
-        clock = FakeClock(start=(await client.journal()).clock.now())
-        sessions, turns = await client.session_manager(), await client.turns()
-        (await client.journal()).clock = clock
+        clock = FakeClock(start=(await client.storage.journal()).clock.now())
+        sessions, turns = await client.sessions.manager(), await client.runs.turns()
+        (await client.storage.journal()).clock = clock
         disk = Disk()
         model = ScriptedModel(tool_call("delete", path="a.txt"), "done")
         runtime = AgentRuntime(
-            sessions,
-            turns,
+            run_services(
+                sessions,
+                turns,
+                terms=ApprovalTerms(on_ask="park", expires_after_s=60),
+                clock=clock,
+                calls=CallEnvironment(sessions.journal, Confinement(), clock),
+            ),
             model=model,
-            terms=ApprovalTerms(on_ask="park", expires_after_s=60),
-            clock=clock,
         )
         agent = Agent("janitor", tools=[disk.tool()])
         session = await client.create_session("old")
@@ -404,21 +409,21 @@ async def test_expired_request_is_asked_again_and_an_old_consent_is_worthless(
             return await runtime.execute_agent(agent, session, "go", ToolRegistry(), run_id="job")
 
         await run()
-        [first] = await client.list_approvals()
+        [first] = await client.approvals.list()
         clock.advance(61)
-        assert await client.list_approvals() == []
-        assert [row.id for row in await client.list_approvals(status="expired")] == [first.id]
+        assert await client.approvals.list() == []
+        assert [row.id for row in await client.approvals.list(status="expired")] == [first.id]
         with pytest.raises(ApprovalExpired):
-            await client.approve(first.id, by="ann")
+            await client.approvals.approve(first.id, by="ann")
         # Answering too late woke the run, which asks again.
         assert (await run()).status == "parked"
-        [second] = await client.list_approvals()
+        [second] = await client.approvals.list()
         assert second.id != first.id
-        await client.approve(second.id, by="ann")
+        await client.approvals.approve(second.id, by="ann")
         clock.advance(61)
         assert (await run()).status == "parked"
-        [third] = await client.list_approvals()
-        await client.approve(third.id, by="ann")
+        [third] = await client.approvals.list()
+        await client.approvals.approve(third.id, by="ann")
         await asyncio.wait_for(run(), 10)
         assert disk.deleted == ["a.txt"]
 
@@ -428,7 +433,7 @@ async def test_run_that_was_cancelled_while_parked_leaves_a_usable_session(
 ) -> None:
     case = Case(client)
     approval = await case.park()
-    await client.cancel_run("job", reason="enough")
+    await client.runs.cancel("job", reason="enough")
     model = ScriptedModel("fine")
     agent = Agent("janitor", model=model, tools=[case.disk.tool()])
     await agent.run("go on", session=approval.session_id, client=client)
@@ -445,8 +450,8 @@ class _Slow:
         self._client = client
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        [row] = await self._client.list_approvals()
-        await self._client.deny(row.id, by="bob", reason="too slow")
+        [row] = await self._client.approvals.list()
+        await self._client.approvals.deny(row.id, by="bob", reason="too slow")
         return ApprovalAnswer(verdict="allow", by="ann")
 
 
@@ -454,7 +459,7 @@ async def test_answer_that_came_while_somebody_was_reading_holds(client: AsyncCl
     case = Case(client)
     await case.park()
     client.approver = _Slow(client)
-    await (await client.turns()).wake("job", cause="ann came")
+    await (await client.runs.turns()).wake("job", cause="ann came")
     assert (await case.run()).response == "done"
     assert case.disk.deleted == []
     assert "too slow" in case.result().error
@@ -484,7 +489,7 @@ async def test_two_people_who_attend_one_after_the_other_are_enough(tmp_path: Pa
             client.approver = _Attends(ApprovalAnswer(verdict="allow", by=by))
             await case.run()
             assert case.disk.deleted == deleted
-            await (await client.turns()).wake("job", cause="next")
+            await (await client.runs.turns()).wake("job", cause="next")
         strict = Case(client)
         client.approver = _Attends(ApprovalAnswer(verdict="allow", by="ann"))
         await client.execute_agent(strict.agent, "", "clean up")
@@ -498,5 +503,5 @@ async def test_preview_that_cannot_be_made_says_so(client: AsyncClient) -> None:
     rules = [{"permission": "edit", "action": "ask"}]
     agent = Agent("a", model=model, permission=rules)
     await client.execute_agent(agent, "", "go", run_id="job", on_ask="park")
-    [row] = await client.list_approvals()
-    assert "missing.txt" in (await client.get_approval(row.id)).asked.preview
+    [row] = await client.approvals.list()
+    assert "missing.txt" in (await client.approvals.get(row.id)).asked.preview

@@ -144,12 +144,12 @@ async def test_turn_behind_a_parked_run_says_what_it_waits_for(
         words = ("--run-id", "first", "--session", session)
         await holdfast("run", "--park", *words, "write it", code=5)
         async with AsyncClient() as client:
-            after = await (await client.journal()).last_seq()
+            after = await (await client.storage.journal()).last_seq()
             behind = asyncio.create_task(holdfast("run", "--session", session, "hello"))
-            async for event in client.watch(after=after, patterns=["run.queued"]):
+            async for event in client.events.watch(after=after, patterns=["run.queued"]):
                 assert event.session_id == session
                 break
-            await client.cancel_run("first")
+            await client.runs.cancel("first")
             ended = await behind
     assert "holdfast runs cancel first" in ended.stderr
     assert "holdfast approvals approve" in ended.stderr

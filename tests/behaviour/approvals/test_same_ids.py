@@ -43,7 +43,7 @@ async def test_an_id_that_several_runs_wait_for_is_answered_for_the_named_one() 
         await holdfast("approvals", "answer", "call_1", "the left one", code=2)
         await holdfast("approvals", "decide", "call_1", "happened", code=2)
         await holdfast("approvals", "answer", "call_1", "the left one", "--run", "two")
-        [waiting] = await client.open_questions()
+        [waiting] = await client.approvals.questions()
         assert waiting.run_id == "one"
         await holdfast("approvals", "answer", "call_1", "the right one")
-        assert await client.open_questions() == []
+        assert await client.approvals.questions() == []

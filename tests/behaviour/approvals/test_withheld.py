@@ -41,8 +41,8 @@ async def test_parked_call_with_a_secret_is_refused_when_it_resumes(tmp_path: Pa
         agent = janitor(seen, ScriptedModel(tool_call("login", password=SECRET)))
         parked = await client.execute_agent(agent, "", "go", run_id="job", on_ask="park")
         assert parked.status == "parked"
-        [open_one] = await client.list_approvals()
-        await client.approve(open_one.id, by="ada")
+        [open_one] = await client.approvals.list()
+        await client.approvals.approve(open_one.id, by="ada")
     model = ScriptedModel("understood")
     async with AsyncClient(tmp_path, redactor=redactor) as client:
         result = await client.execute_agent(janitor(seen, model), "", "go", run_id="job")
@@ -50,7 +50,7 @@ async def test_parked_call_with_a_secret_is_refused_when_it_resumes(tmp_path: Pa
         [call] = model.requests[0].messages[-1].tool_calls
         assert call.state == "error"
         assert "password" in call.error
-        assert await client.list_approvals() == []
+        assert await client.approvals.list() == []
 
 
 async def test_secret_in_arguments_that_a_person_put_in_is_refused_too(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ async def test_secret_in_arguments_that_a_person_put_in_is_refused_too(tmp_path:
         model = ScriptedModel(tool_call("login", password="guess"), "understood")
         agent = janitor(seen, model)
         await client.execute_agent(agent, "", "go", run_id="job", on_ask="park")
-        [open_one] = await client.list_approvals()
-        await client.approve(open_one.id, by="ada", arguments={"password": SECRET})
+        [open_one] = await client.approvals.list()
+        await client.approvals.approve(open_one.id, by="ada", arguments={"password": SECRET})
         result = await client.execute_agent(agent, "", "go", run_id="job", on_ask="park")
         assert seen == []
         assert result.status in ("completed", "parked")
@@ -97,13 +97,13 @@ async def test_a_call_by_hand_gets_what_was_given_and_never_a_marker(tmp_path: P
     async with AsyncClient(tmp_path, redactor=Redactor({"MY_PASSWORD": SECRET})) as client:
         await client.register_tool(note)
         await client.register_tool(login)
-        called = await client.call_tool("note", {"text": SECRET})
+        called = await client.tools.call("note", {"text": SECRET})
         assert (called.part.state, seen) == ("completed", [SECRET])
         given = {"password": SECRET}
-        await client.call_tool("login", given, run_id="later", on_ask="park")
-        [open_one] = await client.list_approvals()
-        await client.approve(open_one.id, by="ada")
-        called = await client.call_tool("login", given, run_id="later")
+        await client.tools.call("login", given, run_id="later", on_ask="park")
+        [open_one] = await client.approvals.list()
+        await client.approvals.approve(open_one.id, by="ada")
+        called = await client.tools.call("login", given, run_id="later")
         assert called.part.state == "error"
         assert "password" in called.part.error
         assert seen == [SECRET]

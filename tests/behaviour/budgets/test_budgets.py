@@ -19,7 +19,7 @@ from holdfast.providers.model import ModelInfo
 from holdfast.runs import AgentRuntime
 from holdfast.runs.spending import Budgets
 from holdfast.settings import load_settings
-from holdfast.testing import ModelReply, ScriptedModel, tool_call
+from holdfast.testing import ModelReply, ScriptedModel, run_services, tool_call
 from holdfast.tools import ToolRegistry
 
 INFO = ModelInfo(provider="test", model="scripted", max_output_tokens=100, is_llm=False)
@@ -157,8 +157,8 @@ async def test_resumed_run_remembers_what_it_spent(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client:
         agent = Agent("a", model=ScriptedModel(tool_call("act")), tools=[act], budget=limit)
         await client.execute_agent(agent, "", "go", run_id="job", on_ask="park")
-        [approval] = await client.list_approvals()
-        await client.approve(approval.id, by="ann")
+        [approval] = await client.approvals.list()
+        await client.approvals.approve(approval.id, by="ann")
     async with AsyncClient(tmp_path) as client:
         agent = Agent("a", model=ScriptedModel("never"), tools=[act], budget=limit)
         result = await client.execute_agent(agent, "", "go", run_id="job")
@@ -185,10 +185,12 @@ async def _run_priced(
     client: AsyncClient, model: ScriptedModel, budget: Budget, *, is_known: bool
 ) -> AgentResult:
     runtime = AgentRuntime(
-        await client.session_manager(),
-        await client.turns(),
+        run_services(
+            await client.sessions.manager(),
+            await client.runs.turns(),
+            budgets=Budgets(ledger=BudgetLedger(), run=budget),
+        ),
         model=model,
-        budgets=Budgets(ledger=BudgetLedger(), run=budget),
         charge=_Prices(is_known=is_known),
     )
     session = await client.create_session("priced")

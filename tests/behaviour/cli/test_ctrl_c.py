@@ -66,8 +66,8 @@ async def leaves(process: Process) -> tuple[int, str]:
 
 
 async def only_firing(client: AsyncClient) -> Run:
-    [firing] = await client.list_firings()
-    return await client.get_run(firing.run_id)
+    [firing] = await client.triggers.firings()
+    return await client.runs.get(firing.run_id)
 
 
 async def test_ctrl_c_in_a_workflow_cancels_it_with_the_step_under_way(tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ async def test_ctrl_c_in_a_workflow_cancels_it_with_the_step_under_way(tmp_path:
         code, told = await leaves(process)
         assert (code, "Stopping" in told) == (130, True)
     async with AsyncClient(tmp_path / "state") as client:
-        result = await client.get_workflow_run("job")
+        result = await client.workflows.get("job")
         assert result.status == "cancelled"
         steps = {state.path: state for state in result.steps}
         assert steps["first"].status == "completed" and "third" not in steps
-        child = await client.get_run(steps["second"].child_run)
+        child = await client.runs.get(steps["second"].child_run)
         assert child.status == "cancelled"
         # What is left can be used: the session of the step takes another turn.
         agent = Agent("next", model="offline")
@@ -96,7 +96,7 @@ async def test_ctrl_c_in_a_workflow_cancels_it_with_the_step_under_way(tmp_path:
 async def triggers_running(server: FakeServer, home: Path, gate: HoldPoint) -> Process:
     """Start `triggers run` and return it when the run that it has started asks its model."""
     async with AsyncClient(home / "state") as client:
-        await client.add_trigger(GREET)
+        await client.triggers.add(GREET)
         await client.create_session("Order")
     process = await start(server, home, "triggers", "run")
     await gate.reached.wait()
@@ -130,4 +130,4 @@ async def test_second_ctrl_c_cancels_what_a_trigger_started(tmp_path: Path) -> N
     async with AsyncClient(tmp_path / "state") as client:
         run = await only_firing(client)
         assert run.status == "cancelled"
-        assert (await client.verify()) == []
+        assert (await client.audit.verify()) == []

@@ -51,8 +51,8 @@ async def test_who_stays_sees_what_waits_and_then_how_it_goes_on(tmp_path: Path)
         await terminal.sees("It goes on as soon as somebody has answered.")
         assert not (tmp_path / "a.txt").exists()
         async with AsyncClient(state) as client:
-            [question] = await client.open_questions()
-            await client.approve(question.id, by="ann")
+            [question] = await client.approvals.questions()
+            await client.approvals.approve(question.id, by="ann")
         await terminal.sees("✓ keep")
         await terminal.sees("all done")
         assert await terminal.ends() == 0

@@ -52,14 +52,14 @@ def writes(path: str, content: str):
 
 async def test_a_goal_is_planned_worked_on_checked_reviewed_and_reported(client) -> None:
     model = crew_model([step("a"), step("b", "a"), step("c", "a")])
-    report = await client.run_loop("Do everything", run_id="job", options=options(model))
+    report = await client.loops.run("Do everything", run_id="job", options=options(model))
     assert report.outcome == "done", report
     assert [(s.id, s.status, s.verdict) for s in report.steps] == [
         (name, "done", "accept") for name in "abc"
     ]
     assert report.tokens > 0
     assert (client.base_dir / "reports" / "run-job.md").read_text() == report.to_markdown()
-    again = await client.run_loop("Do everything", run_id="job", options=options(model))
+    again = await client.loops.run("Do everything", run_id="job", options=options(model))
     assert again == report
 
 
@@ -71,14 +71,14 @@ async def test_results_of_earlier_steps_reach_the_next_one(client) -> None:
         return "the number of a is 42"
 
     model = crew_model([step("a"), step("b", "a", checks=[{"kind": "answer_contains"}])], work)
-    await client.run_loop("Do", options=options(model))
+    await client.loops.run("Do", options=options(model))
     assert "the number of a is 42" in heard[1]
 
 
 async def test_files_that_changed_are_reported_with_their_lines(client, workspace) -> None:
     check = {"kind": "file_contains", "path": "README.md", "text": "better"}
     model = crew_model([step("a", checks=[check])], writes("README.md", "# A better project\n"))
-    report = await client.run_loop("Improve", options=options(model))
+    report = await client.loops.run("Improve", options=options(model))
     assert report.outcome == "done", report.reason
     [changed] = report.files
     assert (changed.path, changed.change, changed.added, changed.removed) == (
@@ -99,7 +99,7 @@ async def test_a_reviewer_is_asked_only_once_the_checks_hold(client) -> None:
 
     answers = iter(["nothing yet", "now it is a"])
     model = crew_model([step("a")], lambda request: next(answers), review)
-    report = await client.run_loop("Do", options=options(model))
+    report = await client.loops.run("Do", options=options(model))
     assert (report.outcome, report.steps[0].attempts, len(reviews)) == ("done", 2, 1)
     assert "[passed]" in reviews[0]
 
@@ -110,24 +110,24 @@ async def test_a_reviewer_that_always_says_retry_is_not_followed_for_ever(client
         [step("a")], lambda r: f"a, take {next(numbers)}", lambda m: verdict("retry", m[-9:])
     )
     limits = LoopLimits(max_attempts=4, max_replans=0)
-    report = await client.run_loop("Do", options=options(model, limits=limits))
+    report = await client.loops.run("Do", options=options(model, limits=limits))
     assert (report.outcome, report.steps[0].attempts) == ("retries", 4)
 
 
 async def test_the_same_failure_again_without_a_change_is_a_stall(client) -> None:
     model = crew_model([step("zeta")], lambda request: "the same as ever")
     limits = LoopLimits(max_attempts=50, max_replans=0)
-    report = await client.run_loop("Do", options=options(model, limits=limits))
+    report = await client.loops.run("Do", options=options(model, limits=limits))
     assert report.outcome == "stalled"
     assert 2 <= report.steps[0].attempts <= 3
 
 
 async def test_a_reviewer_can_give_up(client) -> None:
     model = crew_model([step("a")], review=lambda m: verdict("give_up", "impossible"))
-    report = await client.run_loop("Do", run_id="job", options=options(model))
+    report = await client.loops.run("Do", run_id="job", options=options(model))
     assert report.outcome == "gave_up"
     assert "impossible" in report.reason
-    run = await client.get_run("job")
+    run = await client.runs.get("job")
     assert (run.status, run.error["code"]) == ("failed", "loop.not_reached")
 
 
@@ -142,7 +142,7 @@ async def test_a_replan_keeps_what_is_done_and_changes_the_rest(client) -> None:
     def review(message: str) -> str:
         return verdict("replan", "b is the wrong way") if "'Do b'" in message else verdict("accept")
 
-    report = await client.run_loop("Do", options=options(crew_model(plan, review=review)))
+    report = await client.loops.run("Do", options=options(crew_model(plan, review=review)))
     assert (report.outcome, report.revisions) == ("done", 1)
     assert [(s.id, s.attempts) for s in report.steps] == [("a", 1), ("c", 1)]
     assert "b is the wrong way" in told[1]
@@ -150,7 +150,7 @@ async def test_a_replan_keeps_what_is_done_and_changes_the_rest(client) -> None:
 
 async def test_a_planner_that_hands_in_the_same_plan_again_is_a_stall(client) -> None:
     model = crew_model([step("a")], review=lambda m: verdict("replan", "no"))
-    report = await client.run_loop("Do", options=options(model))
+    report = await client.loops.run("Do", options=options(model))
     assert report.outcome == "stalled"
 
 
@@ -161,7 +161,7 @@ async def test_a_plan_that_is_not_sound_is_sent_back_with_its_faults(client) -> 
         told.append(message)
         return [step("a", "b"), step("b", "a")] if len(told) == 1 else [step("a")]
 
-    report = await client.run_loop("Do", options=options(crew_model(plan)))
+    report = await client.loops.run("Do", options=options(crew_model(plan)))
     assert report.outcome == "done"
     assert "circle: a, b" in told[1]
 
@@ -181,7 +181,7 @@ async def test_a_plan_that_stays_unsound_is_refused_and_nothing_is_done(
     client, plan, fault
 ) -> None:
     model = crew_model(plan, lambda request: pytest.fail("nothing may be done"))
-    report = await client.run_loop("Do", options=options(model))
+    report = await client.loops.run("Do", options=options(model))
     assert report.outcome == "no_plan"
     assert fault in report.reason
     assert report.steps == ()
@@ -191,7 +191,7 @@ async def test_a_check_that_kills_its_shell_fails_and_the_loop_ends_with_a_reaso
     check = {"kind": "command", "command": "kill -9 $$"}
     model = crew_model([step("a", checks=[check])])
     limits = LoopLimits(max_attempts=2, max_replans=0)
-    report = await client.run_loop("Do", options=options(model, limits=limits))
+    report = await client.loops.run("Do", options=options(model, limits=limits))
     assert report.outcome in ("stalled", "retries")
     assert not report.steps[0].checks[0].is_passed
 
@@ -216,7 +216,7 @@ async def test_every_kind_of_check_holds_or_not(client, check, is_passed) -> Non
     limits = LoopLimits(max_attempts=1, max_replans=0)
     functions = {"good": lambda evidence: True, "bad": lambda evidence: "because"}
     chosen = options(crew_model([step("a", checks=[check])]), limits=limits, functions=functions)
-    report = await client.run_loop("Do", options=chosen)
+    report = await client.loops.run("Do", options=chosen)
     assert report.steps[0].checks[0].is_passed is is_passed, report.steps[0].checks
     assert report.is_done is is_passed
 
@@ -226,7 +226,7 @@ async def test_a_rule_against_commands_holds_for_checks_too(client) -> None:
     rules = [{"permission": "*", "action": "allow"}, {"permission": "bash", "action": "deny"}]
     limits = LoopLimits(max_attempts=1, max_replans=0)
     chosen = options(crew_model([step("a", checks=[check])]), limits=limits, rules=rules)
-    report = await client.run_loop("Do", options=chosen)
+    report = await client.loops.run("Do", options=chosen)
     assert not report.steps[0].checks[0].is_passed
 
 
@@ -244,30 +244,30 @@ async def test_independent_steps_are_worked_on_together_if_wanted(client) -> Non
         return asked(request)[:10]
 
     model = crew_model([step("a"), step("b")], work)
-    report = await client.run_loop("Do", options=options(model, limits=LoopLimits(parallel=2)))
+    report = await client.loops.run("Do", options=options(model, limits=LoopLimits(parallel=2)))
     assert (report.outcome, most) == ("done", 2)
 
 
 async def test_a_child_that_never_ends_is_ended(client) -> None:
     model = crew_model([step("a")], lambda request: ModelReply(hold=asyncio.Event()))
     limits = LoopLimits(agent_wall_s=2, max_attempts=1, max_replans=0)
-    report = await client.run_loop("Do", options=options(model, limits=limits))
+    report = await client.loops.run("Do", options=options(model, limits=limits))
     assert report.outcome == "retries"
     assert "did not end within" in report.reason
 
 
 async def test_the_time_of_a_loop_ends_it(client) -> None:
     model = crew_model([step("a")], lambda request: ModelReply(hold=asyncio.Event()))
-    report = await client.run_loop("Do", options=options(model, limits=LoopLimits(wall_s=0.5)))
+    report = await client.loops.run("Do", options=options(model, limits=LoopLimits(wall_s=0.5)))
     assert report.outcome == "time"
 
 
 async def test_the_budget_of_a_loop_covers_all_its_agents(client) -> None:
     limits = LoopLimits(budget=Budget(max_tokens=600, on_unknown_price="ignore"))
     model = crew_model([step(f"s{n}") for n in range(50)])
-    report = await client.run_loop("Do", run_id="job", options=options(model, limits=limits))
+    report = await client.loops.run("Do", run_id="job", options=options(model, limits=limits))
     assert report.outcome == "budget"
-    assert (await client.get_run("job")).error["code"] == "budget.exceeded"
+    assert (await client.runs.get("job")).error["code"] == "budget.exceeded"
     assert len([s for s in report.steps if s.status == "done"]) < 50
 
 
@@ -280,17 +280,17 @@ async def test_a_loop_that_ended_too_early_goes_on_as_another_run(client) -> Non
 
     model = crew_model([step("a"), step("b", "a")], work)
     tight = LoopLimits(budget=Budget(max_tokens=600, on_unknown_price="ignore"))
-    first = await client.run_loop("Do it", run_id="one", options=options(model, limits=tight))
+    first = await client.loops.run("Do it", run_id="one", options=options(model, limits=tight))
     done = [one.id for one in first.steps if one.status == "done"]
     assert (first.outcome, done) == ("budget", ["a"])
     worked.clear()
     more = options(model, continues="one")
-    second = await client.run_loop("", run_id="two", options=more)
+    second = await client.loops.run("", run_id="two", options=more)
     assert (second.outcome, second.goal, worked) == ("done", "Do it", ["Do b."])
     assert [(one.id, one.status) for one in second.steps] == [("a", "done"), ("b", "done")]
-    assert (await client.loop_report("one")).outcome == "budget"
+    assert (await client.loops.report("one")).outcome == "budget"
     with pytest.raises(UsageError):
-        await client.run_loop("", options=options(model, continues="two"))
+        await client.loops.run("", options=options(model, continues="two"))
 
 
 async def test_the_budget_of_a_loop_covers_agents_that_its_agents_send(client) -> None:
@@ -310,7 +310,7 @@ async def test_the_budget_of_a_loop_covers_agents_that_its_agents_send(client) -
     )
     limits = LoopLimits(budget=Budget(max_tokens=3_000, on_unknown_price="ignore"))
     model = crew_model([step("a"), step("b", "a"), step("c", "b")], work)
-    report = await client.run_loop("Do", options=options(model, limits=limits))
+    report = await client.loops.run("Do", options=options(model, limits=limits))
     assert report.outcome == "budget"
     assert 0 < sum(spent) <= 3_000
 
@@ -323,20 +323,20 @@ async def test_cancelling_ends_the_loop_and_its_agents(client) -> None:
         return ModelReply(hold=asyncio.Event())
 
     working = asyncio.create_task(
-        client.run_loop("Do", run_id="job", options=options(crew_model([step("a")], work)))
+        client.loops.run("Do", run_id="job", options=options(crew_model([step("a")], work)))
     )
     await asyncio.wait_for(begun.wait(), 20)
-    await client.cancel_run("job", reason="enough")
+    await client.runs.cancel("job", reason="enough")
     report = await asyncio.wait_for(working, 20)
     assert (report.outcome, report.reason) == ("cancelled", "enough")
-    assert {run.status for run in await client.list_runs()} <= {"cancelled", "completed"}
+    assert {run.status for run in await client.runs.list()} <= {"cancelled", "completed"}
 
 
 async def test_a_thousand_steps_come_to_their_end(client) -> None:
     plan = [step(f"s{n}", *([f"s{n - 1}"] if n % 10 else [])) for n in range(1_000)]
     model = crew_model(plan, lambda request: "no")
     limits = LoopLimits(max_attempts=1, max_replans=0)
-    report = await client.run_loop("Do", options=options(model, limits=limits))
+    report = await client.loops.run("Do", options=options(model, limits=limits))
     assert (report.outcome, len(report.steps)) == ("retries", 1_000)
 
 
@@ -357,7 +357,7 @@ async def test_a_run_goes_on_in_an_empty_state_directory_from_its_file(
         if news.fact is not None and news.fact.kind == "step.started" and news.step_id == "b":
             copy.write_bytes((client.base_dir / "run-job.jsonl").read_bytes()[:-1])
 
-    await client.run_loop(
+    await client.loops.run(
         "Do",
         run_id="job",
         options=options(crew_model(plan, work), limits=limits),
@@ -369,33 +369,33 @@ async def test_a_run_goes_on_in_an_empty_state_directory_from_its_file(
         return "b"
 
     async with open_client(tmp_path / "other", workspace) as other:
-        run = await other.import_run(copy)
+        run = await other.loops.load(copy)
         assert (run.id, run.status) == ("job", "running")
-        report = await other.run_loop(
+        report = await other.loops.run(
             "", run_id="job", options=options(crew_model([], elsewhere), limits=limits)
         )
         assert (report.outcome, seen) == ("done", ["Do b."])
-        assert await other.verify() == []
+        assert await other.audit.verify() == []
 
 
 async def test_rules_that_were_added_elsewhere_do_not_hold_after_an_import(
     client, tmp_path: Path, workspace: Path
 ) -> None:
-    report = await client.run_loop("Do", run_id="job", options=options(crew_model([step("a")])))
+    report = await client.loops.run("Do", run_id="job", options=options(crew_model([step("a")])))
     rules = [PermissionRule(permission="*", action="allow")]
     await client.update_session(report.session_id, permission=rules)
-    await client.export_run("job", tmp_path / "copy.jsonl")
+    await client.loops.export("job", tmp_path / "copy.jsonl")
     other_place = tmp_path / "elsewhere"
     other_place.mkdir()
     async with open_client(tmp_path / "other", other_place) as other:
-        await other.import_run(tmp_path / "copy.jsonl")
+        await other.loops.load(tmp_path / "copy.jsonl")
         session = await other.get_session(report.session_id)
         assert (session.permission, session.directory) == ((), str(other_place))
 
 
 async def test_a_changed_run_file_is_refused_whole(client, tmp_path: Path, workspace) -> None:
     model = crew_model([step("a")])
-    await client.run_loop("Do", run_id="job", options=options(model))
+    await client.loops.run("Do", run_id="job", options=options(model))
     lines = (client.base_dir / "run-job.jsonl").read_bytes().splitlines(keepends=True)
     bad = [
         b"".join(lines[1:]),
@@ -409,7 +409,7 @@ async def test_a_changed_run_file_is_refused_whole(client, tmp_path: Path, works
         for content in bad:
             (tmp_path / "bad.jsonl").write_bytes(content)
             with pytest.raises(InvalidImport):
-                await other.import_run(tmp_path / "bad.jsonl")
+                await other.loops.load(tmp_path / "bad.jsonl")
         assert (await other.list_sessions()).items == ()
 
 
@@ -417,7 +417,7 @@ async def test_the_audit_file_holds_calls_and_refusals(client) -> None:
     rules = [{"permission": "*", "action": "allow"}, {"permission": "write", "action": "deny"}]
     check = {"kind": "answer_contains"}
     model = crew_model([step("a", checks=[check])], writes("x.txt", "y"))
-    await client.run_loop("Do", run_id="job", options=options(model, rules=rules))
+    await client.loops.run("Do", run_id="job", options=options(model, rules=rules))
     text = (client.base_dir / "audit" / "run-job.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     assert {"permission.denied", "tool.ended"} <= {line["kind"] for line in lines}
@@ -429,11 +429,11 @@ async def test_a_loop_that_waits_for_a_person_goes_on_after_the_answer(client, w
     check = {"kind": "file_exists", "path": "x.txt"}
     model = crew_model([step("a", checks=[check])], writes("x.txt", "y"))
     chosen = options(model, rules=rules, on_ask="park")
-    report = await client.run_loop("Do", run_id="job", options=chosen)
+    report = await client.loops.run("Do", run_id="job", options=chosen)
     assert report.outcome == "waiting"
-    [waiting] = await client.list_approvals()
-    await client.approve(waiting.id, by="tester")
-    report = await client.run_loop("", run_id="job", options=options(model, rules=rules))
+    [waiting] = await client.approvals.list()
+    await client.approvals.approve(waiting.id, by="tester")
+    report = await client.loops.run("", run_id="job", options=options(model, rules=rules))
     assert report.outcome == "done", report.reason
     assert (workspace / "x.txt").read_text() == "y"
 
@@ -441,16 +441,16 @@ async def test_a_loop_that_waits_for_a_person_goes_on_after_the_answer(client, w
 async def test_the_layout_holds_a_run_file_that_can_be_imported(
     client, tmp_path: Path, workspace: Path
 ) -> None:
-    await client.run_loop("Do", run_id="job", options=options(crew_model([step("a")])))
-    files = await client.export_layout(tmp_path / "out")
+    await client.loops.run("Do", run_id="job", options=options(crew_model([step("a")])))
+    files = await client.storage.export_layout(tmp_path / "out")
     assert files == len([path for path in (tmp_path / "out").rglob("*") if path.is_file()])
     async with open_client(tmp_path / "other", workspace) as other:
-        assert (await other.import_run(tmp_path / "out" / "run-job.jsonl")).status == "completed"
-        assert (await other.loop_report("job")).outcome == "done"
+        assert (await other.loops.load(tmp_path / "out" / "run-job.jsonl")).status == "completed"
+        assert (await other.loops.report("job")).outcome == "done"
 
 
 async def test_deleting_the_session_removes_the_files_of_its_loop(client) -> None:
-    report = await client.run_loop("Do", run_id="job", options=options(crew_model([step("a")])))
+    report = await client.loops.run("Do", run_id="job", options=options(crew_model([step("a")])))
     assert any(client.base_dir.rglob("*job*"))
     await client.delete_session(report.session_id)
     assert not any(client.base_dir.rglob("*job*"))
@@ -459,10 +459,10 @@ async def test_deleting_the_session_removes_the_files_of_its_loop(client) -> Non
 async def test_a_run_of_an_agent_is_no_loop(client) -> None:
     await client.execute_agent(options(crew_model([])).agents.executor, "", "hi", run_id="plain")
     with pytest.raises(UsageError):
-        await client.loop_report("plain")
+        await client.loops.report("plain")
     with pytest.raises(UsageError):
-        await client.run_loop("Do", run_id="plain")
+        await client.loops.run("Do", run_id="plain")
     with pytest.raises(NotFound):
-        await client.loop_report("nothing")
+        await client.loops.report("nothing")
     with pytest.raises(UsageError):
-        await client.run_loop("  ")
+        await client.loops.run("  ")

@@ -27,7 +27,7 @@ async def test_watching_follows_a_run_to_its_end(
 
     async with AsyncClient(settings=load_settings(overrides=overrides).settings) as client:
         model = crew_model([step("a"), step("b", "a")], work)
-        working = asyncio.create_task(client.run_loop("Do", run_id="job", options=options(model)))
+        working = asyncio.create_task(client.loops.run("Do", run_id="job", options=options(model)))
         await asyncio.wait_for(begun.wait(), 30)
         watching = asyncio.create_task(_watch(Invocation(overrides=overrides), "job"))
         released.set()

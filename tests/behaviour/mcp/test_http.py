@@ -30,16 +30,16 @@ def at(url: str, **options: Any) -> dict[str, Any]:
 
 
 async def facts(client: AsyncClient, kind: str) -> list[Any]:
-    events = await (await client.journal()).read(SYSTEM_SESSION, kinds=frozenset({kind}))
+    events = await (await client.storage.journal()).read(SYSTEM_SESSION, kinds=frozenset({kind}))
     return [event.decode() for event in events]
 
 
 async def test_remote_tool_is_called_through_the_gate_and_kept(tmp_path: Path, address: str):
     async with client_for(tmp_path, at(address)) as client:
-        done = await client.invoke_mcp("far", "add", {"a": 2, "b": 3})
+        done = await client.mcp.invoke("far", "add", {"a": 2, "b": 3})
         assert (done.part.state, done.part.output) == ("completed", "5")
         assert done.part.tool == "mcp__far__add"
-        kinds = [one.kind for one in await client.list_events(done.run.session_id)]
+        kinds = [one.kind for one in await client.events.list(done.run.session_id)]
         assert "approval.requested" in kinds
         assert "tool.started" in kinds
         (met,) = await facts(client, "mcp.connected")
@@ -52,20 +52,20 @@ async def test_remote_tool_is_called_through_the_gate_and_kept(tmp_path: Path, a
 async def test_nobody_to_ask_means_no_call(tmp_path: Path, address: str):
     async with client_for(tmp_path, at(address)) as client:
         client.approver = NobodyApproves()
-        done = await client.invoke_mcp("far", "echo", {"text": "x"})
+        done = await client.mcp.invoke("far", "echo", {"text": "x"})
         assert done.part.state == "error"
         assert await facts(client, "mcp.invoke") == []
 
 
 async def test_answers_become_results_without_what_nobody_sees(tmp_path: Path, address: str):
     async with client_for(tmp_path, at(address)) as client:
-        shown = await client.invoke_mcp("far", "controls", {})
+        shown = await client.mcp.invoke("far", "controls", {})
         assert shown.part.output == "a[31mred[0mevilb"
-        drawn = await client.invoke_mcp("far", "picture", {})
+        drawn = await client.mcp.invoke("far", "picture", {})
         assert [one.media_type for one in drawn.part.attachments] == ["image/png"]
-        failed = await client.invoke_mcp("far", "fail", {"text": "x"})
+        failed = await client.mcp.invoke("far", "fail", {"text": "x"})
         assert failed.part.state == "error"
-        wrong = await client.invoke_mcp("far", "add", {"a": "one", "c": 1})
+        wrong = await client.mcp.invoke("far", "add", {"a": "one", "c": 1})
         assert "a: must be integer" in wrong.part.error
         assert len(await facts(client, "mcp.invoke")) == 3
 
@@ -73,9 +73,9 @@ async def test_answers_become_results_without_what_nobody_sees(tmp_path: Path, a
 async def test_progress_is_heard(tmp_path: Path, address: str):
     heard: list[str] = []
     async with client_for(tmp_path, at(address)) as client:
-        await client.on_progress(lambda update: heard.append(update.text))
-        await client.invoke_mcp("far", "slow", {})
-        await client.settle_events()
+        await client.events.on_progress(lambda update: heard.append(update.text))
+        await client.mcp.invoke("far", "slow", {})
+        await client.events.settle()
     assert heard == ["half"]
 
 
@@ -106,7 +106,7 @@ async def test_agent_uses_remote_tools_that_its_rules_allow_and_sees_no_others(
 
 async def test_one_connection_serves_runs_at_the_same_time(tmp_path: Path, address: str):
     async with client_for(tmp_path, at(address)) as client:
-        calls = [client.invoke_mcp("far", "add", {"a": n, "b": n}) for n in range(8)]
+        calls = [client.mcp.invoke("far", "add", {"a": n, "b": n}) for n in range(8)]
         assert [one.part.output for one in await asyncio.gather(*calls)] == [
             str(2 * n) for n in range(8)
         ]
@@ -115,19 +115,19 @@ async def test_one_connection_serves_runs_at_the_same_time(tmp_path: Path, addre
 
 async def test_changed_and_new_tools_are_held_back_until_accepted(tmp_path: Path, address: str):
     async with client_for(tmp_path, at(address)) as client:
-        await client.list_mcp_tools("far")
+        await client.mcp.tools("far")
     with served(make_server("changed").streamable_http_app()) as port:
         changed = f"http://127.0.0.1:{port}/mcp"
         async with client_for(tmp_path, at(changed)) as client:
-            held = await client.invoke_mcp("far", "echo", {"text": "x"})
+            held = await client.mcp.invoke("far", "echo", {"text": "x"})
             assert held.part.state == "error"
             assert "held back" in held.part.error
-            assert (await client.invoke_mcp("far", "add", {"a": 1, "b": 1})).part.output == "2"
-            context = await client.session_context(held.run.session_id)
+            assert (await client.mcp.invoke("far", "add", {"a": 1, "b": 1})).part.output == "2"
+            context = await client.sessions.context(held.run.session_id)
             assert "mcp__far__echo" not in context.tools
-            accepted = await client.accept_mcp_tools("far", ["echo"])
+            accepted = await client.mcp.accept("far", ["echo"])
             assert {one.verdict for one in accepted} == {"accepted"}
-            again = await client.invoke_mcp("far", "echo", {"text": "x"})
+            again = await client.mcp.invoke("far", "echo", {"text": "x"})
             assert again.part.output == "x"
 
 
@@ -135,8 +135,8 @@ async def test_health_says_how_a_server_is(tmp_path: Path, address: str):
     gone = {"gone": {"transport": "http", "url": "http://127.0.0.1:9/mcp"}}
     off = {"off": {"transport": "http", "url": address, "enabled": False}}
     async with client_for(tmp_path, {**at(address), **gone, **off}) as client:
-        await client.invoke_mcp("far", "echo", {"text": "x"})
-        health = {one.name: one for one in await client.mcp_health()}
+        await client.mcp.invoke("far", "echo", {"text": "x"})
+        health = {one.name: one for one in await client.mcp.health()}
     assert (health["far"].status, health["far"].invocations, health["far"].tools) == ("ok", 1, 7)
     assert health["far"].latency_ms is not None
     assert health["gone"].status == "failed"
@@ -146,32 +146,32 @@ async def test_health_says_how_a_server_is(tmp_path: Path, address: str):
 
 async def test_rate_limit_holds(tmp_path: Path, address: str):
     async with client_for(tmp_path, at(address, rate_limit_per_minute=1)) as client:
-        assert (await client.invoke_mcp("far", "echo", {"text": "x"})).part.output == "x"
-        second = await client.invoke_mcp("far", "echo", {"text": "x"})
+        assert (await client.mcp.invoke("far", "echo", {"text": "x"})).part.output == "x"
+        second = await client.mcp.invoke("far", "echo", {"text": "x"})
         assert "Rate rule" in second.part.error
-        (health,) = await client.mcp_health()
+        (health,) = await client.mcp.health()
         assert health.throttled
 
 
 async def test_unknown_server_and_tool_are_told(tmp_path: Path, address: str):
     async with client_for(tmp_path, at(address)) as client:
         with pytest.raises(NotFound):
-            await client.invoke_mcp("near", "echo", {})
+            await client.mcp.invoke("near", "echo", {})
         with pytest.raises(NotFound):
-            await client.invoke_mcp("far", "no_such_tool", {})
+            await client.mcp.invoke("far", "no_such_tool", {})
 
 
 async def test_server_that_is_switched_off_is_not_asked(tmp_path: Path, address: str):
     async with client_for(tmp_path, at(address, enabled=False)) as client:
         with pytest.raises(UsageError):
-            await client.invoke_mcp("far", "echo", {"text": "x"})
+            await client.mcp.invoke("far", "echo", {"text": "x"})
 
 
 async def test_remote_host_needs_the_network_rules(tmp_path: Path):
     endpoint = at("https://mcp.example.org/mcp")
     async with client_for(tmp_path, endpoint) as client:
         with pytest.raises(PermissionDenied):
-            await client.list_mcp_tools("far")
+            await client.mcp.tools("far")
 
 
 JSON = "application/json"
@@ -194,7 +194,7 @@ async def test_server_that_is_none_fails_clearly(tmp_path: Path, how: str):
         endpoint = at(f"http://127.0.0.1:{port}/mcp", connect_timeout_s=15)
         async with client_for(tmp_path, endpoint) as client:
             with pytest.raises(error) as raised:
-                await client.list_mcp_tools("far")
+                await client.mcp.tools("far")
             assert raised.value.code == error.code
 
 
@@ -215,10 +215,10 @@ async def test_server_that_breaks_off_in_a_call_is_told_and_asked_again(tmp_path
 
     with served(breaking) as port:
         async with client_for(tmp_path, at(f"http://127.0.0.1:{port}/mcp")) as client:
-            lost = await client.invoke_mcp("far", "echo", {"text": "x"})
+            lost = await client.mcp.invoke("far", "echo", {"text": "x"})
             assert lost.part.state == "error"
             assert "whether the call took effect is not known" in lost.part.error
-            again = await client.invoke_mcp("far", "echo", {"text": "x"})
+            again = await client.mcp.invoke("far", "echo", {"text": "x"})
             assert again.part.output == "x"
 
 
@@ -238,13 +238,13 @@ async def test_token_is_sent_and_kept_nowhere(tmp_path: Path, monkeypatch: pytes
     with served(guard) as port:
         url = f"http://127.0.0.1:{port}/mcp"
         async with client_for(tmp_path, at(url, auth_token_env="FAR_TOKEN")) as client:
-            said = await client.invoke_mcp("far", "echo", {"text": f"my token is {token}"})
+            said = await client.mcp.invoke("far", "echo", {"text": f"my token is {token}"})
             assert said.part.state == "completed"
-            (health,) = await client.mcp_health()
+            (health,) = await client.mcp.health()
             assert health.authenticated
         monkeypatch.delenv("FAR_TOKEN")
         async with client_for(tmp_path, at(url, auth_token_env="FAR_TOKEN")) as client:
             with pytest.raises(McpAuthFailed):
-                await client.list_mcp_tools("far")
+                await client.mcp.tools("far")
     for file in (tmp_path / "state").rglob("*"):
         assert file.is_dir() or token.encode() not in file.read_bytes()

@@ -27,18 +27,18 @@ def rude(*args: str, **options: Any) -> dict[str, Any]:
 
 
 async def said(client: AsyncClient, tool: str, **arguments: Any) -> tuple[str, str]:
-    part = (await client.invoke_mcp("rude", tool, arguments)).part
+    part = (await client.mcp.invoke("rude", tool, arguments)).part
     return part.state, part.output or part.error
 
 
 async def test_program_made_with_the_sdk_is_called_confined(tmp_path: Path):
     endpoint = {"tests": program("mcp_server.py", "stdio", timeout_s=60, connect_timeout_s=120)}
     async with client_for(tmp_path, endpoint) as client:
-        added = await client.invoke_mcp("tests", "add", {"a": 1, "b": 2})
+        added = await client.mcp.invoke("tests", "add", {"a": 1, "b": 2})
         assert added.part.output == "3"
-        made = await client.invoke_mcp("tests", "touch", {"path": "made"})
+        made = await client.mcp.invoke("tests", "touch", {"path": "made"})
         assert made.part.output.startswith("refused")
-        (health,) = await client.mcp_health()
+        (health,) = await client.mcp.health()
         assert health.sandbox.endswith("/read-only")
         assert health.protocol >= "2026"
     assert not (tmp_path / "ws" / "made").exists()
@@ -64,7 +64,7 @@ async def test_token_cannot_make_the_program_load_something(
     monkeypatch.setenv("PYTHONSTARTUP", "evil.py")
     async with client_for(tmp_path, rude(auth_token_env="PYTHONSTARTUP")) as client:
         with pytest.raises(UsageError):
-            await client.list_mcp_tools("rude")
+            await client.mcp.tools("rude")
 
 
 async def test_server_that_dies_in_a_call_is_told_and_started_again(tmp_path: Path):
@@ -73,7 +73,9 @@ async def test_server_that_dies_in_a_call_is_told_and_started_again(tmp_path: Pa
         assert state == "error"
         assert "it hurts" in text
         assert "whether the call took effect is not known" in text
-        events = await (await client.journal()).read(SYSTEM_SESSION, kinds=frozenset({"mcp.lost"}))
+        events = await (await client.storage.journal()).read(
+            SYSTEM_SESSION, kinds=frozenset({"mcp.lost"})
+        )
         assert [one.expect(McpLost).endpoint for one in events] == ["rude"]
         assert await said(client, "echo", text="back") == ("completed", "back")
 
@@ -122,7 +124,7 @@ async def test_server_that_does_not_start_says_why(tmp_path: Path, mode: str, wo
     limit_s = 2 if mode == "silent" else 60
     async with client_for(tmp_path, rude(mode, connect_timeout_s=limit_s)) as client:
         with pytest.raises(McpFailed) as raised:
-            await client.list_mcp_tools("rude")
+            await client.mcp.tools("rude")
         assert word in str(raised.value)
 
 
@@ -131,16 +133,16 @@ async def test_run_goes_on_without_a_server_that_does_not_start(tmp_path: Path):
     async with client_for(tmp_path, endpoints) as client:
         agent = Agent("plain", model=FunctionModel(lambda request: "done"))
         assert (await client.execute_agent(agent, "", "go")).response == "done"
-        assert [one.status for one in await client.mcp_health()] == ["failed", "failed"]
+        assert [one.status for one in await client.mcp.health()] == ["failed", "failed"]
 
 
 async def test_absurd_offers_are_cut_down(tmp_path: Path):
     async with client_for(tmp_path, rude("many")) as client:
-        tools, left_out = await client.list_mcp_tools("rude")
+        tools, left_out = await client.mcp.tools("rude")
         assert (len(tools), len(left_out)) == (128, 372)
     (tmp_path / "state" / "mcp_pins.json").unlink()
     async with client_for(tmp_path, rude("hostile")) as client:
-        tools, left_out = await client.list_mcp_tools("rude")
+        tools, left_out = await client.mcp.tools("rude")
         names = {one.tool: one.name for one in tools}
         assert set(names) == {"a b/c", "read_file", "readFile", "x" * 100}
         assert len({name.replace("_", "").lower() for name in names.values()}) == 4
@@ -166,14 +168,14 @@ async def test_cancelled_call_leaves_the_server_in_use(tmp_path: Path):
     async with client_for(tmp_path, rude(timeout_s=60)) as client:
         await said(client, "echo", text="up")
         heard = asyncio.Event()
-        await client.on_progress(lambda update: heard.set())
-        calling = asyncio.create_task(client.invoke_mcp("rude", "hang", {}))
+        await client.events.on_progress(lambda update: heard.set())
+        calling = asyncio.create_task(client.mcp.invoke("rude", "hang", {}))
         async with asyncio.timeout(30):
             await heard.wait()
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        journal = await client.journal()
+        journal = await client.storage.journal()
         called = await journal.read(SYSTEM_SESSION, kinds=frozenset({"mcp.invoke"}))
         assert [one.expect(McpInvoked).outcome for one in called] == ["answered", "unknown"]
         assert await said(client, "echo", text="on") == ("completed", "on")
@@ -198,7 +200,7 @@ async def test_run_that_only_reads_reaches_no_server_that_may_write(
 async def test_program_with_a_network_needs_the_operators_grant(tmp_path: Path):
     async with client_for(tmp_path, rude(sandbox="network")) as client:
         with pytest.raises(PermissionDenied):
-            await client.list_mcp_tools("rude")
+            await client.mcp.tools("rude")
 
 
 @pytest.mark.parametrize(("sandbox", "is_done"), [("workspace-write", False), ("network", True)])
@@ -216,10 +218,10 @@ async def test_run_without_a_network_neither_starts_nor_reaches_a_server_that_ha
     granted = {"policies.dir": str(tmp_path), "network.allow_net": True}
     async with client_for(tmp_path, rude(sandbox="read-only-network"), **granted) as client:
         said = (await client.execute_agent(agent, "", "go")).response
-        is_started = client.tool_registry().find("mcp__rude__echo") is not None
+        is_started = (await client.tools.registry()).find("mcp__rude__echo") is not None
         assert (said == "done", is_started) == (is_done, is_done)
         # A person is held back by no sandbox; from now on the server runs.
-        assert (await client.call_tool("mcp__rude__echo", {"text": "x"})).part.state == "completed"
+        assert (await client.tools.call("mcp__rude__echo", {"text": "x"})).part.state == "completed"
         said = (await client.execute_agent(agent, "", "go")).response
         assert (said == "done") is is_done
         assert ("talks to the network by itself" in said) is not is_done
@@ -239,17 +241,17 @@ async def test_projects_server_is_not_started_before_it_is_trusted(tmp_path: Pat
         return made
 
     async with client() as first:
-        assert [one.trusted for one in await first.list_mcp_endpoints()] == [False]
+        assert [one.trusted for one in await first.mcp.endpoints()] == [False]
         with pytest.raises(McpUntrusted):
-            await first.invoke_mcp("rude", "echo", {})
-        assert [one.status for one in await first.mcp_health()] == ["untrusted"]
-        assert (await first.trust_mcp_endpoint("rude")).trusted
+            await first.mcp.invoke("rude", "echo", {})
+        assert [one.status for one in await first.mcp.health()] == ["untrusted"]
+        assert (await first.mcp.trust("rude")).trusted
         assert await said(first, "echo", text="x") == ("completed", "x")
-        assert not (await first.trust_mcp_endpoint("rude", revoke=True)).trusted
-        barred = await first.call_tool("mcp__rude__echo", {"text": "x"})
+        assert not (await first.mcp.trust("rude", revoke=True)).trusted
+        barred = await first.tools.call("mcp__rude__echo", {"text": "x"})
         assert "is not trusted" in barred.part.error
-        await first.trust_mcp_endpoint("rude")
+        await first.mcp.trust("rude")
     file.write_text(file.read_text() + "\nrate_limit_per_minute = 7\n")
     async with client() as second:
         with pytest.raises(McpUntrusted):
-            await second.invoke_mcp("rude", "echo", {})
+            await second.mcp.invoke("rude", "echo", {})

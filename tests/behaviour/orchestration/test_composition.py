@@ -78,11 +78,13 @@ async def test_all_that_a_run_starts_is_found_by_the_correlation_of_the_first(
     top = Agent("top", model=ScriptedModel(tool_call("mid", task="b"), "a"), tools=[mid.as_tool()])
     async with AsyncClient(tmp_path / "state") as client:
         heard: list[BusEvent] = []
-        await client.subscribe(["run.*", "model.text_delta"], heard.append, correlation_id="first")
+        await client.events.subscribe(
+            ["run.*", "model.text_delta"], heard.append, correlation_id="first"
+        )
         await client.execute_agent(top, "", "go", run_id="first")
         await client.execute_agent(Agent("other", model=ScriptedModel("x")), "", "go")
-        await client.settle_events()
-        timeline = await client.timeline(correlation_id="first")
+        await client.events.settle()
+        timeline = await client.events.timeline(correlation_id="first")
         facts = [(one.name, one.agent_path) for one in timeline if one.name == "message.created"]
         assert [path for _, path in facts if path] == [
             "top", "top/mid", "top/mid/low", "top/mid", "top",
@@ -202,7 +204,7 @@ async def test_other_agent_answers_in_a_linked_session(tmp_path: Path) -> None:
         assert child.metadata["state"] == {"ticket": 7}
         facts = [
             event.expect(HandedOff)
-            for event in await client.list_events(session.id)
+            for event in await client.events.list(session.id)
             if event.kind == HandedOff.kind
         ]
         [fact] = facts

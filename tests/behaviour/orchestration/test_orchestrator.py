@@ -59,8 +59,8 @@ async def test_tools_and_skills_that_there_are_not_are_refused_before_anything_i
         await client.register_tool(look)
         session = await client.create_session("Above", directory=tmp_path)
         if is_observed:
-            await client.subscribe("*", lambda _event: None)
-        orchestrator = await client.orchestrator()
+            await client.events.subscribe("*", lambda _event: None)
+        orchestrator = await client.runs.orchestrator()
         result = await orchestrator.delegate_task(Agent("boss"), "worker", "go", session.id, **left)
         assert (result.status, error_code(result)) == ("failed", NotFound.code)
         assert [one.id for one in (await client.list_sessions()).items] == [session.id]
@@ -72,7 +72,7 @@ async def test_tools_of_the_agent_and_patterns_can_be_left_to_a_child(tmp_path: 
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(worker(tools=[peek]))
         session = await client.create_session("Above", directory=tmp_path)
-        orchestrator = await client.orchestrator()
+        orchestrator = await client.runs.orchestrator()
         result = await orchestrator.delegate_task(
             Agent("boss"), "worker", "go", session.id, ["Peek", "todo*"]
         )
@@ -83,7 +83,7 @@ async def test_child_works_in_a_session_below_the_callers(tmp_path: Path) -> Non
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(worker())
         session = await client.create_session("Above", directory=tmp_path)
-        orchestrator = await client.orchestrator()
+        orchestrator = await client.runs.orchestrator()
         result = await orchestrator.delegate_task(
             Agent("boss"), "worker", "the work", session.id, [], []
         )
@@ -91,12 +91,12 @@ async def test_child_works_in_a_session_below_the_callers(tmp_path: Path) -> Non
         child = await client.get_session(result.session_id)
         assert child.parent_id == session.id
         assert child.directory == session.directory
-        found = await client.family_events(session.id)
+        found = await client.runs.family_events(session.id)
         assert {one.path for one in found if one.depth == 1} == {"boss/worker"}
         seqs = [one.event.seq for one in found]
         assert seqs == sorted(seqs)
         # Nothing is stored twice: the parent's own log holds nothing of the child.
-        assert len(await client.list_events(session.id)) == 1
+        assert len(await client.events.list(session.id)) == 1
 
 
 async def test_child_is_there_with_its_run_and_before_it_where_somebody_listens(
@@ -105,9 +105,9 @@ async def test_child_is_there_with_its_run_and_before_it_where_somebody_listens(
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(worker())
         session = await client.create_session("Above")
-        orchestrator = await client.orchestrator()
+        orchestrator = await client.runs.orchestrator()
         plain = await orchestrator.delegate_task(Agent("boss"), "worker", "one", session.id)
-        first = [event.kind for event in await client.list_events(plain.session_id)][:3]
+        first = [event.kind for event in await client.events.list(plain.session_id)][:3]
         assert first == ["session.created", "run.queued", "run.started"]
         titles: list[str] = []
 
@@ -131,7 +131,7 @@ async def test_child_has_neither_the_rights_nor_the_tools_that_its_starter_lacks
             worker("two", model=ScriptedModel(calls, "x"), tools=[look, peek])
         )
         session = await client.create_session("Above")
-        orchestrator = await client.orchestrator()
+        orchestrator = await client.runs.orchestrator()
         boss = Agent("boss", denied_tools=["peek"])
         one = await orchestrator.delegate_task(boss, "one", "go", session.id)
         assert await calls_of(client, one.session_id) == {"look": "completed", "peek": "error"}
@@ -157,7 +157,7 @@ async def test_every_result_comes_back_in_the_order_of_the_tasks(tmp_path: Path)
         ]
         # A slow machine may not be done with the others within a short limit.
         for limit_s in (0.3, 2.0, 8.0):
-            orchestrator = await client.orchestrator(limits=DelegationLimits(time_s=limit_s))
+            orchestrator = await client.runs.orchestrator(limits=DelegationLimits(time_s=limit_s))
             async with asyncio.timeout(WAIT_S):
                 results = await orchestrator.run_parallel_agents(tasks, session.id)
             if [one.status for one in results].count("cancelled") == 1:
@@ -168,7 +168,7 @@ async def test_every_result_comes_back_in_the_order_of_the_tasks(tmp_path: Path)
         assert results[0].response == "did first"
         assert error_code(results[2]) == NotFound.code
         assert error_code(results[3]) == AgentTimeout.code
-        assert (await client.get_run(results[3].run_id)).status == "cancelled"
+        assert (await client.runs.get(results[3].run_id)).status == "cancelled"
 
 
 async def test_no_more_than_the_limit_work_at_the_same_time(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_no_more_than_the_limit_work_at_the_same_time(tmp_path: Path) -> N
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(worker(model=FunctionModel(work)))
         session = await client.create_session("Above")
-        orchestrator = await client.orchestrator(limits=DelegationLimits(parallel=3))
+        orchestrator = await client.runs.orchestrator(limits=DelegationLimits(parallel=3))
         tasks = [AgentTask(agent_name="worker", description=f"{n}") for n in range(12)]
         results = await orchestrator.run_parallel_agents(tasks, session.id)
         assert [one.response for one in results] == ["done"] * 12
@@ -202,12 +202,14 @@ async def test_breadth_depth_and_total_are_limited(tmp_path: Path) -> None:
         session = await client.create_session("Above")
         tasks = [AgentTask(agent_name="worker", description=f"{n}") for n in range(4)]
         for limits in (DelegationLimits(breadth=2), DelegationLimits(total=2)):
-            orchestrator = await client.orchestrator(limits=limits, run_id=f"job-{limits.total}")
+            orchestrator = await client.runs.orchestrator(
+                limits=limits, run_id=f"job-{limits.total}"
+            )
             results = await orchestrator.run_parallel_agents(tasks, session.id)
             assert [one.status for one in results] == ["completed"] * 2 + ["failed"] * 2
             assert {error_code(one) for one in results[2:]} == {DelegationRefused.code}
         child = results[0].session_id
-        deep = await client.orchestrator(limits=DelegationLimits(depth=1), agent=Agent("a"))
+        deep = await client.runs.orchestrator(limits=DelegationLimits(depth=1), agent=Agent("a"))
         [refused] = await deep.run_parallel_agents(tasks[:1], child)
         assert error_code(refused) == DelegationRefused.code
 
@@ -226,7 +228,7 @@ async def test_same_calls_again_repeat_nothing_that_is_finished(tmp_path: Path) 
             session = await client.list_sessions()
             above = next((one.id for one in session.items if one.title == "Above"), "")
             above = above or (await client.create_session("Above")).id
-            orchestrator = await client.orchestrator(run_id="job")
+            orchestrator = await client.runs.orchestrator(run_id="job")
             results = await orchestrator.run_parallel_agents(tasks, above)
             assert [one.response for one in results] == ["done 0", "done 1", "done 0", "done 1"]
     assert sorted(asked) == ["0", "0", "1", "1"]
@@ -243,7 +245,7 @@ async def test_cancelling_the_caller_cancels_the_children(tmp_path: Path) -> Non
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(worker(model=FunctionModel(work)))
         session = await client.create_session("Above")
-        orchestrator = await client.orchestrator(run_id="job")
+        orchestrator = await client.runs.orchestrator(run_id="job")
         tasks = [AgentTask(agent_name="worker", description=f"{n}") for n in range(3)]
         work_task = asyncio.create_task(orchestrator.run_parallel_agents(tasks, session.id))
         async with asyncio.timeout(WAIT_S):
@@ -251,9 +253,9 @@ async def test_cancelling_the_caller_cancels_the_children(tmp_path: Path) -> Non
             work_task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await work_task
-        runs = {one.event.run_id for one in await client.family_events(session.id)} - {""}
+        runs = {one.event.run_id for one in await client.runs.family_events(session.id)} - {""}
         assert runs
-        assert {(await client.get_run(one)).status for one in runs} == {"cancelled"}
+        assert {(await client.runs.get(one)).status for one in runs} == {"cancelled"}
 
 
 async def test_another_client_cancels_what_an_orchestrator_started(tmp_path: Path) -> None:
@@ -267,13 +269,13 @@ async def test_another_client_cancels_what_an_orchestrator_started(tmp_path: Pat
     async with AsyncClient(tmp_path / "state") as client, AsyncClient(tmp_path / "state") as other:
         await client.register_agent(worker(model=FunctionModel(work)))
         session = await client.create_session("Above")
-        orchestrator = await client.orchestrator(run_id="job")
+        orchestrator = await client.runs.orchestrator(run_id="job")
         running = asyncio.create_task(
             orchestrator.delegate_task(Agent("boss"), "worker", "go", session.id)
         )
         async with asyncio.timeout(WAIT_S):
             await begun.wait()
-            assert await other.cancel_children("job", reason="enough") == 1
+            assert await other.runs.cancel_children("job", reason="enough") == 1
             result = await running
         assert (result.status, result.metadata["reason"]) == ("cancelled", "enough")
 
@@ -290,7 +292,7 @@ async def test_all_children_together_stay_below_one_budget(tmp_path: Path) -> No
         await client.register_agent(worker(model=FunctionModel(work)))
         session = await client.create_session("Above")
         tasks = [AgentTask(agent_name="worker", description=f"{n}") for n in range(50)]
-        orchestrator = await client.orchestrator(run_id="job", budget=Budget(max_calls=7))
+        orchestrator = await client.runs.orchestrator(run_id="job", budget=Budget(max_calls=7))
         results = await orchestrator.run_parallel_agents(tasks, session.id)
         assert [one.status for one in results].count("completed") == asked == 7
         assert {error_code(one) for one in results if one.status == "failed"} == {
@@ -299,7 +301,7 @@ async def test_all_children_together_stay_below_one_budget(tmp_path: Path) -> No
     async with AsyncClient(tmp_path / "state") as client:
         # What they spent is known after a restart.
         await client.register_agent(worker(model=FunctionModel(work)))
-        orchestrator = await client.orchestrator(run_id="job", budget=Budget(max_calls=8))
+        orchestrator = await client.runs.orchestrator(run_id="job", budget=Budget(max_calls=8))
         more = [AgentTask(agent_name="worker", description=f"more {n}") for n in range(3)]
         results = await orchestrator.run_parallel_agents(more, session.id)
         assert [one.status for one in results].count("completed") == 1
@@ -310,7 +312,7 @@ async def test_sessions_budget_counts_what_its_children_spend(tmp_path: Path) ->
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(worker())
         session = await client.create_session("Above", metadata={"budget": {"max_calls": 3}})
-        orchestrator = await client.orchestrator()
+        orchestrator = await client.runs.orchestrator()
         tasks = [AgentTask(agent_name="worker", description=f"{n}") for n in range(5)]
         results = await orchestrator.run_parallel_agents(tasks, session.id)
         assert [one.status for one in results].count("completed") == 3
@@ -323,12 +325,12 @@ async def test_childrens_events_are_seen_live_under_their_parent(tmp_path: Path)
         await client.register_agent(worker())
         session = await client.create_session("Above")
         stranger = await client.create_session("Stranger")
-        orchestrator = await client.orchestrator()
+        orchestrator = await client.runs.orchestrator()
         heard: list[str] = []
         seen: list[tuple[str, str]] = []
 
         async def listen(after: int) -> None:
-            async for event in client.events(
+            async for event in client.events.stream(
                 ("model.completed", "run.completed"),
                 after=after,
                 session_id=session.id,
@@ -339,12 +341,12 @@ async def test_childrens_events_are_seen_live_under_their_parent(tmp_path: Path)
                     return
 
         async def watch(after: int) -> None:
-            async for one in client.watch_family(session.id, after=after):
+            async for one in client.runs.watch_family(session.id, after=after):
                 seen.append((one.path, one.event.kind))
                 if one.event.kind == "run.completed":
                     return
 
-        now = await (await client.journal()).last_seq()
+        now = await (await client.storage.journal()).last_seq()
         tasks = [asyncio.create_task(listen(now)), asyncio.create_task(watch(now))]
         async with asyncio.timeout(WAIT_S):
             await client.execute_agent(worker("other"), stranger.id, "x")

@@ -75,7 +75,7 @@ async def test_sub_agent_reports_and_goes_on_in_its_session(tmp_path: Path) -> N
         page = await client.list_messages(child)
         said = [message.text for message in page.items]
         assert said == ["Where is it?", "It is here.", "How long?", "It is 3 lines long."]
-        runs = {one.event.run_id for one in await client.family_events(first.session_id)}
+        runs = {one.event.run_id for one in await client.runs.family_events(first.session_id)}
         assert len(runs - {""}) == 4
 
 
@@ -170,11 +170,11 @@ async def test_parent_parks_with_its_child_and_goes_on_elsewhere(tmp_path: Path)
         parked = await client.execute_agent(top(), "", "go", run_id="job", on_ask="park")
         assert parked.status == "parked"
     async with AsyncClient(tmp_path / "state") as other:
-        [question] = await other.open_questions()
+        [question] = await other.approvals.questions()
         assert question.session_id != parked.session_id
-        assert [child.id for child in await other.child_runs("job")] == [question.run_id]
-        await other.approve(question.id, by="ann")
-        assert (await other.get_run("job")).status == "queued"
+        assert [child.id for child in await other.runs.children("job")] == [question.run_id]
+        await other.approvals.approve(question.id, by="ann")
+        assert (await other.runs.get("job")).status == "queued"
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_agent(cleaner())
         result = await client.execute_agent(top(), "", "go", run_id="job", on_ask="park")
@@ -190,11 +190,11 @@ async def test_parent_whose_wake_up_was_lost_goes_on_with_its_child(tmp_path: Pa
         await client.register_agent(cleaner)
         top = boss(tool_call("task", subagent_type="cleaner", prompt="clean"), "all done")
         parked = await client.execute_agent(top, "", "go", run_id="job", on_ask="park")
-        [question] = await client.open_questions()
+        [question] = await client.approvals.questions()
         # As after a crash right behind the answer: the child is woken, its parent is not.
         client._tell_above = _nothing  # type: ignore[method-assign]
-        await client.approve(question.id, by="ann")
-        assert (await client.get_run("job")).status == "parked"
+        await client.approvals.approve(question.id, by="ann")
+        assert (await client.runs.get("job")).status == "parked"
         result = await client.execute_agent(
             top, parked.session_id, "go", run_id="job", on_ask="park"
         )
@@ -215,8 +215,8 @@ async def test_always_in_a_child_holds_for_the_whole_line(tmp_path: Path) -> Non
         errand = tool_call("task", subagent_type="cleaner", prompt="clean")
         top = boss(errand, "one", errand, "two", permission=asks)
         parked = await client.execute_agent(top, "", "go", run_id="one", on_ask="park")
-        [question] = await client.open_questions()
-        await client.approve(question.id, by="ann", always=True)
+        [question] = await client.approvals.questions()
+        await client.approvals.approve(question.id, by="ann", always=True)
         above = await client.get_session(parked.session_id)
         assert [(rule.permission, rule.pattern) for rule in above.permission] == [("delete", "a")]
         first = await client.execute_agent(top, above.id, "go", run_id="one", on_ask="park")
@@ -225,8 +225,8 @@ async def test_always_in_a_child_holds_for_the_whole_line(tmp_path: Path) -> Non
         # parent's level is answered now, the child's own session is new.
         second = await client.execute_agent(top, above.id, "again", run_id="two", on_ask="park")
         assert second.status == "parked"
-        [question] = await client.open_questions()
-        await client.approve(question.id, by="ann")
+        [question] = await client.approvals.questions()
+        await client.approvals.approve(question.id, by="ann")
         second = await client.execute_agent(top, above.id, "again", run_id="two", on_ask="park")
         assert (second.status, done) == ("completed", ["a", "a"])
 
@@ -263,11 +263,11 @@ async def test_cancelling_a_parked_parent_cancels_its_parked_child(tmp_path: Pat
         await client.register_agent(cleaner)
         top = boss(tool_call("task", subagent_type="cleaner", prompt="clean"), "all done")
         await client.execute_agent(top, "", "go", run_id="job", on_ask="park")
-        [question] = await client.open_questions()
+        [question] = await client.approvals.questions()
     async with AsyncClient(tmp_path / "state") as other:
-        await other.cancel_run("job", reason="enough")
-        assert (await other.get_run(question.run_id)).status == "cancelled"
-        assert await other.open_questions() == []
+        await other.runs.cancel("job", reason="enough")
+        assert (await other.runs.get(question.run_id)).status == "cancelled"
+        assert await other.approvals.questions() == []
 
 
 async def test_parent_cancelled_by_another_client_takes_its_child_along(tmp_path: Path) -> None:
@@ -286,11 +286,14 @@ async def test_parent_cancelled_by_another_client_takes_its_child_along(tmp_path
         running = asyncio.create_task(client.execute_agent(top, session.id, "go", run_id="job"))
         async with asyncio.timeout(WAIT_S):
             await begun.wait()
-            await (await other.turns()).cancel("job", reason="enough")
+            await (await other.runs.turns()).cancel("job", reason="enough")
             result = await running
         assert result.status == "cancelled"
-        runs = {one.event.run_id for one in await client.family_events(session.id)} - {"", "job"}
-        assert [(await client.get_run(one)).status for one in runs] == ["cancelled"]
+        runs = {one.event.run_id for one in await client.runs.family_events(session.id)} - {
+            "",
+            "job",
+        }
+        assert [(await client.runs.get(one)).status for one in runs] == ["cancelled"]
 
 
 async def test_child_that_never_ends_is_told_to_and_its_parent_goes_on(tmp_path: Path) -> None:
@@ -323,7 +326,7 @@ def endless(kind: str) -> Agent:
 
 async def ended_below(client: AsyncClient, session_id: str) -> list[str]:
     """How the runs below a session ended; those that have not ended are missing."""
-    found = await client.family_events(session_id)
+    found = await client.runs.family_events(session_id)
     return [one.event.kind for one in found if one.depth and one.event.kind in ENDS]
 
 
@@ -362,7 +365,7 @@ async def test_step_that_never_ends_has_no_more_time_than_its_workflow(
             inner = Workflow("inner").step("one", agent="slow", message="x")
             flow = Workflow("outer").step("all", workflow=inner)
             async with asyncio.timeout(WAIT_S):
-                result = await client.run_workflow(flow, budget=Budget(max_wall_s=limit_s))
+                result = await client.workflows.run(flow, budget=Budget(max_wall_s=limit_s))
         assert result.status == "failed"
         if slow.model.requests:
             break
@@ -422,7 +425,7 @@ async def test_stop_at_the_prompt_of_a_child_ends_all_that_wait_for_it(tmp_path:
             result = await client.execute_agent(top, "", "go", run_id="job")
         assert (result.status, result.metadata["reason"]) == ("cancelled", "ann stopped the run")
         assert result.was_stopped
-        runs = [await client.get_run(run.id) for run in await client.child_runs("job")]
+        runs = [await client.runs.get(run.id) for run in await client.runs.children("job")]
         assert [(run.status, run.stopped_by) for run in runs] == [("cancelled", "ann")] * 2
         assert len(top.model.requests) == len(middle.model.requests) == 1
     assert done == []
@@ -443,11 +446,11 @@ async def test_cancelling_a_child_is_no_stop_whatever_reason_is_given(tmp_path: 
         run = asyncio.create_task(client.execute_agent(top, "", "go", run_id="job"))
         async with asyncio.timeout(WAIT_S):
             await asked.wait()
-            [child] = await client.child_runs("job")
-            await client.cancel_run(child.id, reason="ann stopped the run")
+            [child] = await client.runs.children("job")
+            await client.runs.cancel(child.id, reason="ann stopped the run")
             result = await run
         assert (result.status, result.response) == ("completed", "went on")
-        ended = await client.get_run(child.id)
+        ended = await client.runs.get(child.id)
         assert (ended.status, ended.stopped_by) == ("cancelled", "")
 
 
@@ -468,7 +471,7 @@ async def test_stream_carries_what_children_do_under_their_path(tmp_path: Path) 
                 item async for item in client.stream(top, "", "go", with_children=with_children)
             ]
             assert isinstance(heard[-1], AgentResult)
-            below = {run.id: run.session_id for run in await client.child_runs(heard[-1].run_id)}
+            below = {run.id: run.session_id for run in await client.runs.children(heard[-1].run_id)}
         pieces = [one for one in heard if isinstance(one, ChildPiece)]
         assert {one.run_id: one.session_id for one in pieces} == (below if with_children else {})
         said[with_children] = [

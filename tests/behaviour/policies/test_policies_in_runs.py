@@ -96,7 +96,7 @@ async def test_reload_holds_from_the_next_call_of_a_run_on(place: Place) -> None
 
         async def forbid() -> None:
             place.rule("rules: [{permission: read, action: deny}]\n")
-            assert (await client.reload_policies()).is_accepted
+            assert (await client.policies.reload()).is_accepted
 
         model = ScriptedModel(
             tool_call("read", file_path="a.txt"),
@@ -152,7 +152,7 @@ async def test_budget_that_a_reload_changes_holds_in_the_running_run_and_keeps_i
 
         async def narrow() -> None:
             place.rule("budgets: {max_tool_calls: 2}\n")
-            assert (await client.reload_policies()).is_accepted
+            assert (await client.policies.reload()).is_accepted
 
         result = await run(
             client,
@@ -203,7 +203,7 @@ def test_tenant_needs_a_plain_name(place: Place) -> None:
 
 
 async def differences(client: AsyncClient) -> list[PolicyDiffered]:
-    journal = await client.journal()
+    journal = await client.storage.journal()
     kinds = frozenset({PolicyDiffered.kind})
     return [e.expect(PolicyDiffered) for e in await journal.read(SYSTEM_SESSION, kinds=kinds)]
 
@@ -214,7 +214,7 @@ async def test_candidate_judges_every_call_and_changes_nothing(place: Place) -> 
         read = tool_call("read", file_path="a.txt")
         result = await run(client, read, tool_call("list", path="."))
         assert result.status == "completed"
-        store = await client.policies()
+        store = await client.policies.store()
         await store.settle()
         [found] = await differences(client)
         assert (found.permission, found.decided, found.candidate) == ("read", "allow", "deny")
@@ -245,16 +245,16 @@ async def test_wrong_candidate_is_told_before_any_run(place: Place) -> None:
 
 async def test_reload_reads_the_candidate_again_and_keeps_the_last_good_one(place: Place) -> None:
     async with place.client(has_shadow=True) as client:
-        store = await client.policies()
+        store = await client.policies.store()
         assert store.shadow is not None
         (place.candidate / "tools.yaml").write_text("rules: [{permission: read, action: deny}]\n")
-        await client.reload_policies()
+        await client.policies.reload()
         good = store.shadow.version
         (place.candidate / "tools.yaml").write_text("rulez: []\n")
-        assert (await client.reload_policies()).is_accepted
+        assert (await client.policies.reload()).is_accepted
         assert store.shadow.version == good
         kinds = frozenset({PolicyRejected.kind})
-        [event] = await (await client.journal()).read(SYSTEM_SESSION, kinds=kinds)
+        [event] = await (await client.storage.journal()).read(SYSTEM_SESSION, kinds=kinds)
         assert event.expect(PolicyRejected).kept_version == good
         store.stop_watching()
         assert store.shadow is None
@@ -265,9 +265,9 @@ async def test_reload_reads_the_candidate_again_and_keeps_the_last_good_one(plac
 
 async def violations(client: AsyncClient, *calls: object, **more: Any) -> list[BusEvent]:
     heard: list[BusEvent] = []
-    await client.subscribe("policy.violation", heard.append)
+    await client.events.subscribe("policy.violation", heard.append)
     await run(client, *calls, **more)
-    await client.settle_events()
+    await client.events.settle()
     return heard
 
 
@@ -284,17 +284,17 @@ async def test_refused_call_is_a_violation(place: Place, call: ToolPart, source:
     async with place.client() as client:
         [event] = await violations(client, call)
         assert (event.data["source"], event.data["agent"]) == (source, "worker")
-        assert event.data["policy_version"] == (await client.policies()).bundle.version
+        assert event.data["policy_version"] == (await client.policies.store()).bundle.version
 
 
 async def test_agents_own_deny_is_a_violation_and_a_persons_no_is_none(client: AsyncClient) -> None:
     strict = [*EVERYTHING, {"permission": "read", "pattern": "*", "action": "deny"}]
     heard: list[BusEvent] = []
-    await client.subscribe("policy.violation", heard.append)
+    await client.events.subscribe("policy.violation", heard.append)
     for rules in (strict, [{"permission": "read", "pattern": "*", "action": "ask"}]):
         model = ScriptedModel(tool_call("read", file_path="a.txt"), "done")
         await Agent("w", permission=rules, model=model).run("go", client=client)
-    await client.settle_events()
+    await client.events.settle()
     assert [event.data["source"] for event in heard] == ["agent"]
 
 
@@ -314,16 +314,16 @@ async def test_how_often_a_host_was_asked_is_not_forgotten_with_a_reload(place: 
     (place.policies / "network.yaml").write_text(text)
     async with FakeServer() as server, place.client(**{"network.allow_net": True}) as client:
         url = f"{server.origin}/v1/models"
-        assert (await client.call_tool("webfetch", {"url": url})).part.state == "completed"
+        assert (await client.tools.call("webfetch", {"url": url})).part.state == "completed"
         (place.policies / "network.yaml").write_text(text + "blocked_hosts: [bad.test]\n")
-        assert (await client.reload_policies()).is_accepted
-        asked = (await client.call_tool("webfetch", {"url": url})).part
+        assert (await client.policies.reload()).is_accepted
+        asked = (await client.tools.call("webfetch", {"url": url})).part
         assert (asked.state, "allows no further requests" in asked.error) == ("error", True)
 
 
 async def test_a_closed_network_says_what_opens_it(place: Place) -> None:
     async with place.client() as client:
-        closed = (await client.call_tool("webfetch", {"url": "https://example.org"})).part
+        closed = (await client.tools.call("webfetch", {"url": "https://example.org"})).part
         assert closed.state == "error"
         assert "ALLOW_NET" in closed.error
 
@@ -368,5 +368,5 @@ async def test_policy_of_an_agent_holds_whatever_the_case_of_its_name(
         await agent.run("go", client=client)
         assert [spec.name for spec in model.requests[0].tools] == ["grep"]
         assert model.requests[1].messages[-1].tool_calls[0].state == "error"
-        bundle = (await client.policies()).bundle
+        bundle = (await client.policies.store()).bundle
     assert bundle.limits_for(name).max_tool_calls == 1

@@ -287,8 +287,8 @@ CELLS = [
 ]
 
 
-def test_every_tool_has_a_row_and_every_row_a_cell(tmp_path):
-    offered = {tool.name for tool in AsyncClient(tmp_path).tool_registry()}
+async def test_every_tool_has_a_row_and_every_row_a_cell(tmp_path):
+    offered = {tool.name for tool in await AsyncClient(tmp_path).tools.registry()}
     assert offered == set(TABLE)
     for name, row in TABLE.items():
         assert set(row) == set(ADVERSITIES), name
@@ -303,9 +303,9 @@ async def test_a_tool_in_adversity_says_what_is_wrong(client, place, tmp_path, n
     before = snapshot(place)
     if adversity == "unreadable" and name != "bash":
         with as_ordinary_user(tmp_path):
-            called = await client.call_tool(name, told(cell))
+            called = await client.tools.call(name, told(cell))
     else:
-        called = await client.call_tool(name, told(cell))
+        called = await client.tools.call(name, told(cell))
     part = called.part
     assert SECRET not in part.output + part.error
     assert "Traceback" not in part.output + part.error
@@ -339,7 +339,7 @@ async def test_a_tool_that_is_cancelled_in_the_middle_leaves_nothing_half_done(
     for ticks in (1, 3, 10, 30, 60, 100, 150):
         session = await client.create_session("s", directory=place)
         calling = asyncio.create_task(
-            client.call_tool(name, told(cell), session_id=session.id, run_id=f"run_{ticks}")
+            client.tools.call(name, told(cell), session_id=session.id, run_id=f"run_{ticks}")
         )
         for _ in range(ticks):
             if calling.done():
@@ -351,7 +351,7 @@ async def test_a_tool_that_is_cancelled_in_the_middle_leaves_nothing_half_done(
         states = {part.state for one in messages for part in one.tool_calls}
         assert "running" not in states
         if "pending" in states:
-            assert name == "question" or (await client.get_run(f"run_{ticks}")).has_ended
+            assert name == "question" or (await client.runs.get(f"run_{ticks}")).has_ended
         assert (place / "a.txt").read_text() in ("one\ntwo\n", "one\n2\n", "1\n2\n")
         assert (place / "a.txt").stat().st_mode == modes
         (place / "a.txt").write_text("one\ntwo\n")
@@ -363,7 +363,7 @@ async def test_calls_at_the_same_time_do_not_disturb_each_other(client, place, n
     cell = TABLE[name]["concurrent"]
     sessions = [await client.create_session(f"s{n}", directory=place) for n in range(6)]
     results = await asyncio.gather(
-        *[client.call_tool(name, told(cell), session_id=one.id) for one in sessions]
+        *[client.tools.call(name, told(cell), session_id=one.id) for one in sessions]
     )
     states = [one.part.state for one in results]
     if isinstance(cell, tuple):
@@ -386,7 +386,7 @@ async def test_edits_of_one_file_at_the_same_time_all_survive(client, place):
     sessions = [await client.create_session(one, directory=place) for one in slots]
     results = await asyncio.gather(
         *[
-            client.call_tool(
+            client.tools.call(
                 "edit",
                 {"file_path": "shared.txt", "old_string": slot, "new_string": f"done-{slot}"},
                 session_id=session.id,

@@ -18,6 +18,6 @@ async def test_a_server_of_ones_own_is_asked(tmp_path: Path) -> None:
     settings = load_settings(overrides=chosen).settings
     async with AsyncClient(tmp_path / "state", settings=settings) as client:
         wanted = {"operation": "hover", "file_path": "a.own", "line": 1, "symbol": "alpha"}
-        part = (await client.call_tool("lsp", wanted)).part
+        part = (await client.tools.call("lsp", wanted)).part
         assert part.state == "completed", part.error
         assert part.metadata["server"] == "rote"

@@ -55,10 +55,10 @@ async def test_a_run_that_nobody_attends_waits_and_goes_on_with_the_answer(tmp_p
         result = await painter().run("paint", client=client)
         assert (result.status, result.metadata["reason"]) == ("parked", "question")
     async with AsyncClient(tmp_path) as client:
-        [question] = await client.open_questions()
+        [question] = await client.approvals.questions()
         assert question.reason == "question"
         assert question.request["questions"][0]["question"] == "Which colour?"
-        await client.answer_question(question.session_id, question.call_id, "blue", by="ada")
+        await client.approvals.answer(question.session_id, question.call_id, "blue", by="ada")
         agent = Agent("painter", model=ScriptedModel("thanks"))
         again = await agent.run("", run_id=result.run_id, client=client)
         assert again.status == "completed"

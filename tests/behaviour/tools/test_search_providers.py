@@ -21,10 +21,10 @@ class Echo:
 @pytest.mark.parametrize(("name", "way"), [("websearch", "web"), ("codesearch", "code")])
 async def test_a_provider_of_ones_own_is_asked(tmp_path, name, way):
     async with AsyncClient(tmp_path) as client:
-        missing = await client.call_tool(name, {"query": "x"})
+        missing = await client.tools.call(name, {"query": "x"})
         assert "tools.searxng_url" in missing.part.error
-        await client.use_search(**{way: Echo()})
-        found = await client.call_tool(name, {"query": "a b", "limit": 2})
+        await client.tools.use_search(**{way: Echo()})
+        found = await client.tools.call(name, {"query": "a b", "limit": 2})
         assert found.part.output.splitlines()[0] == "1. a b"
         assert len(found.part.metadata["hits"]) == 2
 
@@ -57,7 +57,7 @@ async def test_a_searxng_server_of_the_settings_is_asked_if_the_network_rules_al
             settings = load_settings(overrides=chosen).settings
             async with AsyncClient(tmp_path / "state", settings=settings) as client:
                 for name in ("websearch", "codesearch"):
-                    called = await client.call_tool(name, {"query": "words"})
+                    called = await client.tools.call(name, {"query": "words"})
                     assert called.part.state == state, called.part.error
     finally:
         await runner.cleanup()

@@ -18,7 +18,7 @@ def allow(permission: str) -> dict[str, str]:
 
 
 async def todos(client: AsyncClient, session_id: str) -> str:
-    called = await client.call_tool("todoread", {}, session_id=session_id)
+    called = await client.tools.call("todoread", {}, session_id=session_id)
     assert called.part.state == "completed"
     return called.part.output
 
@@ -47,18 +47,18 @@ async def test_a_directory_stays_in_reach_for_the_rest_of_its_session(tmp_path):
     async with AsyncClient(tmp_path / "state") as client:
         client.approver = AutoConfirm()
         session = await client.create_session("s", directory=place)
-        refused = await client.call_tool("read", asked, session_id=session.id)
+        refused = await client.tools.call("read", asked, session_id=session.id)
         assert refused.part.state == "error"
-        granted = await client.call_tool(
+        granted = await client.tools.call(
             "externaldirectory", {"path": str(outside)}, session_id=session.id
         )
         assert granted.part.state == "completed"
     async with AsyncClient(tmp_path / "state") as client:
         client.approver = AutoConfirm()
-        seen = await client.call_tool("read", asked, session_id=session.id)
+        seen = await client.tools.call("read", asked, session_id=session.id)
         assert "hello" in seen.part.output
         changed = {**asked, "content": "bye"}
-        assert (await client.call_tool("write", changed, session_id=session.id)).part.error
+        assert (await client.tools.call("write", changed, session_id=session.id)).part.error
         model = ScriptedModel(ModelReply(calls=(tool_call("read", **asked),)), "done")
         agent = Agent("reader", model=model, permission=[allow("*")])
         await agent.run("go", session=session.id, client=client)
@@ -68,7 +68,7 @@ async def test_a_directory_stays_in_reach_for_the_rest_of_its_session(tmp_path):
         # A directory that is gone since is no reason to fail.
         (outside / "a.txt").unlink()
         outside.rmdir()
-        assert (await client.call_tool("todoread", {}, session_id=session.id)).part.output
+        assert (await client.tools.call("todoread", {}, session_id=session.id)).part.output
 
 
 async def test_tools_of_ones_own_remember_too_and_what_cannot_be_kept_is_refused(tmp_path):
@@ -84,11 +84,11 @@ async def test_tools_of_ones_own_remember_too_and_what_cannot_be_kept_is_refused
         await client.register_tool(count)
         session = await client.create_session("s", directory=tmp_path)
         outputs = [
-            (await client.call_tool("count", {}, session_id=session.id)).part.output
+            (await client.tools.call("count", {}, session_id=session.id)).part.output
             for _ in range(2)
         ]
         assert outputs == ["1", "2"]
-        turns, journal = await client.turns(), await client.journal()
+        turns, journal = await client.runs.turns(), await client.storage.journal()
 
         async def handler(turn: Turn) -> Outcome:
             state = JournalState(turn, journal, session.id)

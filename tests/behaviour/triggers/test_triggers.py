@@ -45,9 +45,9 @@ class World:
 
 
 async def loop_of(client: AsyncClient, world: World, clock: FakeClock | None = None) -> TriggerLoop:
-    journal = await client.journal()
+    journal = await client.storage.journal()
     return TriggerLoop(
-        await client.session_manager(),
+        await client.sessions.manager(),
         world.start,
         clock=clock or FakeClock(journal.clock.now()),
         under_way=world.under_way,
@@ -57,14 +57,14 @@ async def loop_of(client: AsyncClient, world: World, clock: FakeClock | None = N
 async def test_an_event_that_fits_starts_an_agent_once(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client:
         await client.register_agent(Agent("greeter"))
-        await client.add_trigger(on_created())
+        await client.triggers.add(on_created())
         await client.create_session("Order 1")
         await client.create_session("Something else")
-        await client.run_triggers(once=True)
-        await client.run_triggers(once=True)
-        [firing] = await client.list_firings()
+        await client.triggers.run(once=True)
+        await client.triggers.run(once=True)
+        [firing] = await client.triggers.firings()
         assert (firing.status, firing.error) == ("completed", {})
-        assert (await client.get_run(firing.run_id)).status == "completed"
+        assert (await client.runs.get(firing.run_id)).status == "completed"
         page = await client.list_messages(firing.session_id)
         assert page.items[0].text == "Greet Order 1."
 
@@ -74,21 +74,21 @@ async def test_a_workflow_starts_with_inputs_from_the_event(tmp_path: Path) -> N
         flow = Workflow("hello", inputs={"title": {"type": "string"}}).step(
             "a", value="Hello ${inputs.title}"
         )
-        await client.register_workflow(flow)
+        await client.workflows.register(flow)
         changes = {"agent": None, "message": None, "workflow": "hello"}
         given = {k: v for k, v in on_created(**changes).items() if v is not None}
-        await client.add_trigger({**given, "with": {"title": "${event.data.title}"}})
+        await client.triggers.add({**given, "with": {"title": "${event.data.title}"}})
         await client.create_session("Order 7")
-        await client.run_triggers(once=True)
-        [firing] = await client.list_firings()
-        assert (await client.get_workflow_run(firing.run_id)).output == "Hello Order 7"
+        await client.triggers.run(once=True)
+        [firing] = await client.triggers.firings()
+        assert (await client.workflows.get(firing.run_id)).output == "Hello Order 7"
 
 
 async def test_events_that_came_while_nobody_looked_are_made_up_for(tmp_path: Path) -> None:
     world = World()
     async with AsyncClient(tmp_path) as client:
         await client.create_session("Order 0, before the trigger")
-        await client.add_trigger(on_created())
+        await client.triggers.add(on_created())
         for number in (1, 2, 3):
             await client.create_session(f"Order {number}")
     for _ in range(3):
@@ -104,7 +104,7 @@ async def test_events_that_came_while_nobody_looked_are_made_up_for(tmp_path: Pa
 async def test_two_processes_take_each_event_once(tmp_path: Path) -> None:
     world = World()
     async with AsyncClient(tmp_path) as one, AsyncClient(tmp_path) as other:
-        await one.add_trigger(on_created())
+        await one.triggers.add(on_created())
         elsewhere = World()
         elsewhere.started = world.started
         loops = [await loop_of(one, world), await loop_of(other, elsewhere)]
@@ -125,16 +125,16 @@ async def test_a_claim_of_a_process_that_died_is_taken_up(tmp_path: Path) -> Non
         raise AssertionError
 
     async with AsyncClient(tmp_path) as client:
-        await client.add_trigger(on_created())
+        await client.triggers.add(on_created())
         await client.create_session("Order 1")
-        loop = TriggerLoop(await client.session_manager(), hang)
+        loop = TriggerLoop(await client.sessions.manager(), hang)
         assert await loop.step() == 1
         await loop.close()
     async with AsyncClient(tmp_path) as client:
         loop = await loop_of(client, world)
         await loop.step()
         await loop.settle()
-        [firing] = await client.list_firings()
+        [firing] = await client.triggers.firings()
         assert firing.status == "completed"
     assert len(world.started) == 1
 
@@ -143,11 +143,11 @@ async def test_a_trigger_never_fires_on_what_it_started_itself(tmp_path: Path) -
     async with AsyncClient(tmp_path) as client:
         await client.register_agent(Agent("greeter"))
         everything = {"name": "all", "on": {"kinds": ["*"]}, "agent": "greeter", "message": "x"}
-        await client.add_trigger(everything)
+        await client.triggers.add(everything)
         await client.create_session("One")
         for _ in range(4):
-            await client.run_triggers(once=True)
-        assert len(await client.list_firings()) == 1
+            await client.triggers.run(once=True)
+        assert len(await client.triggers.firings()) == 1
 
 
 async def test_triggers_that_set_one_another_off_come_to_an_end(tmp_path: Path) -> None:
@@ -157,13 +157,13 @@ async def test_triggers_that_set_one_another_off_come_to_an_end(tmp_path: Path) 
             on = {"kinds": ["trigger.ended"], "where": f"event.data.name == 't{number - 1}'"}
             if number == 0:
                 on = {"kinds": ["session.created"], "where": "event.data.title == 'One'"}
-            await client.add_trigger(
+            await client.triggers.add(
                 {"name": f"t{number}", "on": on, "agent": "greeter", "message": "x"}
             )
         await client.create_session("One")
         for _ in range(9):
-            await client.run_triggers(once=True)
-        firings = await client.list_firings(limit=1000)
+            await client.triggers.run(once=True)
+        firings = await client.triggers.firings(limit=1000)
         assert sorted((f.name, f.status) for f in firings)[-2:] == [
             ("t4", "completed"),
             ("t5", "refused"),
@@ -178,7 +178,7 @@ async def test_a_tick_fires_once_and_missed_ticks_as_the_trigger_says(tmp_path: 
         client._journal.clock = clock
         for missed in ("skip", "once", "all"):
             at = {"cron": "*/10 * * * *", "missed": missed, "most_missed": 4}
-            await client.add_trigger(
+            await client.triggers.add(
                 {"name": missed, "at": at, "agent": "build", "message": "${tick.time}"}
             )
         loops = [await loop_of(client, world, clock) for _ in range(2)]
@@ -222,30 +222,30 @@ async def test_the_loop_runs_until_told_to_stop(tmp_path: Path) -> None:
     stop = asyncio.Event()
     async with AsyncClient(tmp_path) as client:
         await client.register_agent(Agent("greeter"))
-        await client.add_trigger(on_created())
-        running = asyncio.create_task(client.run_triggers(stop))
+        await client.triggers.add(on_created())
+        running = asyncio.create_task(client.triggers.run(stop))
         async with asyncio.timeout(20):
             await client.create_session("Order 5")
-            async for event in client.watch(after=0, patterns=["trigger.ended"]):
+            async for event in client.events.watch(after=0, patterns=["trigger.ended"]):
                 assert event.kind == "trigger.ended"
                 break
             stop.set()
             await running
-        [firing] = await client.list_firings()
+        [firing] = await client.triggers.firings()
         assert firing.status == "completed"
 
 
 async def test_a_removed_trigger_fires_no_more_and_a_new_one_begins_anew(tmp_path: Path) -> None:
     world = World()
     async with AsyncClient(tmp_path) as client:
-        await client.add_trigger(on_created())
+        await client.triggers.add(on_created())
         with pytest.raises(AlreadyExists):
-            await client.add_trigger(on_created())
-        await client.remove_trigger("greet")
+            await client.triggers.add(on_created())
+        await client.triggers.remove("greet")
         with pytest.raises(NotFound):
-            await client.remove_trigger("greet")
+            await client.triggers.remove("greet")
         await client.create_session("Order 1")
-        await client.add_trigger(on_created())
+        await client.triggers.add(on_created())
         loop = await loop_of(client, world)
         assert await loop.step() == 0
 
@@ -253,12 +253,12 @@ async def test_a_removed_trigger_fires_no_more_and_a_new_one_begins_anew(tmp_pat
 async def test_what_cannot_be_filled_in_is_refused_once_with_a_reason(tmp_path: Path) -> None:
     world = World()
     async with AsyncClient(tmp_path) as client:
-        await client.add_trigger(on_created(message="${event.data.gone}"))
+        await client.triggers.add(on_created(message="${event.data.gone}"))
         await client.create_session("Order 1")
         loop = await loop_of(client, world)
         await loop.step()
         await loop.step()
-        [firing] = await client.list_firings()
+        [firing] = await client.triggers.firings()
         assert (firing.status, firing.error["code"]) == ("refused", "expression.invalid")
         assert world.started == []
 
@@ -270,7 +270,7 @@ async def test_filters_of_session_and_project_hold(tmp_path: Path) -> None:
         other = await client.create_session("other", project_id="prj_two")
         for name, pattern in (("s", {"session": kept.id}), ("p", {"project": "prj_two"})):
             on = {"kinds": ["session.updated"], **pattern}
-            await client.add_trigger({"name": name, "on": on, "agent": "a", "message": name})
+            await client.triggers.add({"name": name, "on": on, "agent": "a", "message": name})
         for session in (kept, other):
             await client.update_session(session.id, title="new")
         loop = await loop_of(client, world)

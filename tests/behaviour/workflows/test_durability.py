@@ -16,13 +16,14 @@ from holdfast.orchestration.workflows import (
     WorkflowRequest,
     WorkflowResult,
     WorkflowRunner,
-    WorkflowServices,
     parse_workflow,
     step,
 )
+from holdfast.orchestration.workflows.runner import hear_nothing
+from holdfast.orchestration.workflows.step_executor import WorkflowCode
 from holdfast.policy.budgets import Budget
 from holdfast.runs.lineage import below
-from holdfast.testing import FakeClock, ModelReply, ScriptedModel, tool_call
+from holdfast.testing import FakeClock, ModelReply, ScriptedModel, run_services, tool_call
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
 
@@ -57,19 +58,19 @@ async def test_a_tool_that_asks_parks_the_workflow_which_goes_on_elsewhere(tmp_p
     flow = flow.step("c", value="${steps.b.output}")
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_tool(asks)
-        first = await client.run_workflow(flow, run_id="job", on_ask="park")
+        first = await client.workflows.run(flow, run_id="job", on_ask="park")
         assert (first.status, first.reason, done.calls) == ("parked", "approval", ["a"])
-        assert (await client.resume_workflow("job")).status == "parked"
+        assert (await client.workflows.resume("job")).status == "parked"
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_tool(asks)
         await client.register_tool(free)
-        [question] = await client.open_questions()
-        await client.approve(question.id, by="me")
-        result = await client.resume_workflow("job")
+        [question] = await client.approvals.questions()
+        await client.approvals.approve(question.id, by="me")
+        result = await client.workflows.resume("job")
         assert (result.status, result.output) == ("completed", "did b")
         assert done.calls == ["a", "b"]
-        assert (await client.resume_workflow("job")).steps == result.steps
-        assert (await client.run_workflow(flow, run_id="job")).output == "did b"
+        assert (await client.workflows.resume("job")).steps == result.steps
+        assert (await client.workflows.run(flow, run_id="job")).output == "did b"
 
 
 async def test_an_agent_that_waits_parks_the_workflow(tmp_path: Path) -> None:
@@ -79,10 +80,10 @@ async def test_an_agent_that_waits_parks_the_workflow(tmp_path: Path) -> None:
     inner = Workflow("inner").step("do", agent=agent, message="go")
     flow = Workflow("outer").step("call", workflow=inner)
     async with AsyncClient(tmp_path / "state") as client:
-        assert (await client.run_workflow(flow, run_id="job", on_ask="park")).status == "parked"
-        [question] = await client.open_questions()
-        await client.approve(question.id, by="me")
-        result = await client.run_workflow(flow, run_id="job", on_ask="park")
+        assert (await client.workflows.run(flow, run_id="job", on_ask="park")).status == "parked"
+        [question] = await client.approvals.questions()
+        await client.approvals.approve(question.id, by="me")
+        result = await client.workflows.run(flow, run_id="job", on_ask="park")
         assert (result.status, result.output, done.calls) == ("completed", "finished", ["x"])
 
 
@@ -100,14 +101,14 @@ async def test_a_workflow_that_is_attended_goes_on_by_itself(tmp_path: Path) -> 
             waits.set()
 
         work = asyncio.create_task(
-            client.run_workflow(flow, run_id="job", on_ask="park", stay=tell)
+            client.workflows.run(flow, run_id="job", on_ask="park", stay=tell)
         )
         async with asyncio.timeout(20):
             await waits.wait()
-            [question] = await other.open_questions()
-            await other.approve(question.id, by="me")
+            [question] = await other.approvals.questions()
+            await other.approvals.approve(question.id, by="me")
             result = await work
-            assert (await other.await_answer("job")).status == "completed"
+            assert (await other.runs.await_answer("job")).status == "completed"
     assert (result.status, result.output, done.calls) == ("completed", "finished", ["x"])
     assert told == ["parked"]
 
@@ -115,7 +116,7 @@ async def test_a_workflow_that_is_attended_goes_on_by_itself(tmp_path: Path) -> 
 async def test_without_anybody_to_ask_a_call_is_refused(tmp_path: Path) -> None:
     done = Ledger()
     async with AsyncClient(tmp_path / "state") as client:
-        result = await client.run_workflow(Workflow("no").add(work("a", done.tool("ask"))))
+        result = await client.workflows.run(Workflow("no").add(work("a", done.tool("ask"))))
     assert (result.status, done.calls) == ("failed", [])
 
 
@@ -133,16 +134,16 @@ async def test_cancelling_a_workflow_reaches_the_child_of_its_child(tmp_path: Pa
     inner = Workflow("inner").step("do", agent=agent, message="go")
     flow = Workflow("outer").step("call", workflow=inner).step("after", value=1)
     async with AsyncClient(tmp_path / "state") as client:
-        running = asyncio.create_task(client.run_workflow(flow, run_id="job"))
+        running = asyncio.create_task(client.workflows.run(flow, run_id="job"))
         async with asyncio.timeout(20):
             await begun.wait()
-            await client.cancel_run("job", reason="enough")
+            await client.runs.cancel("job", reason="enough")
             result = await running
         assert (result.status, result.reason) == ("cancelled", "enough")
         assert [step.status for step in result.steps] == ["cancelled"]
-        child = await client.get_workflow_run(result.steps[0].child_run)
+        child = await client.workflows.get(result.steps[0].child_run)
         assert child.status == "cancelled"
-        assert (await client.get_run(child.steps[0].child_run)).status == "cancelled"
+        assert (await client.runs.get(child.steps[0].child_run)).status == "cancelled"
 
 
 class Undecided:
@@ -161,7 +162,7 @@ class Undecided:
 
 
 async def calls_of(client: AsyncClient, run_id: str) -> list[tuple[str, str]]:
-    run = await client.get_run(run_id)
+    run = await client.runs.get(run_id)
     messages = await client.list_messages(run.session_id)
     return [(part.state, part.error) for one in messages.items for part in one.tool_calls]
 
@@ -176,22 +177,22 @@ async def test_a_cancelled_workflow_leaves_no_call_of_its_steps_open(
     flow = Workflow("stuck").add(work("a", done.tool())).parallel("both", *both)
     async with AsyncClient(tmp_path / "state") as client:
         client.approver = None if way == "parked" else nobody
-        running = asyncio.create_task(client.run_workflow(flow, run_id="job", on_ask="park"))
+        running = asyncio.create_task(client.workflows.run(flow, run_id="job", on_ask="park"))
         async with asyncio.timeout(20):
             if way == "parked":
                 assert (await running).status == "parked"
                 assert [state for state, _ in await calls_of(client, "job")].count("pending") == 2
-                await client.cancel_run("job", reason="enough")
+                await client.runs.cancel("job", reason="enough")
             elif way == "asked to end":
                 await nobody.asked.wait()
-                await client.cancel_run("job", reason="enough")
+                await client.runs.cancel("job", reason="enough")
                 assert (await running).status == "cancelled"
             else:
                 await nobody.asked.wait()
                 running.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await running
-        assert (await client.get_run("job")).status == "cancelled"
+        assert (await client.runs.get("job")).status == "cancelled"
         cancelled = ("error", "The run was cancelled.")
         assert await calls_of(client, "job") == [("completed", ""), cancelled, cancelled]
         assert done.calls == ["a"]
@@ -211,7 +212,7 @@ async def test_a_call_that_a_failure_beside_it_ended_has_a_result(tmp_path: Path
     async with AsyncClient(tmp_path / "state") as client:
         client.approver = nobody
         async with asyncio.timeout(20):
-            assert (await client.run_workflow(flow, run_id="job")).status == "failed"
+            assert (await client.workflows.run(flow, run_id="job")).status == "failed"
         assert {state for state, _ in await calls_of(client, "job")} == {"error"}
 
 
@@ -234,14 +235,10 @@ async def test_retries_wait_longer_each_time_and_stop(tmp_path: Path) -> None:
         return "at last"
 
     async with AsyncClient(tmp_path / "state") as client:
-        services = WorkflowServices(
-            sessions=await client.session_manager(),
-            turns=await client.turns(),
-            launcher=client,
-            tools=ToolRegistry([flaky]),
-            clock=clock,
-            sleep=sleep,
+        services = run_services(
+            await client.sessions.manager(), await client.runs.turns(), clock=clock
         )
+        code = WorkflowCode(tools=ToolRegistry([flaky]), sleep=sleep)
         retry = {"attempts": 4, "wait": 1.0, "factor": 3.0, "most_wait": 5.0}
         for until, status in ((4, "completed"), (9, "failed")):
             attempts = 0
@@ -249,7 +246,7 @@ async def test_retries_wait_longer_each_time_and_stop(tmp_path: Path) -> None:
             flow = Workflow("retry").step("f", tool="flaky", args={"until": until}, retry=retry)
             session = await client.create_session("retry")
             order = WorkflowRequest(definition=flow.definition)
-            result = await WorkflowRunner(services).run(order, session)
+            result = await WorkflowRunner(services, code).run(order, session)
             assert (result.status, attempts, waited) == (status, 4, [1.0, 3.0, 5.0])
             assert result.steps[0].attempts == 4
 
@@ -259,7 +256,7 @@ async def test_a_refused_or_mistaken_step_is_not_retried(tmp_path: Path) -> None
         "a", tool="calculator", args={"expression": "${inputs.x.gone}"}, retry={"attempts": 3}
     )
     async with AsyncClient(tmp_path / "state") as client:
-        result = await client.run_workflow(flow, {"x": {}})
+        result = await client.workflows.run(flow, {"x": {}})
     assert (result.status, result.error["code"]) == ("failed", StepFailed.code)
     assert result.steps[0].attempts <= 1
 
@@ -269,11 +266,11 @@ async def test_a_changed_definition_does_not_change_what_was_begun(tmp_path: Pat
     async with AsyncClient(tmp_path / "state") as client:
         await client.register_tool(done.tool("ask"))
         one = Workflow("same").step("a", tool="work", args={"name": "old"})
-        await client.run_workflow(one, run_id="job", on_ask="park")
-        [question] = await client.open_questions()
-        await client.approve(question.id, by="me")
+        await client.workflows.run(one, run_id="job", on_ask="park")
+        [question] = await client.approvals.questions()
+        await client.approvals.approve(question.id, by="me")
         other = Workflow("same").step("a", tool="work", args={"name": "new"})
-        assert (await client.run_workflow(other, run_id="job")).output == "did old"
+        assert (await client.workflows.run(other, run_id="job")).output == "did old"
 
 
 async def test_hooks_change_inputs_and_stop_steps(tmp_path: Path) -> None:
@@ -299,7 +296,7 @@ async def test_hooks_change_inputs_and_stop_steps(tmp_path: Path) -> None:
         .returns(["${steps.a.output}", "${steps.b.status}"])
     )
     async with client:
-        result = await client.run_workflow(flow, {"n": 1})
+        result = await client.workflows.run(flow, {"n": 1})
     assert result.output == [7, "failed"]
     assert result.steps[1].error["code"] == HookRefused.code
     assert seen.count("workflow.checkpoint") == 2
@@ -319,7 +316,7 @@ async def test_workflows_that_start_one_another_are_refused(tmp_path: Path) -> N
         (folder / f"{one}.yaml").write_text(text)
     async with AsyncClient(tmp_path / "state") as client:
         with pytest.raises(WorkflowInvalid):
-            await client.validate_workflow(folder / "ping.yaml")
+            await client.workflows.validate(folder / "ping.yaml")
 
 
 @pytest.mark.parametrize(
@@ -332,7 +329,7 @@ async def test_a_value_without_a_json_form_is_refused_before_anything_is_kept(
     flow = Workflow("w", inputs={name: {} for name in inputs}).step("a", value=value)
     async with AsyncClient(tmp_path / "state") as client:
         with pytest.raises(WorkflowInvalid):
-            await client.run_workflow(flow, inputs)
+            await client.workflows.run(flow, inputs)
         assert (await client.list_sessions()).items == ()
 
 
@@ -341,7 +338,7 @@ async def test_a_run_that_is_none_of_a_workflow_is_not_resumed_as_one(tmp_path: 
         agent = Agent("a", model=ScriptedModel("hello"))
         await client.execute_agent(agent, "", "hi", run_id="job")
         with pytest.raises(UsageError):
-            await client.resume_workflow("job")
+            await client.workflows.resume("job")
 
 
 async def test_a_workflow_below_a_parent_has_no_right_that_the_parent_lacks(tmp_path: Path) -> None:
@@ -352,17 +349,17 @@ async def test_a_workflow_below_a_parent_has_no_right_that_the_parent_lacks(tmp_
         above = await client.create_session("above")
         lineage = below(agent, above)
         under = await client.create_session("under", metadata=lineage.to_metadata())
-        services = await client._workflow_services({"tool:work": done.tool()})
+        runner = await client._runtime.workflows._runner({"tool:work": done.tool()}, hear_nothing)
         flow = Workflow("w").step("a", tool="work", args={"name": "x"}, on_error="continue")
         order = WorkflowRequest(definition=flow.definition)
-        result = await WorkflowRunner(services).run(order, under)
+        result = await runner.run(order, under)
         assert result.steps[0].error["code"] == ToolError.code
         inner = WorkflowRequest(
             definition=Workflow("o").step("i", workflow=flow).definition,
             called={"w": flow.definition},
         )
         again = await client.create_session("under 2", metadata=lineage.to_metadata())
-        assert (await WorkflowRunner(services).run(inner, again)).status == "completed"
+        assert (await runner.run(inner, again)).status == "completed"
     assert done.calls == []
 
 
@@ -377,7 +374,7 @@ async def test_a_budget_holds_for_the_steps_and_what_they_start_together(tmp_pat
         .add(work("c", done.tool(), on_error="continue"))
     )
     async with AsyncClient(tmp_path / "state") as client:
-        result = await client.run_workflow(flow, budget=Budget(max_tool_calls=3))
+        result = await client.workflows.run(flow, budget=Budget(max_tool_calls=3))
     assert len(done.calls) == 3
     assert [state.status for state in result.steps] == ["completed", "failed", "failed"]
 

@@ -36,7 +36,7 @@ async def fail(text: str) -> str:
 
 async def run(folder: Path, flow: Workflow, **inputs: object) -> WorkflowResult:
     async with AsyncClient(folder / "state") as client:
-        return await client.run_workflow(flow, inputs)
+        return await client.workflows.run(flow, inputs)
 
 
 def statuses(result: WorkflowResult) -> dict[str, str]:
@@ -75,7 +75,7 @@ async def test_a_workflow_with_a_secret_is_refused_rather_than_run_with_a_marker
     redactor = Redactor({"MY_WORD": "s3cret-word-7"})
     async with AsyncClient(tmp_path / "state", redactor=redactor) as client:
         with pytest.raises(WorkflowInvalid, match="holds a secret") as caught:
-            await client.run_workflow(flow, {"word": given})
+            await client.workflows.run(flow, {"word": given})
         assert "s3cret" not in str(caught.value)
         assert (await client.list_sessions()).items == ()
     assert seen == []
@@ -162,12 +162,12 @@ async def test_agents_are_steps_and_stand_below_the_workflow(tmp_path: Path) -> 
         .returns("${upper(steps.write.output)}")
     )
     async with AsyncClient(tmp_path / "state") as client:
-        result = await client.run_workflow(flow, {"topic": "sea"})
+        result = await client.workflows.run(flow, {"topic": "sea"})
         assert result.output == "A POEM ABOUT SEA."
         [state] = result.steps
         child = await client.get_session(state.child_session)
         assert child.parent_id == result.session_id
-        events = await client.list_events(child.id)
+        events = await client.events.list(child.id)
         assert "workflow:poem/writer" in {event.agent_path for event in events}
 
 
@@ -262,12 +262,12 @@ steps:
 result: {said: "${steps.each.output}", how: "${steps.pick.output}"}
 """
     async with AsyncClient(tmp_path / "state") as client:
-        result = await client.run_workflow(parse_workflow(text))
+        result = await client.workflows.run(parse_workflow(text))
         assert result.output == {"said": ["Hello Ada"], "how": "one"}
-        again = await client.run_workflow(parse_workflow(text), {"names": ["A", "B"]})
+        again = await client.workflows.run(parse_workflow(text), {"names": ["A", "B"]})
         assert again.output["how"] == "many"
         with pytest.raises(WorkflowInvalid):
-            await client.run_workflow(parse_workflow(text), {"names": [1]})
+            await client.workflows.run(parse_workflow(text), {"names": [1]})
 
 
 async def test_a_while_that_never_ends_is_ended_with_a_reason(tmp_path: Path) -> None:
@@ -293,12 +293,12 @@ async def test_a_step_that_hangs_is_ended_with_a_reason(tmp_path: Path) -> None:
         # A slow machine may use up a short limit before the agent is asked.
         for limit_s in (0.3, 2.0, 8.0):
             slow = Workflow("slow").step("h", agent=agent, message="go", timeout=limit_s)
-            result = await client.run_workflow(slow)
+            result = await client.workflows.run(slow)
             assert result.status == "failed"
             if model.requests:
                 break
         [state] = result.steps
-        assert (await client.get_run(state.child_run)).status == "cancelled"
+        assert (await client.runs.get(state.child_run)).status == "cancelled"
 
 
 async def test_an_output_that_is_too_large_is_refused(tmp_path: Path) -> None:
@@ -327,6 +327,6 @@ async def test_unknown_tools_and_agents_are_refused_before_anything_runs(tmp_pat
     flow = Workflow("who").step("a", tool="no_such").step("b", agent="nobody", message="x")
     async with AsyncClient(tmp_path / "state") as client:
         with pytest.raises(WorkflowInvalid) as raised:
-            await client.run_workflow(flow)
+            await client.workflows.run(flow)
         assert len(raised.value.context["mistakes"]) == 2  # type: ignore[arg-type]
-        assert await client.list_workflow_runs() == []
+        assert await client.workflows.runs() == []

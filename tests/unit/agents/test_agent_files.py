@@ -204,7 +204,7 @@ async def test_installed_agents_come_only_when_asked_for(
     offered: list[Point] = [Point([Agent("packaged", prompt="hi")])]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: offered)
     assert await client.get_agent("packaged") is None
-    registry = await client.agent_registry()
+    registry = await client.agents.registry()
     assert [agent.name for agent in registry.load_entry_points()] == ["packaged"]
     assert await client.get_agent("packaged") is not None
     for wrong in (42, ["no agent"]):

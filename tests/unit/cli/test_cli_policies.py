@@ -113,7 +113,9 @@ def test_reload_asks_the_other_processes(project: Path) -> None:
 
     async def asked() -> list[str]:
         async with AsyncClient() as client:
-            return [event.kind for event in await (await client.journal()).read(SYSTEM_SESSION)]
+            return [
+                event.kind for event in await (await client.storage.journal()).read(SYSTEM_SESSION)
+            ]
 
     assert asyncio.run(asked()) == ["policy.reload_requested"]
 
@@ -129,7 +131,7 @@ async def _record(project: Path) -> None:
     bundle = load_policies(project / "policies")
     async with AsyncClient() as client:
         session = await client.create_session(title="recorded")
-        sessions = await client.session_manager()
+        sessions = await client.sessions.manager()
         for number, (tool, kind, target, default) in enumerate(
             [
                 ("bash", "command", "git status", "ask"),

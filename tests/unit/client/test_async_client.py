@@ -133,13 +133,13 @@ async def test_sessions_from_end_to_end(client: AsyncClient, state: Path) -> Non
     assert (found.title, found.metadata, found.expires_at) == ("New", {"a": 1, "b": 2}, 0.0)
     page = await client.list_sessions(SessionFilter(project_id="p"), sort="title", limit=5)
     assert page.items == (found,)
-    recent = await client.most_recent_session()
+    recent = await client.sessions.most_recent()
     assert recent is not None
     assert recent.id == session.id
-    assert (await client.change_session_state(session.id, "suspended")).state == "suspended"
+    assert (await client.sessions.change_state(session.id, "suspended")).state == "suspended"
     assert (await client.archive_session(session.id, reason="r")).state_reason == "r"
     with pytest.raises(InvalidTransition):
-        await client.change_session_state(session.id, "failed")
+        await client.sessions.change_state(session.id, "failed")
     assert (await client.restore_session(session.id)).state == "active"
     await client.delete_session(parent.id)
     with pytest.raises(NotFound):
@@ -156,14 +156,14 @@ async def test_messages_from_end_to_end(client: AsyncClient) -> None:
     assert rest.items == (second,)
     newest = await client.list_messages(session.id, limit=1, newest_first=True)
     assert newest.items == (second,)
-    changed = await client.update_message_part(session.id, second.id, TextPart(id="a", text="2"))
+    changed = await client.messages.update_part(session.id, second.id, TextPart(id="a", text="2"))
     assert await client.get_message(session.id, second.id) == changed
-    number = await client.count_events(session.id)
+    number = await client.events.count(session.id)
     fork = await client.fork_session(session.id, at=2, title="Fork")
     assert fork.message_count == 1
     await client.delete_message(session.id, first.id)
     assert (await client.revert_session(session.id, to=number)).message_count == 2
-    kinds = [event.kind for event in await client.list_events(session.id, after=1, limit=2)]
+    kinds = [event.kind for event in await client.events.list(session.id, after=1, limit=2)]
     assert kinds == ["message.created", "message.created"]
 
 
@@ -171,31 +171,31 @@ async def test_a_session_travels_in_a_file(client: AsyncClient, tmp_path: Path) 
     session = await client.create_session("Travel")
     await client.add_message(session.id, "user", "x" * 50_000)
     file = tmp_path / "new" / "session.jsonl"
-    assert await client.export_session(session.slug, file) == 2
+    assert await client.sessions.export(session.slug, file) == 2
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    lines = [line async for line in client.session_lines(session.id)]
+    lines = [line async for line in client.sessions.lines(session.id)]
     assert b"".join(lines) == file.read_bytes()
-    assert await client.export_session(session.id, file) == 2
+    assert await client.sessions.export(session.id, file) == 2
     assert os.listdir(file.parent) == ["session.jsonl"]
     with pytest.raises(AlreadyExists):
-        await client.import_session(file)
-    copy = await client.import_session(str(file), as_new=True)
+        await client.sessions.load(file)
+    copy = await client.sessions.load(str(file), as_new=True)
     assert copy.id != session.id
     await client.delete_session(session.id)
     with file.open("rb") as source:
-        assert (await client.import_session(source)).id == session.id
+        assert (await client.sessions.load(source)).id == session.id
 
 
 async def test_an_import_that_cannot_be_read_changes_nothing(
     client: AsyncClient, tmp_path: Path
 ) -> None:
-    before = await client.storage_stats()
+    before = await client.storage.stats()
     closed = io.BytesIO(b"")
     closed.close()
     for source in (tmp_path / "none", tmp_path, "a\0b", closed, io.BytesIO(b"junk")):
         with pytest.raises(InvalidImport):
-            await client.import_session(source)
-    assert await client.storage_stats() == before
+            await client.sessions.load(source)
+    assert await client.storage.stats() == before
 
 
 async def test_an_export_that_cannot_be_written_leaves_nothing(
@@ -206,30 +206,30 @@ async def test_an_export_that_cannot_be_written_leaves_nothing(
     (tmp_path / "folder").mkdir()
     for target in (tmp_path / "file" / "x", tmp_path / "folder"):
         with pytest.raises(UsageError):
-            await client.export_session(session.id, target)
+            await client.sessions.export(session.id, target)
     assert list((tmp_path / "folder").iterdir()) == []
     with pytest.raises(NotFound):
-        await client.export_session("ses_none", tmp_path / "out")
+        await client.sessions.export("ses_none", tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["file", "folder", "home", "state"]
 
 
 async def test_upkeep_from_end_to_end(client: AsyncClient, tmp_path: Path) -> None:
     session = await client.create_session("Kept")
     await client.add_message(session.id, "user", "secret")
-    heads = await client.export_heads()
+    heads = await client.audit.heads()
     assert session.id in json.loads(heads)["heads"]
     walked: list[tuple[str, int]] = []
-    assert await client.verify(heads=heads, progress=lambda *step: walked.append(step)) == []
+    assert await client.audit.verify(heads=heads, progress=lambda *step: walked.append(step)) == []
     assert (session.id, 2) in walked
-    assert await client.verify(session_id=session.slug) == []
-    assert await client.rebuild() == 2
-    assert (await client.storage_stats())["events"] == 2
-    assert await client.export_layout(tmp_path / "out") == 2
+    assert await client.audit.verify(session_id=session.slug) == []
+    assert await client.storage.rebuild() == 2
+    assert (await client.storage.stats())["events"] == 2
+    assert await client.storage.export_layout(tmp_path / "out") == 2
     assert (tmp_path / "out/storage/session" / f"{session.id}.json").exists()
-    assert (await client.clean_up()).events_redacted == 0
-    assert (await client.clean_up(RetentionPolicy(event_ttl_s=0))).events_redacted == 1
-    assert await client.interrupted_runs() == []
-    assert (await client.journal()).store is (await client.session_manager()).journal.store
+    assert (await client.storage.clean_up()).events_redacted == 0
+    assert (await client.storage.clean_up(RetentionPolicy(event_ttl_s=0))).events_redacted == 1
+    assert await client.runs.interrupted() == []
+    assert (await client.storage.journal()).store is (await client.sessions.manager()).journal.store
 
 
 async def test_a_watcher_sees_what_happens_without_gaps(client: AsyncClient) -> None:
@@ -240,7 +240,7 @@ async def test_a_watcher_sees_what_happens_without_gaps(client: AsyncClient) -> 
         def is_last(event: Event) -> bool:
             return event.kind == "message.created"
 
-        async for event in client.watch(after=0, session_id=session.id, until=is_last):
+        async for event in client.events.watch(after=0, session_id=session.id, until=is_last):
             seen.append(event)
 
     watching = asyncio.create_task(watch())
@@ -268,10 +268,10 @@ async def test_two_clients_of_one_place_in_one_loop_keep_turns_apart(state: Path
                 running -= 1
                 return TurnCompleted(result={"n": number})
 
-            queue = await client.turns()
+            queue = await client.runs.turns()
             run = await queue.submit(session.id)
             assert (await queue.run(run.id, handler)).result == {"n": number}
 
         work = [turn((one, two)[n % 2], n) for n in range(20)]
         await asyncio.wait_for(asyncio.gather(*work), 60)
-        assert await one.verify() == []
+        assert await one.audit.verify() == []

@@ -47,11 +47,14 @@ async def test_sound_chains_are_checked_and_the_file_stays(state: Path, session_
     before = (state / "journal.db").read_bytes()
     counted: list[tuple[str, int]] = []
     client = AsyncClient(base_dir=state)
-    assert await client.verify(progress=lambda name, events: counted.append((name, events))) == []
+    assert (
+        await client.audit.verify(progress=lambda name, events: counted.append((name, events)))
+        == []
+    )
     assert (session_id, 4) in counted
-    assert await client.verify(session_id=session_id) == []
+    assert await client.audit.verify(session_id=session_id) == []
     with pytest.raises(NotFound):
-        await client.verify(session_id="ses_none")
+        await client.audit.verify(session_id="ses_none")
     with pytest.raises(StorageReadOnly):
         await client.create_session(title="no")
     await client.close()
@@ -62,16 +65,16 @@ async def test_what_was_changed_is_found_as_elsewhere(
     tmp_path: Path, state: Path, session_id: str
 ) -> None:
     async with AsyncClient(base_dir=tmp_path / "state") as client:
-        heads = await client.export_heads()
+        heads = await client.audit.heads()
     at_rest = AsyncClient(base_dir=state)
-    assert await at_rest.verify(heads=heads) == []
-    assert (await at_rest.export_heads()).count(session_id.encode()) == 1
+    assert await at_rest.audit.verify(heads=heads) == []
+    assert (await at_rest.audit.heads()).count(session_id.encode()) == 1
     tamper(state, "DELETE FROM events WHERE session_seq = 2")
-    [found] = await at_rest.verify()
+    [found] = await at_rest.audit.verify()
     assert (found.session_id, "missing" in found.problem) == (session_id, True)
     tamper(state, "DELETE FROM events WHERE session_seq > 1")
-    assert await at_rest.verify() == []
-    [cut] = await at_rest.verify(heads=heads)
+    assert await at_rest.audit.verify() == []
+    [cut] = await at_rest.audit.verify(heads=heads)
     assert "the chain was cut" in cut.problem
     await at_rest.close()
 
@@ -79,7 +82,7 @@ async def test_what_was_changed_is_found_as_elsewhere(
 async def test_a_log_that_cannot_be_read_is_not_left_out(state: Path) -> None:
     (state / "journal.db-wal").write_bytes(b"more")
     with pytest.raises(StorageReadOnly, match="its log"):
-        await AsyncClient(base_dir=state).verify()
+        await AsyncClient(base_dir=state).audit.verify()
 
 
 @pytest.mark.parametrize(
@@ -95,17 +98,17 @@ async def test_a_file_that_is_not_as_ours_is_now_is_refused(
 ) -> None:
     tamper(state, statement)
     with pytest.raises(error):
-        await AsyncClient(base_dir=state).verify()
+        await AsyncClient(base_dir=state).audit.verify()
 
 
 async def test_a_file_that_was_cut_off_is_called_damaged(state: Path) -> None:
     whole = (state / "journal.db").read_bytes()
     (state / "journal.db").write_bytes(whole[:4096])
     with pytest.raises(StorageDamaged):
-        await AsyncClient(base_dir=state).verify()
+        await AsyncClient(base_dir=state).audit.verify()
 
 
 async def test_where_there_are_no_records_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageReadOnly):
-        await AsyncClient(base_dir=tmp_path / "file" / "below").verify()
+        await AsyncClient(base_dir=tmp_path / "file" / "below").audit.verify()

@@ -61,13 +61,13 @@ def test_a_conversation_without_await(blocking: Client, tmp_path: Path) -> None:
     message = blocking.add_message(session.id, "user", "What is 15 times 23?")
     assert blocking.get_message(session.id, message.id) == message
     assert blocking.list_messages(session.id).items == (message,)
-    lines = list(blocking.session_lines(session.id))
-    assert blocking.export_session(session.id, tmp_path / "x.jsonl") == 2
+    lines = list(blocking.sessions.lines(session.id))
+    assert blocking.sessions.export(session.id, tmp_path / "x.jsonl") == 2
     assert b"".join(lines) == (tmp_path / "x.jsonl").read_bytes()
     with pytest.raises(NotFound):
         blocking.get_session("ses_none")
     with pytest.raises(NotFound):
-        list(blocking.session_lines("ses_none"))
+        list(blocking.sessions.lines("ses_none"))
 
 
 def test_a_client_without_arguments_uses_the_standard_place(home: Path) -> None:
@@ -90,7 +90,7 @@ async def test_it_works_inside_a_running_loop(state: Path) -> None:
     with Client(state) as client:
         session = client.create_session("From inside")
         assert client.get_session(session.id) == session
-        events = client.watch(after=0)
+        events = client.events.watch(after=0)
         assert next(events).kind == "session.created"
         events.close()
 
@@ -113,7 +113,7 @@ def test_a_call_from_its_own_loop_is_refused(blocking: Client) -> None:
     calls: list[Callable[[], object]] = [
         blocking.list_sessions,
         lambda: blocking.get_session(session.id),
-        lambda: next(blocking.watch()),
+        lambda: next(blocking.events.watch()),
         blocking.close,
     ]
     for call in calls:
@@ -126,7 +126,7 @@ def test_a_call_from_its_own_loop_is_refused(blocking: Client) -> None:
 def test_a_closed_client_says_so(state: Path) -> None:
     client = Client(state)
     session = client.create_session("Once")
-    left_open = client.watch(after=0)
+    left_open = client.events.watch(after=0)
     next(left_open)
     client.close()
     client.close()
@@ -135,7 +135,7 @@ def test_a_closed_client_says_so(state: Path) -> None:
     with pytest.raises(UsageError):
         next(left_open)
     with pytest.raises(UsageError):
-        next(client.session_lines(session.id))
+        next(client.sessions.lines(session.id))
 
 
 def test_closing_wakes_whoever_still_waits(state: Path) -> None:
@@ -144,7 +144,7 @@ def test_closing_wakes_whoever_still_waits(state: Path) -> None:
     waiting = threading.Event()
 
     def wait_forever() -> BaseException | None:
-        events = client.watch(after=0)
+        events = client.events.watch(after=0)
         next(events)
         waiting.set()
         try:

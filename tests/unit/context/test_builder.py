@@ -50,7 +50,7 @@ async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
 
 @pytest.fixture
 async def builder(client: AsyncClient) -> ContextBuilder:
-    return ContextBuilder(await client.session_manager())
+    return ContextBuilder(await client.sessions.manager())
 
 
 def session(directory: Path | str = "/nowhere/project", **changes: object) -> Session:
@@ -208,7 +208,7 @@ async def test_account_says_what_takes_how_much(builder: ContextBuilder) -> None
 async def test_history_is_read_when_it_is_not_given(client: AsyncClient) -> None:
     place = await client.create_session("talk")
     await client.add_message(place.id, "user", "hello")
-    context = await client.session_context(place.id)
+    context = await client.sessions.context(place.id)
     assert [message.text for message in context.messages] == ["hello"]
     assert "read" in context.tools
     assert "skill" not in context.tools, "there are no skills, so nothing to load"
@@ -288,7 +288,7 @@ async def test_a_builder_of_ones_own_kind_is_used_as_it_is(client: AsyncClient) 
     class Own(ContextBuilder):
         pass
 
-    own = Own(await client.session_manager())
+    own = Own(await client.sessions.manager())
     assert own.for_turn() is own
 
 

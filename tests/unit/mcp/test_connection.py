@@ -14,6 +14,7 @@ from holdfast.mcp.connection import Connection
 from holdfast.mcp.failures import Lost, NoAnswer
 from holdfast.mcp.opening import Opening
 from holdfast.policy import PolicyBundle
+from holdfast.runs.confinement import Confinement
 from holdfast.settings.mcp import McpEndpoint
 from holdfast.testing import FakeClock
 
@@ -73,6 +74,7 @@ class World:
             workspace="/",
             token=lambda name: "",
             policies=PolicyBundle,
+            open_sandbox=Confinement().runner,
         )
         return Connection(
             "far",

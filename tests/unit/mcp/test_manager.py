@@ -15,6 +15,7 @@ from holdfast.mcp.opening import Opening
 from holdfast.mcp.pins import PinBook
 from holdfast.mcp.server import Keeping
 from holdfast.policy import PolicyBundle
+from holdfast.runs.confinement import Confinement
 from holdfast.settings.mcp import McpEndpoint
 from holdfast.tools import ToolRegistry, tool
 
@@ -46,6 +47,7 @@ def manager(tmp_path: Path) -> McpManager:
         workspace=str(tmp_path),
         token=lambda name: "",
         policies=PolicyBundle,
+        open_sandbox=Confinement().runner,
     )
     keeping = Keeping(note=keep_nothing, pins=PinBook(tmp_path))
     return McpManager([opening], keeping, trust=Nobody(), project=str(tmp_path))

@@ -9,6 +9,7 @@ import pytest
 from holdfast.errors import MissingExtra
 from holdfast.mcp.opening import Opening, connect_by_sdk
 from holdfast.policy import PolicyBundle
+from holdfast.runs.confinement import Confinement
 from holdfast.settings.mcp import McpEndpoint
 
 
@@ -23,6 +24,7 @@ def test_missing_sdk_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> 
         workspace="/",
         token=lambda name: "",
         policies=PolicyBundle,
+        open_sandbox=Confinement().runner,
     )
     with pytest.raises(MissingExtra) as raised:
         connect_by_sdk(opening, lambda: None, lambda: None)

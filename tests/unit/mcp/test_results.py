@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.mcp.results import shown_error, to_result
+from holdfast.testing import tool_context
 from holdfast.tools import ToolContext, ToolResult, Workspace
 
 PNG = base64.b64encode(b"\x89PNG").decode()
@@ -16,7 +17,7 @@ PNG = base64.b64encode(b"\x89PNG").decode()
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    return ToolContext(workspace=Workspace(tmp_path))
+    return tool_context(workspace=Workspace(tmp_path))
 
 
 async def result(context: ToolContext, *content: Any, **more: Any) -> ToolResult:

@@ -25,13 +25,13 @@ async def test_a_memory_survives_the_client_and_is_noted_without_content(tmp_pat
     async with AsyncClient(tmp_path) as client:
         session = await client.create_session("talk")
         memory_id = await client.store_memory(session.id, "the orchid blooms in May")
-        await client.relevant_memories(session.id, "orchid", 500)
-        kinds = [event.kind for event in await client.list_events(session.id)]
+        await client.memory.relevant(session.id, "orchid", 500)
+        kinds = [event.kind for event in await client.events.list(session.id)]
         assert kinds[-2:] == ["memory.stored", "memory.recalled"]
     async with AsyncClient(tmp_path) as client:
         (entry,) = await client.search_memory(session.slug, "when does the orchid bloom?")
         assert (entry.id, entry.session_id) == (memory_id, session.id)
-        assert await client.verify() == []
+        assert await client.audit.verify() == []
     assert b"orchid" not in (tmp_path / "journal.db").read_bytes()
     assert (tmp_path / "memory.db").stat().st_mode & 0o777 == 0o600
 
@@ -51,7 +51,7 @@ async def test_projects_share_only_within_themselves(tmp_path: Path) -> None:
         first = await client.store_memory(one.id, "deploy on walnut", options=shared)
         assert len(await client.search_memory(two.id, "walnut")) == 1
         assert await client.search_memory(other.id, "walnut") == []
-        newer = await client.update_memory(first, "deploy on almond")
+        newer = await client.memory.update(first, "deploy on almond")
         assert [e.id for e in await client.search_memory(two.id, "deploy")] == [newer]
 
 
@@ -64,12 +64,12 @@ async def test_tenants_share_nothing(tmp_path: Path) -> None:
         ]
     async with AsyncClient(tmp_path, tenant="rival") as client:
         assert await client.search_memory(session.id, "walnut", across_sessions=True) == []
-        assert await client.list_memories(across_sessions=True) == []
-        assert [line async for line in client.memory_lines()] == []
-        assert (await client.memory_stats()).memories == 0
+        assert await client.memory.list(across_sessions=True) == []
+        assert [line async for line in client.memory.lines()] == []
+        assert (await client.memory.stats()).memories == 0
         with pytest.raises(NotFound):
-            await client.get_memory(found[0])
-        assert await client.forget_memories(found) == []
+            await client.memory.get(found[0])
+        assert await client.memory.forget(found) == []
     async with AsyncClient(tmp_path, tenant="acme") as client:
         assert len(await client.search_memory(session.id, "walnut")) == 3
 
@@ -80,8 +80,8 @@ async def test_caps_are_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         session = await client.create_session("talk")
         for number in range(4):
             await client.store_memory(session.id, f"walnut {number}")
-        assert len(await (await client.memory_manager()).purge()) == 2
-        assert (await client.memory_stats()).memories == 2
+        assert len(await (await client.memory.manager()).purge()) == 2
+        assert (await client.memory.stats()).memories == 2
 
 
 async def test_decay_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ async def test_deleting_a_session_forgets_its_memories(tmp_path: Path) -> None:
         await client.store_memory(session.id, "xylophone")
         kept = await client.store_memory("", "marimba", options=MemoryOptions(scope="user"))
         await client.delete_session(session.id)
-        assert [entry.id for entry in await client.list_memories(across_sessions=True)] == [kept]
+        assert [entry.id for entry in await client.memory.list(across_sessions=True)] == [kept]
     assert b"xylophone" not in on_disk(tmp_path)
 
 
@@ -121,8 +121,8 @@ async def test_a_session_is_remembered_turn_by_turn(tmp_path: Path) -> None:
         session = await client.create_session("talk")
         await client.add_message(session.id, "user", "Where did I park the bicycle?")
         await client.add_message(session.id, "assistant", "Behind the library.")
-        assert len(await client.remember_session(session.id)) == 2
-        assert await client.remember_session(session.id) == []
+        assert len(await client.memory.remember_session(session.id)) == 2
+        assert await client.memory.remember_session(session.id) == []
         summary = await client.summarize_memories(session.id)
         assert summary.method == "extractive"
 
@@ -131,14 +131,14 @@ async def test_memories_move_to_another_place(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path / "a") as client:
         session = await client.create_session("talk", project_id="p1")
         first = await client.store_memory(session.id, "lives in Paris", {"about": "Ada"})
-        await client.update_memory(first, "lives in Rome")
+        await client.memory.update(first, "lives in Rome")
         await client.store_memory(session.id, "ours", options=MemoryOptions(scope="project"))
-        lines = [line async for line in client.memory_lines()]
+        lines = [line async for line in client.memory.lines()]
     async with AsyncClient(tmp_path / "b") as client:
-        assert await client.import_memories(lines) == (3, 0)
-        assert await client.import_memories(lines) == (0, 3)
-        assert [line async for line in client.memory_lines()] == lines
-        assert len(await client.memory_history(first)) == 2
+        assert await client.memory.load(lines) == (3, 0)
+        assert await client.memory.load(lines) == (0, 3)
+        assert [line async for line in client.memory.lines()] == lines
+        assert len(await client.memory.history(first)) == 2
 
 
 def test_the_blocking_client_does_the_same(tmp_path: Path) -> None:
@@ -146,12 +146,12 @@ def test_the_blocking_client_does_the_same(tmp_path: Path) -> None:
         session = client.create_session("talk")
         memory_id = client.store_memory(session.id, "the lamp is blue", {"type": "fact"})
         assert client.search_memory(session.id, "lamp")[0].id == memory_id
-        client.pin_memory(memory_id)
-        assert client.get_memory(memory_id).is_pinned
-        assert client.memory_stats().memories == 1
-        assert client.reindex_memories() == 1
-        assert client.forget_memories([memory_id]) == [memory_id]
-        assert len(list(client.memory_lines())) == 0
+        client.memory.pin(memory_id)
+        assert client.memory.get(memory_id).is_pinned
+        assert client.memory.stats().memories == 1
+        assert client.memory.reindex() == 1
+        assert client.memory.forget([memory_id]) == [memory_id]
+        assert len(list(client.memory.lines())) == 0
 
 
 async def test_many_stores_at_once_are_all_kept(tmp_path: Path) -> None:
@@ -184,12 +184,12 @@ async def test_links_survive_export_and_import(tmp_path: Path) -> None:
         session = await client.create_session("talk")
         first = await client.store_memory(session.id, "The gate is green")
         second = await client.store_memory(session.id, "The gate is blue")
-        await (await client.memory_manager()).link_contradiction(first, second)
+        await (await client.memory.manager()).link_contradiction(first, second)
         summary = await client.summarize_memories(session.id)
-        lines = [line async for line in client.memory_lines()]
+        lines = [line async for line in client.memory.lines()]
     async with AsyncClient(tmp_path / "two") as client:
-        assert await client.import_memories(lines) == (3, 0)
-        assert (await client.get_memory(first)).contradicts == (second,)
-        assert (await client.get_memory(second)).contradicts == (first,)
-        assert (await client.get_memory(summary.id)).derived_from == (first, second)
-        assert summary.id in await client.forget_memories([first])
+        assert await client.memory.load(lines) == (3, 0)
+        assert (await client.memory.get(first)).contradicts == (second,)
+        assert (await client.memory.get(second)).contradicts == (first,)
+        assert (await client.memory.get(summary.id)).derived_from == (first, second)
+        assert summary.id in await client.memory.forget([first])

@@ -284,12 +284,12 @@ async def test_a_key_reaches_only_the_server_that_it_is_for(
         async with AsyncClient(tmp_path) as client:
             session = await client.create_session("talk")
             wanted = await client.store_memory(session.id, TEXT)
-            assert await (await client.memory_manager()).pipeline.settle(10)
+            assert await (await client.memory.manager()).pipeline.settle(10)
         use(new, "second-key", "late")
         new.answers.extend([Failure(status=400, message="not yet")] * 40)
         async with AsyncClient(tmp_path) as client:
             assert await client.search_memory(session.id, WORD) == []
-            assert (await client.memory_stats()).former == {"openai:early/256": LLMAuthError.code}
+            assert (await client.memory.stats()).former == {"openai:early/256": LLMAuthError.code}
             sent = [request.headers.get("authorization") for request in old.requests]
             assert sent == ["Bearer first-key", None]
             # Whoever has the key says whose it is.

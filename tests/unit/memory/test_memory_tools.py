@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from memory_setting import LetterEmbedder, opened
+from msgspec.structs import replace
 
 from holdfast.errors import TellModel
 from holdfast.memory import memory_tools
-from holdfast.tools import ToolContext, Workspace
+from holdfast.testing import tool_context
+from holdfast.tools import Workspace
 
 
 async def test_what_is_remembered_is_recalled_once(tmp_path: Path) -> None:
-    context = ToolContext(
+    context = tool_context(
         workspace=Workspace(tmp_path),
         session_id="s1",
         run_id="run_1",
@@ -40,7 +41,7 @@ async def test_what_is_remembered_is_recalled_once(tmp_path: Path) -> None:
 
 
 async def test_a_scope_without_owner_is_told_to_the_model(tmp_path: Path) -> None:
-    context = ToolContext(workspace=Workspace(tmp_path), session_id="s1")
+    context = tool_context(workspace=Workspace(tmp_path), session_id="s1")
     async with opened(LetterEmbedder()) as manager:
         remember, _ = memory_tools(manager)
         with pytest.raises(TellModel):

@@ -165,16 +165,16 @@ async def test_the_settings_choose_and_changing_them_embeds_anew(
     async with AsyncClient(tmp_path) as client:
         session = await client.create_session("talk")
         await client.store_memory(session.id, "the harbour opens at dawn")
-        assert await (await client.memory_manager()).pipeline.settle(30)
-        assert (await client.memory_stats()).vectors == {StaticEmbedder.model_id: 1}
+        assert await (await client.memory.manager()).pipeline.settle(30)
+        assert (await client.memory.stats()).vectors == {StaticEmbedder.model_id: 1}
     async with FakeServer(key=KEY) as server:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "openai:some-model")
         monkeypatch.setenv("HOLDFAST_MEMORY__DIMENSIONS", "64")
         async with AsyncClient(tmp_path) as client:
-            await client.reindex_memories()
-            assert (await client.memory_stats()).vectors == {"openai:some-model/64": 1}
+            await client.memory.reindex()
+            assert (await client.memory.stats()).vectors == {"openai:some-model/64": 1}
             (entry,) = await client.search_memory(session.id, "dawn")
             assert entry.parts is not None and entry.parts.cosine is not None
     monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "none")
@@ -244,20 +244,20 @@ async def test_without_a_key_memory_goes_on_by_words_and_vectors_follow_with_the
             kept = await client.store_memory(session.id, "the harbour opens at dawn")
             gone = await client.store_memory(session.id, "the pier is closed")
             (entry,) = await client.search_memory(session.id, "dawn")
-            assert entry.id == kept and await client.get_memory(gone)
-            assert len(await client.list_memories(session.id)) == 2
-            assert await client.forget_memories([gone]) == [gone]
+            assert entry.id == kept and await client.memory.get(gone)
+            assert len(await client.memory.list(session.id)) == 2
+            assert await client.memory.forget([gone]) == [gone]
             with pytest.raises(LLMAuthError):
-                await client.reindex_memories()
-            assert await client.reindex_memories(vectors=False) == 1
+                await client.memory.reindex()
+            assert await client.memory.reindex(vectors=False) == 1
     (line,) = [one for one in lines if one["event"] == "memory.embedder_not_ready"]
     assert line["error"] == "llm.auth" and "OPENAI_API_KEY" in line["next_step"]
     async with FakeServer(key=KEY) as server:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         async with AsyncClient(tmp_path) as client:
-            assert await (await client.memory_manager()).pipeline.settle(30)
-            assert (await client.memory_stats()).vectors == {"openai:some-model/64": 1}
+            assert await (await client.memory.manager()).pipeline.settle(30)
+            assert (await client.memory.stats()).vectors == {"openai:some-model/64": 1}
 
 
 async def test_reindexing_the_words_waits_for_no_server(
@@ -272,8 +272,8 @@ async def test_reindexing_the_words_waits_for_no_server(
             session = await client.create_session("talk")
             await client.store_memory(session.id, "the harbour opens at dawn")
             with pytest.raises(LLMAuthError):
-                await client.reindex_memories()
-            assert await client.reindex_memories(vectors=False) == 1
+                await client.memory.reindex()
+            assert await client.memory.reindex(vectors=False) == 1
 
 
 async def test_older_vectors_serve_while_the_embedder_lacks_its_key(tmp_path: Path) -> None:

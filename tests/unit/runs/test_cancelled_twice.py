@@ -30,7 +30,7 @@ async def by_an_agent(client: AsyncClient, session_id: str) -> object:
 
 
 async def by_hand(client: AsyncClient, session_id: str) -> object:
-    return await client.call_tool("stare", {}, session_id=session_id, run_id="job")
+    return await client.tools.call("stare", {}, session_id=session_id, run_id="job")
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -56,8 +56,8 @@ async def test_no_call_stays_open(
         session, other = await client.create_session("s"), await client.create_session("other")
         run = asyncio.ensure_future(call(client, session.id))
         await begun.wait()
-        turn = (await client.turns()).executor.find("job")
-        writer = (await client.journal()).store._writer  # type: ignore[attr-defined]
+        turn = (await client.runs.turns()).executor.find("job")
+        writer = (await client.storage.journal()).store._writer  # type: ignore[attr-defined]
         assert turn is not None
         with closing(sqlite3.connect(tmp_path / "journal.db", isolation_level=None)) as lock:
             # The next write waits in its thread for the lock, and all that follow for that one.
@@ -78,4 +78,4 @@ async def test_no_call_stays_open(
             for part in message.tool_calls
         ]
         assert (part.tool, part.state) == ("stare", "error")
-        assert (await client.get_run("job")).status == "cancelled"
+        assert (await client.runs.get("job")).status == "cancelled"

@@ -16,7 +16,7 @@ from holdfast.turns import turn as deferred
 
 
 async def writer(client: AsyncClient) -> sqlite3.Connection:
-    store = (await client.journal()).store
+    store = (await client.storage.journal()).store
     assert isinstance(store, SqliteStore) and store._writer is not None
     return store._writer._connection
 
@@ -34,7 +34,7 @@ async def test_an_answer_is_stored_with_the_end_of_its_run(
         connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
         await client.execute_agent(agent, session.id, "go")
         connection.set_trace_callback(None)
-        events = await (await client.journal()).read_all(session.id)
+        events = await (await client.storage.journal()).read_all(session.id)
         assert commits == ["COMMIT"] * 2  # it begins, and it ends
         assert [event.kind for event in events[-3:]] == [
             "message.created",
@@ -51,7 +51,7 @@ async def test_where_a_budget_counts_an_answer_is_stored_before_the_end(
     found: list[str] = []
     async with AsyncClient(tmp_path) as client:
         session = await client.create_session("s")
-        journal = await client.journal()
+        journal = await client.storage.journal()
         end = TurnExecutor.end
 
         async def look_and_end(executor: TurnExecutor, turn: Turn, outcome: Outcome) -> list[str]:
@@ -74,7 +74,7 @@ async def test_who_steers_while_the_last_answer_is_given_is_heard_by_the_same_ru
         async def answer(request: object) -> str:
             asked.append("")
             if len(asked) == 1:
-                await client.steer(session.id, "and then?")
+                await client.runs.steer(session.id, "and then?")
             return f"answer {len(asked)}"
 
         result = await client.execute_agent(

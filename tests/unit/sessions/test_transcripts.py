@@ -19,7 +19,7 @@ from holdfast.turns import Outcome, Turn, TurnCompleted
 @pytest.fixture
 async def sessions(tmp_path: Path) -> AsyncIterator[SessionManager]:
     async with AsyncClient(tmp_path) as client:
-        yield await client.session_manager()
+        yield await client.sessions.manager()
 
 
 async def _long_session(sessions: SessionManager, count: int = 80) -> str:
@@ -137,7 +137,7 @@ async def test_redacted_change_of_a_part_leaves_the_message_as_it_was(
 
 async def test_what_a_turn_appends_is_at_hand_for_the_next_one(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client:
-        sessions, turns = await client.session_manager(), await client.turns()
+        sessions, turns = await client.sessions.manager(), await client.runs.turns()
         session_id = await _long_session(sessions)
         before = await sessions.messages.all(await sessions.get_session(session_id))
         heard: list[tuple[Message, ...]] = []
@@ -220,7 +220,7 @@ def test_growing_messages_are_a_sequence() -> None:
 
 async def test_what_somebody_else_wrote_between_is_read(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client, AsyncClient(tmp_path) as other:
-        sessions, turns = await client.session_manager(), await client.turns()
+        sessions, turns = await client.sessions.manager(), await client.runs.turns()
         session_id = await _long_session(sessions)
         await sessions.messages.all(await sessions.get_session(session_id))
         await other.add_message(session_id, "user", "from elsewhere")

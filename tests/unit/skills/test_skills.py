@@ -351,13 +351,13 @@ async def test_untrusted_project_skill_is_neither_named_nor_loaded(
     await agent.run("go", session=session.id, client=client)
     assert "pdf-forms" not in model.requests[0].system
     assert "Use pdftk" not in str(model.requests[1].messages)
-    await client.trust_skill("pdf-forms", project)
+    await client.skills.trust("pdf-forms", project)
     await agent.run("again", session=session.id, client=client)
     assert "pdf-forms" in model.requests[2].system
 
 
 async def test_skill_given_in_code_is_offered(client: AsyncClient) -> None:
-    await client.register_skill(skill("coded", "CODE BODY"))
+    await client.skills.register(skill("coded", "CODE BODY"))
     model = ScriptedModel(tool_call("skill", name="coded"), "ok")
     await Agent("a", model=model, allowed_tools=["skill"]).run("go", client=client)
     assert "CODE BODY" in model.requests[1].messages[-1].tool_calls[0].output

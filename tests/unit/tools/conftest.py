@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.sandbox import Workspace
-from holdfast.tools import ToolContext
+from holdfast.testing import tool_context
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def context(root):
-    return ToolContext(
+    return tool_context(
         workspace=Workspace(root), session_id="ses_1", run_id="run_1", call_id="call_1"
     )
 

@@ -12,7 +12,8 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.ids import new_id
 from holdfast.journal import Payload
 from holdfast.messages import Message, ToolPart
-from holdfast.tools import Parked, Tool, ToolContext, ToolRegistry, Workspace
+from holdfast.testing import tool_context
+from holdfast.tools import Parked, Tool, ToolRegistry, Workspace
 from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.gate import Gate
 from holdfast.tools.ledger import read_records
@@ -67,11 +68,11 @@ class ToolRun:
     async def facts(self) -> list[Payload]:
         """Everything that the journal holds about the session."""
         await self.turn.flush()
-        journal = await self.client.journal()
+        journal = await self.client.storage.journal()
         return [event.decode() for event in await journal.read_all(self.session_id)]
 
     async def records(self):
-        return await read_records(await self.client.journal(), self.session_id)
+        return await read_records(await self.client.storage.journal(), self.session_id)
 
 
 @asynccontextmanager
@@ -95,15 +96,15 @@ async def open_run(
 
     async with AsyncClient(directory / "state") as client:
         session = await client.create_session("tools", directory=directory)
-        turns = await client.turns()
+        turns = await client.runs.turns()
         run = await turns.submit(session.id)
         running = asyncio.create_task(turns.run(run.id, handler))
         turn = await asyncio.wait_for(begun, 10)
-        context = ToolContext(
+        context = tool_context(
             workspace=Workspace(directory),
             session_id=session.id,
             run_id=run.id,
-            artifacts=JournalArtifacts(turn, await client.journal(), session.id),
+            artifacts=JournalArtifacts(turn, await client.storage.journal(), session.id),
             commands=commands or NoCommands(),
         )
         manager = ToolExecutionManager(

@@ -20,7 +20,7 @@ async def test_what_is_saved_can_be_loaded(tmp_path, data):
         artifacts = await store(run)
         handle = await artifacts.save("x.bin", data, media_type="application/octet-stream")
         assert await artifacts.load(handle) == data
-        assert await run.client.load_tool_output(run.session_id, handle) == data
+        assert await run.client.tools.output(run.session_id, handle) == data
 
 
 async def test_a_handle_that_names_nothing_is_not_found(tmp_path):

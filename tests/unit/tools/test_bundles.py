@@ -384,7 +384,7 @@ async def test_a_long_request_reaches_the_program_whole(tmp_path, local, level):
     local.install(make_bundle(tmp_path / "b"))
     async with open_bundles(tmp_path, local, level=level) as run:
         part = await run.call("shout", text="long " * 1_000_000)
-        whole = await run.client.load_tool_output(run.session_id, part.metadata["artifact"])
+        whole = await run.client.tools.output(run.session_id, part.metadata["artifact"])
     assert whole == b"LONG " * 1_000_000
 
 
@@ -586,9 +586,9 @@ async def test_the_client_offers_installed_bundles(tmp_path):
     LocalToolManager(tmp_path / "tools").install(make_bundle(tmp_path / "b"))
     async with AsyncClient(tmp_path / "state", settings=settings) as client:
         client.approver = AutoConfirm()
-        called = await client.call_tool("shout", {"text": "hey"})
+        called = await client.tools.call("shout", {"text": "hey"})
         assert called.part.output == "HEY"
-        assert (await client.get_run(called.run.id)).status == "completed"
+        assert (await client.runs.get(called.run.id)).status == "completed"
 
 
 def test_reading_a_manifest_names_every_fault(tmp_path):

@@ -170,7 +170,7 @@ async def test_long_output_keeps_head_and_tail_and_the_whole_survives_a_restart(
     handle = part.metadata["artifact"]
     assert handle in part.output
     async with open_run(tmp_path) as later:
-        data = await later.client.load_tool_output(session_id, handle)
+        data = await later.client.tools.output(session_id, handle)
         assert data.decode() == text
 
 

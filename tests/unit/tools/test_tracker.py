@@ -107,14 +107,14 @@ async def test_history_can_be_narrowed_and_bounded(tmp_path):
 
 def test_the_blocking_client_has_it_too(tmp_path):
     with Client(tmp_path) as client:
-        called = client.call_tool("calculator", {"operation": "multiply", "a": 6, "b": 7})
+        called = client.tools.call("calculator", {"operation": "multiply", "a": 6, "b": 7})
         [one] = client.get_execution_history(called.run.session_id)
     assert (one.tool, one.state, one.output) == ("calculator", "completed", "42")
 
 
 async def test_executions_from_elsewhere_are_kept_with_their_message(tmp_path):
     async with open_run(tmp_path) as run:
-        sessions = await run.client.session_manager()
+        sessions = await run.client.sessions.manager()
         session = await run.client.create_session("other")
         message = await run.client.add_message(session.id, "assistant", "calling")
         tracker = ToolExecutionTracker(sessions)
@@ -140,7 +140,7 @@ async def test_the_layout_export_has_one_file_per_call_and_safe_names(tmp_path):
         inner = [{"tool": "add", "parameters": {"a": 2, "b": 2}}]
         await run.call_all(ToolPart(call_id="c1", tool="batch", input={"tool_calls": inner}))
         await run.turn.flush()
-        await run.client.export_layout(tmp_path / "out")
+        await run.client.storage.export_layout(tmp_path / "out")
         folder = tmp_path / "out" / "storage" / "tool_execution" / run.session_id
         files = {path.name: json.loads(path.read_bytes()) for path in folder.iterdir()}
     assert {"c1.json", "c1.1.json"} < set(files)
@@ -158,5 +158,5 @@ def test_a_call_by_hand_stays_below_the_policies(tmp_path):
     (tmp_path / "policies" / "tools.yaml").write_text(rule)
     settings = load_settings(overrides={"policies.dir": tmp_path / "policies"}).settings
     with Client(tmp_path / "state", settings=settings) as client:
-        called = client.call_tool("calculator", {"operation": "add", "a": 1, "b": 1})
+        called = client.tools.call("calculator", {"operation": "add", "a": 1, "b": 1})
     assert called.part.state == "error"

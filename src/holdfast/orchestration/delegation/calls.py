@@ -1,11 +1,10 @@
-"""Errands of tool calls: the caller's run is the parent, the call is the key."""
+"""Delegation by tool calls: the caller's run is the parent, the call is the key."""
 
 from __future__ import annotations
 
 import msgspec
 
 from holdfast.agents import AgentResult
-from holdfast.agents.delegation import Errand
 from holdfast.agents.handoff import (
     STATE_KEY,
     HandedOff,
@@ -13,6 +12,7 @@ from holdfast.agents.handoff import (
     Transform,
     digest_of,
 )
+from holdfast.agents.request import RunRequest
 from holdfast.errors import AlreadyExists
 from holdfast.journal import Origin
 from holdfast.orchestration.delegation.child import Children, ChildRequest, derived_id
@@ -41,15 +41,15 @@ class CallDelegation:
             name = f"{transform.name} version {transform.version}"
             raise AlreadyExists(kind="transform", value=name)
 
-    async def send(self, context: ToolContext, errand: Errand) -> AgentResult:
+    async def send(self, context: ToolContext, request: RunRequest) -> AgentResult:
         """Run an agent below the caller's run and return its result.
 
         A person who stops where the agent asks stops the caller's run too, and so on upwards:
         whoever is to be refused one call only is refused it.
         """
         session = await self._children.sessions.get_session(context.session_id)
-        order = self._order(context, errand, session)
-        result = await self._children.admit(order) or await self._children.run(order)
+        child = self._child(context, request, session)
+        result = await self._children.admit(child) or await self._children.run(child)
         if result.was_stopped:
             reason, by = str(result.metadata["reason"]), result.stopped_by
             await self._children.turns.cancel(context.run_id, reason=reason, stopped_by=by)
@@ -66,15 +66,15 @@ class CallDelegation:
         self.register_transform(transform)
         children = self._children
         session = await children.sessions.get_session(context.session_id)
-        errand = Errand(agent=agent, task=message)
+        request = RunRequest(agent=agent, message=message)
         if await children.turns.find(derived_id("run", context.idempotency_key)) is None:
-            baggage = HandoffInput(
+            given = HandoffInput(
                 message=message,
                 messages=await children.sessions.messages.all(session),
                 state=_state_of(session),
             )
-            parcel = transform.apply(baggage)
-            errand = Errand(agent=agent, task=parcel.text, state=parcel.state)
+            parcel = transform.apply(given)
+            request = RunRequest(agent=agent, message=parcel.text, state=parcel.state)
             fact = HandedOff(
                 call_id=context.call_id,
                 from_agent=context.agent_path[-1] if context.agent_path else "",
@@ -87,26 +87,23 @@ class CallDelegation:
                 run_id=derived_id("run", context.idempotency_key),
             )
             await self._note(context, fact)
-        return await self.send(context, errand)
+        return await self.send(context, request)
 
     # --- inside -----------------------------------------------------------------------
 
-    def _order(self, context: ToolContext, errand: Errand, session: Session) -> ChildRequest:
-        heritage = context.heritage
+    def _child(self, context: ToolContext, request: RunRequest, session: Session) -> ChildRequest:
+        limits = context.child_limits
         return ChildRequest(
             key=context.idempotency_key,
-            agent=errand.agent,
-            task=errand.task,
+            request=msgspec.structs.replace(
+                request,
+                skill_names=_common(limits.skill_names, request.skill_names),
+                on_ask=limits.on_ask,
+                approver=limits.approver,
+            ),
             above=below_call(context, session),
             parent=session,
-            session_id=errand.session_id,
-            tool_ids=errand.tool_ids,
-            skill_names=_common(heritage.skill_names, errand.skill_names),
-            options=errand.options,
-            state=errand.state,
-            on_ask=heritage.on_ask,
-            approver=heritage.approver,
-            seconds=heritage.seconds_left(),
+            seconds=limits.seconds_left(),
         )
 
     async def _note(self, context: ToolContext, fact: HandedOff) -> None:

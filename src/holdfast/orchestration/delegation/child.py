@@ -1,6 +1,6 @@
 """One child: its session, its run, and its end, whatever happens.
 
-Ids follow from the starter's, so that the same errand after a crash finds the session and the
+Ids follow from the starter's, so that the same request after a crash finds the session and the
 run that are there: a finished one gives its result, an unfinished one goes on.
 """
 
@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 
-from holdfast.agents import Agent, AgentResult
+from holdfast.agents import AgentResult
 from holdfast.agents.handoff import STATE_KEY
+from holdfast.agents.request import RunExecutor, RunRequest
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import AgentTimeout, HoldfastError, NotFound
 from holdfast.orchestration.delegation.limits import Census, DelegationLimits
-from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.runs.lineage import LINEAGE_KEY, Lineage, lineage_of
-from holdfast.runs.request import Launch, RunExecutor
 from holdfast.sessions import NewSession, Session, SessionManager, new_session
-from holdfast.tools.gate import Approver
 from holdfast.turns import TurnQueue
 
 STOP_GRACE_S = 10.0
@@ -34,40 +30,25 @@ _TOO_LONG = "it took longer than "
 _left_behind: set[asyncio.Task[AgentResult]] = set()
 
 
-class AgentHost(RunExecutor, Protocol):
-    """Whoever knows agents by name and carries their runs out; the client is one."""
+class ChildRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A run below another one; `key` is the same whenever the same one is meant.
 
-    async def get_agent(self, name: str) -> Agent | None:
-        """Return an agent by name, `None` if there is none."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChildRequest:
-    """Everything about one child; `key` is the same whenever the same errand is meant."""
+    `parent` is the starter's session, which `above` speaks of. `pattern` is what the child's
+    session begins like, where several requests share it (`pattern_below`). `seconds` are left
+    to the starter.
+    """
 
     key: str
-    agent: str | Agent
-    task: str
+    request: RunRequest
     above: Lineage
     parent: Session
-    """The starter's session, which `above` speaks of."""
     pattern: NewSession | None = None
-    """What the child's session begins like, where several orders share it (`pattern_below`)."""
-    session_id: str = ""
-    tool_ids: tuple[str, ...] | None = None
-    skill_names: tuple[str, ...] | None = None
-    options: JsonObject = field(default_factory=dict)
-    state: JsonObject = field(default_factory=dict)
-    budget: Budget = NO_BUDGET
-    on_ask: OnAsk = "deny"
-    approver: Approver | None = None
     seconds: float | None = None
 
     @property
     def name(self) -> str:
         """The agent's name."""
-        return self.agent if isinstance(self.agent, str) else self.agent.name
+        return self.request.agent_name
 
     @functools.cached_property
     def run_id(self) -> str:
@@ -85,7 +66,7 @@ class Children:
 
     def __init__(
         self,
-        host: AgentHost,
+        host: RunExecutor,
         sessions: SessionManager,
         turns: TurnQueue,
         *,
@@ -99,88 +80,85 @@ class Children:
         self.limits = limits or DelegationLimits()
         self.census = census or Census(sessions.journal)
 
-    async def admit(self, order: ChildRequest) -> AgentResult | None:
+    async def admit(self, child: ChildRequest) -> AgentResult | None:
         """Count a child in; returns the result of one that may not begin.
 
         An unknown agent is one that may not.
         """
         try:
-            if isinstance(order.agent, str) and await self.host.get_agent(order.agent) is None:
-                raise NotFound(kind="agent", value=order.agent)
-            await self.census.admit(order.above, order.run_id, order.name, self.limits)
+            if isinstance(child.request.agent, str) and (
+                await self.host.get_agent(child.request.agent) is None
+            ):
+                raise NotFound(kind="agent", value=child.name)
+            await self.census.admit(child.above, child.run_id, child.name, self.limits)
         except HoldfastError as error:
-            return failed(order, error)
+            return failed(child, error)
         return None
 
-    async def run(self, order: ChildRequest) -> AgentResult:
+    async def run(self, child: ChildRequest) -> AgentResult:
         """Run a child to its end, or to where it parks, and return its result.
 
         A failure is a result too. A caller that is cancelled takes the child with it.
         """
         try:
-            return await self._in_time(order, await self._launch(order))
+            return await self._in_time(child, await self._complete(child))
         except HoldfastError as error:
-            return failed(order, error)
+            return failed(child, error)
         except Exception as error:  # noqa: BLE001 - others' code, such as a wrapper's, may fail
             detail = f"{type(error).__name__}: {error}"
-            return failed(order, HoldfastError(detail=detail))
+            return failed(child, HoldfastError(detail=detail))
 
     # --- inside -----------------------------------------------------------------------
 
-    async def _launch(self, order: ChildRequest) -> Launch:
-        """Return the run to start: in a session of its own, or in that of an earlier errand."""
-        return Launch(
-            message=order.task,
-            agent=order.agent,
-            session_id=(await self._known(order)).id if order.session_id else "",
-            new_session=None if order.session_id else _session_for(order),
-            run_id=order.run_id,
-            options=order.options,
-            on_ask=order.on_ask,
-            budget=_within(order.budget, order.seconds),
-            tool_ids=order.tool_ids,
-            skill_names=order.skill_names,
-            starter=order.above.starter,
-            approver=order.approver,
+    async def _complete(self, child: ChildRequest) -> RunRequest:
+        """Return the run to start: in a session of its own, or in that of an earlier call."""
+        asked = child.request
+        return msgspec.structs.replace(
+            asked,
+            session_id=(await self._known(child)).id if asked.session_id else "",
+            new_session=None if asked.session_id else _session_for(child),
+            run_id=child.run_id,
+            budget=_within(asked.budget or NO_BUDGET, child.seconds),
+            starter=child.above.starter,
         )
 
-    async def _known(self, order: ChildRequest) -> Session:
-        """Return the session of an earlier child, now below whoever sends this errand.
+    async def _known(self, child: ChildRequest) -> Session:
+        """Return the session of an earlier child, now below whoever asks now.
 
         Raises:
             NotFound: it is no child of the same session.
         """
-        session = await self.sessions.get_session(order.session_id)
+        session = await self.sessions.get_session(child.request.session_id)
         before = lineage_of(session)
-        if before is None or before.session_id != order.above.session_id:
-            raise NotFound(kind="child session", value=order.session_id)
-        now = order.above.to_metadata()
+        if before is None or before.session_id != child.above.session_id:
+            raise NotFound(kind="child session", value=child.request.session_id)
+        now = child.above.to_metadata()
         if session.metadata[LINEAGE_KEY] == now[LINEAGE_KEY]:
             return session
-        if await self.turns.find(order.run_id) is not None:
+        if await self.turns.find(child.run_id) is not None:
             return session
         return await self.sessions.update_session(session.id, metadata=now)
 
-    async def _in_time(self, order: ChildRequest, launch: Launch) -> AgentResult:
+    async def _in_time(self, child: ChildRequest, request: RunRequest) -> AgentResult:
         limit = self.limits.time_s
-        if order.seconds is not None:
-            limit = min(limit, order.seconds)
-        task = asyncio.create_task(self.host.launch(launch))
+        if child.seconds is not None:
+            limit = min(limit, child.seconds)
+        task = asyncio.create_task(self.host.execute(request))
         try:
             await asyncio.wait((task,), timeout=limit)
-            if not task.done() and await self.turns.find(order.run_id) is not None:
+            if not task.done() and await self.turns.find(child.run_id) is not None:
                 # By way of the journal, so that it ends wherever it is executed.
-                await self.turns.cancel(order.run_id, reason=f"{_TOO_LONG}{limit:g} s")
+                await self.turns.cancel(child.run_id, reason=f"{_TOO_LONG}{limit:g} s")
                 await asyncio.wait((task,), timeout=STOP_GRACE_S)
         except asyncio.CancelledError:
             await _stop(task)
             raise
         if not task.done():
             await _stop(task)
-            return _timed_out(order, launch, limit)
+            return _timed_out(child, request, limit)
         if task.cancelled():
-            return _timed_out(order, launch, limit)
-        return _as_told(order, task.result())
+            return _timed_out(child, request, limit)
+        return _as_told(child, task.result())
 
 
 def pattern_below(above: Lineage, parent: Session, state: JsonObject | None = None) -> NewSession:
@@ -197,11 +175,11 @@ def pattern_below(above: Lineage, parent: Session, state: JsonObject | None = No
     )
 
 
-def _session_for(order: ChildRequest) -> NewSession:
+def _session_for(child: ChildRequest) -> NewSession:
     """Return the child's own session; one that a crash left has the same id."""
-    pattern = order.pattern or pattern_below(order.above, order.parent, order.state)
-    title = " ".join(order.task.split())[:_TITLE] or f"Errand for {order.name}"
-    return pattern.named(title, derived_id("ses", order.key))
+    pattern = child.pattern or pattern_below(child.above, child.parent, child.request.state)
+    title = " ".join(child.request.message.split())[:_TITLE] or f"Task for {child.name}"
+    return pattern.named(title, derived_id("ses", child.key))
 
 
 async def _stop(task: asyncio.Task[AgentResult]) -> None:
@@ -226,35 +204,35 @@ def _within(budget: Budget, seconds: float | None) -> Budget | None:
     return budget if budget.has_limits else None
 
 
-def _as_told(order: ChildRequest, result: AgentResult) -> AgentResult:
+def _as_told(child: ChildRequest, result: AgentResult) -> AgentResult:
     """Return the result; one that ended by its time limit says so, in every process."""
     reason = str(result.metadata.get("reason", ""))
     if result.status != "cancelled" or not reason.startswith(_TOO_LONG):
         return result
     limit = reason.removeprefix(_TOO_LONG).removesuffix(" s")
-    error = AgentTimeout(agent=order.name, limit_s=limit)
+    error = AgentTimeout(agent=child.name, limit_s=limit)
     told = {**result.metadata, "reason": "timeout", "error": error.to_dict()}
     return msgspec.structs.replace(result, metadata=told)
 
 
-def _timed_out(order: ChildRequest, launch: Launch, limit: float) -> AgentResult:
-    error = AgentTimeout(agent=order.name, limit_s=f"{limit:g}")
+def _timed_out(child: ChildRequest, request: RunRequest, limit: float) -> AgentResult:
+    error = AgentTimeout(agent=child.name, limit_s=f"{limit:g}")
     return AgentResult(
-        agent_name=order.name,
+        agent_name=child.name,
         response="",
         status="cancelled",
         metadata={"reason": "timeout", "error": error.to_dict()},
-        run_id=order.run_id,
-        session_id=launch.place,
+        run_id=child.run_id,
+        session_id=request.place,
     )
 
 
-def failed(order: ChildRequest, error: HoldfastError) -> AgentResult:
+def failed(child: ChildRequest, error: HoldfastError) -> AgentResult:
     """Return the result of a child that could not run."""
     return AgentResult(
-        agent_name=order.name,
+        agent_name=child.name,
         response="",
         status="failed",
         metadata={"error": error.to_dict()},
-        run_id=order.run_id,
+        run_id=child.run_id,
     )

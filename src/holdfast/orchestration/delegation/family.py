@@ -9,10 +9,10 @@ import heapq
 
 import msgspec
 
+from holdfast.agents.request import KeptRequest
 from holdfast.errors import NotFound
 from holdfast.journal import Condition, Event, RowQuery
 from holdfast.runs.children import runs_below_session
-from holdfast.runs.kept_request import RunScope
 from holdfast.runs.lineage import lineage_of
 from holdfast.sessions import SESSIONS, SessionManager
 from holdfast.sessions.events import RunQueued
@@ -82,7 +82,7 @@ class Family:
         """Learn who works in a child session from the run that is queued there."""
         queued = event.decode()
         assert isinstance(queued, RunQueued)
-        starter = RunScope.of(queued.options).starter if "starter" in queued.options else None
+        starter = KeptRequest.of(queued.options).starter if "starter" in queued.options else None
         if starter is not None:
             self._paths[event.session_id] = "/".join((*starter.path, queued.agent))
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.agents import Agent, AgentResult
+from holdfast.agents.request import RunExecutor, RunRequest
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
-from holdfast.orchestration.delegation.child import AgentHost, Children, ChildRequest, pattern_below
+from holdfast.orchestration.delegation.child import Children, ChildRequest, pattern_below
 from holdfast.orchestration.delegation.limits import DelegationLimits
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget, Share
@@ -38,7 +39,7 @@ class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class _Common:
-    """What all errands of one call have in common."""
+    """What all children of one call have in common."""
 
     session: Session
     above: Lineage
@@ -55,7 +56,7 @@ class AgentOrchestrator:
 
     def __init__(
         self,
-        host: AgentHost,
+        host: RunExecutor,
         sessions: SessionManager,
         turns: TurnQueue,
         *,
@@ -113,8 +114,8 @@ class AgentOrchestrator:
             skill_names=None if skill_names is None else tuple(skill_names),
         )
         session = await self._sessions.get_session(session_id)
-        order = self._order(asked, self._common(from_agent, session))
-        return await self._children.admit(order) or await self._children.run(order)
+        child = self._child(asked, self._common(from_agent, session))
+        return await self._children.admit(child) or await self._children.run(child)
 
     async def run_parallel_agents(
         self, tasks: Sequence[AgentTask], session_id: str
@@ -130,16 +131,16 @@ class AgentOrchestrator:
         """
         session = await self._sessions.get_session(session_id)
         common = self._common(self._agent, session)
-        orders = [self._order(task, common) for task in tasks]
-        results = [await self._children.admit(order) for order in orders]
+        children = [self._child(task, common) for task in tasks]
+        results = [await self._children.admit(child) for child in children]
         waiting = iter([place for place, refused in enumerate(results) if refused is None])
 
         async def work() -> None:
             for place in waiting:
-                results[place] = await self._children.run(orders[place])
+                results[place] = await self._children.run(children[place])
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(self.limits.parallel, len(orders))):
+            for _ in range(min(self.limits.parallel, len(children))):
                 group.create_task(work())
         return [result for result in results if result is not None]
 
@@ -172,20 +173,22 @@ class AgentOrchestrator:
             )
         return msgspec.structs.replace(above, shares=tuple(shares))
 
-    def _order(self, task: AgentTask, common: _Common) -> ChildRequest:
-        # The same errand for the second time is another one, and found again as the second.
+    def _child(self, task: AgentTask, common: _Common) -> ChildRequest:
+        # The same task for the second time is another one, and found again as the second.
         content = digest([common.session.id, common.above.path, msgspec.to_builtins(task)])
         self._seen[content] += 1
         return ChildRequest(
             key=f"{self.run_id}:{content}:{self._seen[content]}",
-            agent=task.agent_name,
-            task=task.description,
+            request=RunRequest(
+                agent=task.agent_name,
+                message=task.description,
+                tool_ids=task.tool_ids,
+                skill_names=task.skill_names,
+                options=task.options,
+                budget=common.budget,
+                on_ask=self._on_ask,
+            ),
             above=common.above,
             parent=common.session,
             pattern=common.pattern,
-            tool_ids=task.tool_ids,
-            skill_names=task.skill_names,
-            options=task.options,
-            budget=common.budget,
-            on_ask=self._on_ask,
         )

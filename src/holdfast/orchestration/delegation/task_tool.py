@@ -1,4 +1,4 @@
-"""The `task` tool: an agent sends a sub-agent on an errand."""
+"""The `task` tool: an agent delegates to a sub-agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pydantic import Field
 
 from holdfast.agents import Agent
 from holdfast.agents.as_tool import RUN_TIMEOUT_S
-from holdfast.agents.delegation import Delegation, Errand, outcome_of
+from holdfast.agents.delegation import Delegation, outcome_of
+from holdfast.agents.request import RunRequest
 from holdfast.policy import Action, CallRequest, Rights, RuleSet, decide
 from holdfast.tools import Tool, ToolContext, ToolResult, tool
 from holdfast.tools.gate import default_action
@@ -45,8 +46,8 @@ async def task(
     no more than you may. To ask it something further, give the session_id of its report.
     """
     delegation = context.execution.get(Delegation)  # type: ignore[type-abstract]
-    errand = Errand(agent=subagent_type, task=prompt, session_id=session_id)
-    done = outcome_of(await delegation.send(context, errand))
+    request = RunRequest(agent=subagent_type, message=prompt, session_id=session_id)
+    done = outcome_of(await delegation.send(context, request))
     if description:
         done = msgspec.structs.replace(done, title=description)
     where = done.metadata.get("session_id")
@@ -56,7 +57,7 @@ async def task(
 
 
 def subagents_for(agents: Sequence[Agent], ceiling: RuleSet, rights: Rights) -> tuple[Agent, ...]:
-    """Return the agents that may be sent on errands by whoever has these rights."""
+    """Return the agents that may be delegated to by whoever has these rights."""
     names = tuple([agent.name for agent in agents if agent.mode != "primary" and not agent.hidden])
     may_be_sent = _open_names(names, ceiling, rights)
     return tuple([agent for agent in agents if agent.name in may_be_sent])

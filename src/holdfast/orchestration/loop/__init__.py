@@ -6,7 +6,7 @@ says, `driver` does the next thing, `state` is where it stands, `report` is what
 """
 
 from holdfast.orchestration.loop.checkpoint import RunFiles, RunRecords, parse_run_file
-from holdfast.orchestration.loop.driver import LoopDriver, LoopListener, LoopNews, LoopServices
+from holdfast.orchestration.loop.driver import LoopDriver, LoopListener, LoopNews
 from holdfast.orchestration.loop.options import (
     CheckFunction,
     LoopAgents,
@@ -39,7 +39,6 @@ __all__ = [
     "LoopNews",
     "LoopOptions",
     "LoopReport",
-    "LoopServices",
     "LoopState",
     "Plan",
     "RunFiles",

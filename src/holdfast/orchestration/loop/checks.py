@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, cast
 
 import msgspec
@@ -26,44 +25,39 @@ from holdfast.messages import Message, ToolPart
 from holdfast.orchestration.loop.events import CheckResult
 from holdfast.orchestration.loop.options import CheckFunction, StepEvidence
 from holdfast.orchestration.loop.plan import Check, PlannedStep
-from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
+from holdfast.policy.approvals import ApprovalTerms
 from holdfast.providers.json_schema import problems
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.lineage import path_of, rights_of, sandbox_of
-from holdfast.sessions import Run, Session, SessionManager, compose
+from holdfast.runs.lineage import position_of
+from holdfast.runs.services import CallScope, RunServices
+from holdfast.sessions import Run, Session, compose
 from holdfast.tools import Tool, ToolContext, ToolRegistry, ToolResult, tool
-from holdfast.tools.artifacts import JournalArtifacts
 from holdfast.tools.builtin import builtin_tools
-from holdfast.tools.gate import Approver
 from holdfast.tools.ledger import NOTHING_KNOWN, read_records
-from holdfast.tools.manager import Call, ToolExecutionManager
+from holdfast.tools.manager import Call
 from holdfast.tools.target import path_target
-from holdfast.turns import Outcome, Turn, TurnCompleted, TurnParked, TurnQueue
+from holdfast.turns import Outcome, Turn, TurnCompleted, TurnFailed, TurnParked
 
 _MOST_FILE = 16 * 1024 * 1024
 _MOST_DETAIL = 800
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckServices:
-    """What checks work with."""
-
-    sessions: SessionManager
-    turns: TurnQueue
-    confinement: Confinement
-    approver: Approver
-    terms: ApprovalTerms
-    functions: Mapping[str, CheckFunction]
 
 
 class CheckRound:
     """All checks of one attempt, as a run of its own: a crash repeats only what is open."""
 
     def __init__(
-        self, services: CheckServices, agent: Agent, step: PlannedStep, evidence: StepEvidence
+        self,
+        services: RunServices,
+        agent: Agent,
+        step: PlannedStep,
+        evidence: StepEvidence,
+        *,
+        functions: Mapping[str, CheckFunction],
+        terms: ApprovalTerms,
     ) -> None:
         """Check one attempt with the rights of the agent that made it."""
         self._services = services
+        self._functions = functions
+        self._terms = terms
         self._agent = agent
         self._step = step
         self._evidence = evidence
@@ -98,32 +92,33 @@ class CheckRound:
         if turn.is_resumed:
             journal = services.sessions.journal
             records = await read_records(journal, session.id, after=turn.run.queued_at)
-        confinement = services.confinement
-        workspace = confinement.workspace(session.directory)
-        is_read_only = sandbox_of(self._agent, session) == "read-only"
-        commands, runner = confinement.commands(workspace, is_read_only=is_read_only)
-        path = path_of(self._agent, session)
-        rights = rights_of(self._agent, session)
-        context = ToolContext(
-            workspace=workspace,
-            http=confinement.http,
-            commands=commands,
-            session_id=session.id,
-            run_id=turn.run.id,
-            agent_path=path,
-            rights=rights,
-            is_read_only=is_read_only,
-            artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
+        at = position_of(self._agent, session)
+        spending = await services.open_spending(
+            turn,
+            session,
+            agent=self._agent.name,
+            shares=at.shares,
+            pending=sum(part.state == "pending" for part in asks.tool_calls),
         )
-        manager = ToolExecutionManager(
-            self._tools(),
-            recorder=turn,
-            context=context,
-            gate=confinement.gate(path, rights, services.approver, services.terms),
-            approvals=ApprovalBook(services.sessions.journal, session.id)
-            if turn.is_resumed
-            else None,
+        calls = await services.calls.open_calls(
+            CallScope(
+                turn=turn,
+                session=session,
+                tools=self._tools(),
+                path=at.path,
+                rights=at.rights,
+                # A check looks at what was done; it needs no network for that.
+                sandbox="read-only" if at.sandbox == "read-only" else "workspace-write",
+                approver=services.approver,
+                terms=self._terms,
+                instrumentation=services.instrumentation.of_run(
+                    session.id, turn.run.id, at.agent_path
+                ),
+                inherited=at.above.labels if at.above is not None else (),
+                spending=spending,
+            )
         )
+        manager = calls.manager
         done: dict[str, ToolPart] = {}
         try:
             # One after the other: a test run must not see another check's half-made files.
@@ -135,8 +130,12 @@ class CheckRound:
                 if not isinstance(result, ToolPart):
                     return TurnParked(reason=str(getattr(result, "reason", "")))
                 done[part.call_id] = result
+                if manager.exhausted is not None:
+                    return TurnFailed(error=manager.exhausted.to_dict())
         finally:
-            await asyncio.shield(runner.aclose())
+            if spending is not None:
+                spending.close()
+            await asyncio.shield(calls.close())
         results = [self._judge(place, done) for place in range(len(self._step.checks))]
         return TurnCompleted(result={"results": msgspec.to_builtins(results)})
 
@@ -177,7 +176,7 @@ class CheckRound:
         return ToolRegistry(tools, scope="checks")
 
     def _function_tool(self) -> Tool:
-        functions, evidence = self._services.functions, self._evidence
+        functions, evidence = self._functions, self._evidence
 
         @tool(effect="read", target="name", timeout_s=600)
         async def check_function(name: str) -> ToolResult:

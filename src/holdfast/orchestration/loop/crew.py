@@ -14,6 +14,8 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.agents import Agent, AgentResult
+from holdfast.agents.request import RunExecutor, RunRequest
+from holdfast.agents.result import Listener
 from holdfast.canonical import digest
 from holdfast.clock import Clock
 from holdfast.errors import AlreadyExists, BudgetExceeded, HoldfastError
@@ -23,8 +25,6 @@ from holdfast.orchestration.loop.roles import crew, loop_agent
 from holdfast.orchestration.loop.state import LoopState
 from holdfast.policy.budgets import Budget, Share
 from holdfast.runs.lineage import below
-from holdfast.runs.request import Launch, RunExecutor
-from holdfast.runs.turn import Listener
 from holdfast.sessions import Session, SessionManager
 
 NewSession: TypeAlias = Callable[[str], None]
@@ -47,11 +47,11 @@ class Worked:
 
 
 class Crew:
-    """Launches planner, executor and reviewer for one loop."""
+    """Runs planner, executor and reviewer for one loop."""
 
     def __init__(
         self,
-        launcher: RunExecutor,
+        executor: RunExecutor,
         sessions: SessionManager,
         session: Session,
         run_id: str,
@@ -62,7 +62,7 @@ class Crew:
     ) -> None:
         """Work below a loop's session; `is_new` hears of every child session."""
         self.planner, self.executor, self.reviewer = crew(options.agents)
-        self._launcher = launcher
+        self._executor = executor
         self._sessions = sessions
         self._session = session
         self._run_id = run_id
@@ -123,7 +123,7 @@ class Crew:
         """
         began = self._clock.monotonic()
         self._busy += 1
-        launch = Launch(
+        request = RunRequest(
             message=message,
             agent=agent,
             session_id=session.id,
@@ -134,7 +134,7 @@ class Crew:
         )
         try:
             async with asyncio.timeout(state.limits.agent_wall_s) as timer:
-                result = await self._launcher.launch(launch, listener)
+                result = await self._executor.execute(request, listener)
         except TimeoutError:
             if not timer.expired():
                 raise

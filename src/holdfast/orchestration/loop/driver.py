@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.agents.result import Listener
 from holdfast.canonical import JsonObject, digest
-from holdfast.clock import Clock
 from holdfast.errors import (
     BudgetExceeded,
     Conflict,
@@ -36,7 +36,7 @@ from holdfast.messages import ToolPart
 from holdfast.orchestration.loop import roles
 from holdfast.orchestration.loop.changes import Snapshot, deltas, overall, take_snapshot
 from holdfast.orchestration.loop.checkpoint import RunFiles
-from holdfast.orchestration.loop.checks import CheckRound, CheckServices
+from holdfast.orchestration.loop.checks import CheckRound
 from holdfast.orchestration.loop.crew import Crew, Worked
 from holdfast.orchestration.loop.events import (
     FileDelta,
@@ -57,7 +57,7 @@ from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, make_rep
 from holdfast.orchestration.loop.state import LoopState, StepAttempt, StepState, fold
 from holdfast.orchestration.loop.verdict import Verdict
 from holdfast.providers.model import Delta
-from holdfast.runs.turn import Listener
+from holdfast.runs.services import RunServices
 from holdfast.sessions import Run, Session
 from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
 
@@ -76,18 +76,6 @@ class LoopNews:
 
 
 LoopListener: TypeAlias = Callable[[LoopNews], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopServices:
-    """What a loop works with."""
-
-    crew: Crew
-    checks: CheckServices
-    files: RunFiles
-    state_dir: Path
-    clock: Clock
-    listener: LoopListener
 
 
 class _Ended(Exception):
@@ -109,16 +97,21 @@ class _Waits(Exception):
 class LoopDriver:
     """One loop under way, inside its session's lease."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what one loop works with
         self,
+        services: RunServices,
         turn: Turn,
         session: Session,
-        goal: str,
         options: LoopOptions,
-        services: LoopServices,
+        *,
+        goal: str,
+        crew: Crew,
+        files: RunFiles,
+        state_dir: Path,
+        listener: LoopListener,
         inherited: Sequence[Payload] = (),
     ) -> None:
-        """Made by the client, once per time that the run is taken up.
+        """Made by the runtime, once per time that the run is taken up.
 
         `inherited` are facts of another run with which this one begins.
         """
@@ -127,12 +120,12 @@ class LoopDriver:
         self._session = session
         self._goal = goal
         self._options = options
-        self._crew = services.crew
-        self._checks = services.checks
-        self._files = services.files
-        self._state_dir = services.state_dir
+        self._services = services
+        self._crew = crew
+        self._files = files
+        self._state_dir = state_dir
         self._clock = services.clock
-        self._listener = services.listener
+        self._listener = listener
         self._state = LoopState()
         self._marks = asyncio.Lock()
         self._snapshot: Snapshot | None = None
@@ -140,7 +133,7 @@ class LoopDriver:
 
     async def execute(self) -> Outcome:
         """Work until the loop is over, waits, is cancelled, or its time is over."""
-        events = await self._checks.sessions.journal.read_all(self._session.id)
+        events = await self._services.sessions.journal.read_all(self._session.id)
         self._state = fold(events, self._turn.run.id)
         await self._files.open()
         if self._state.report:
@@ -411,7 +404,14 @@ class LoopDriver:
             answer=attempt.worked.answer,
             workspace=self._session.directory,
         )
-        round_ = CheckRound(self._checks, self._crew.executor, step, evidence)
+        round_ = CheckRound(
+            self._services,
+            self._crew.executor,
+            step,
+            evidence,
+            functions=self._options.functions,
+            terms=msgspec.structs.replace(self._services.terms, on_ask=self._options.on_ask),
+        )
         results = await round_.run(session, self._crew.run_id(*key))
         if isinstance(results, Run):
             raise _Waits(f"a check of step {step.id} waits: {results.reason}")
@@ -486,7 +486,7 @@ class LoopDriver:
     async def _look_at_workspace(self, *, is_first: bool = False) -> list[FileDelta]:
         """Return what changed since the last look, and remember how things are now."""
         async with self._marks:
-            workspace = self._checks.confinement.workspace(self._session.directory)
+            workspace = self._services.confinement.workspace(self._session.directory)
             place = self._files.marks_path
             if self._snapshot is None and not is_first:
                 self._snapshot = await asyncio.to_thread(Snapshot.load, place)

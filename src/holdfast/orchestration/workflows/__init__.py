@@ -16,7 +16,6 @@ from holdfast.orchestration.workflows.record import WorkflowStepState
 from holdfast.orchestration.workflows.request import WorkflowRequest, fitting_inputs
 from holdfast.orchestration.workflows.result import WorkflowResult
 from holdfast.orchestration.workflows.runner import AGENT_PREFIX, WorkflowRunner
-from holdfast.orchestration.workflows.services import WorkflowServices
 from holdfast.orchestration.workflows.workflow import Workflow, loop, parallel, step, when
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "WorkflowFiles",
     "WorkflowResult",
     "WorkflowRunner",
-    "WorkflowServices",
     "fitting_inputs",
     "loop",
     "parallel",

@@ -43,14 +43,14 @@ from holdfast.orchestration.workflows.expressions import Names, Value, is_true, 
 from holdfast.orchestration.workflows.order import Schedule, needs_of
 from holdfast.orchestration.workflows.record import Record, WorkflowStepState
 from holdfast.orchestration.workflows.request import WorkflowRequest, fitting_inputs
-from holdfast.orchestration.workflows.services import WorkflowServices
 from holdfast.orchestration.workflows.step_executor import (
     NestedRunner,
     StepExecutor,
     Waits,
+    WorkflowCode,
     attempt_at,
 )
-from holdfast.runs.lineage import path_of
+from holdfast.runs.services import RunServices
 from holdfast.sessions import Session
 from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
 from holdfast.turns.outcomes import finish
@@ -96,18 +96,19 @@ class WorkflowTurn:
 
     def __init__(
         self,
-        services: WorkflowServices,
+        services: RunServices,
         turn: Turn,
         session: Session,
         order: WorkflowRequest,
         *,
+        code: WorkflowCode,
         record: Record,
         nested: NestedRunner,
         listener: Listener,
     ) -> None:
         """Made by the runner, inside the session's lease."""
         self._services = services
-        self._hooks = services.surroundings.hooks
+        self._hooks = services.instrumentation.hooks
         self._turn = turn
         self._order = order
         self._definition = order.definition
@@ -115,9 +116,10 @@ class WorkflowTurn:
         self._listener = listener
         self._places = asyncio.Semaphore(order.definition.most_parallel)
         self._leaves = StepExecutor(
-            services, turn, session, order, record=self._append, nested=nested
+            services, turn, session, order, code=code, record=self._append, nested=nested
         )
-        self._agent_path = "/".join(path_of(self._leaves.identity, session))
+        self._sleep = code.sleep
+        self._agent_path = self._leaves.position.agent_path
         self._inputs: JsonObject = order.inputs
         self._timer: asyncio.Timeout | None = None
         self._ids = {
@@ -418,7 +420,7 @@ class WorkflowTurn:
     async def _wait_until(self, moment: float) -> None:
         seconds = moment - self._services.clock.now()
         if seconds > 0:
-            await self._services.sleep(seconds)
+            await self._sleep(seconds)
 
     # --- ends of steps ----------------------------------------------------------------
 

@@ -8,8 +8,9 @@ from holdfast.orchestration.workflows.engine import Listener, WorkflowTurn
 from holdfast.orchestration.workflows.record import read_record
 from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult, result_of
-from holdfast.orchestration.workflows.services import WorkflowServices
+from holdfast.orchestration.workflows.step_executor import WorkflowCode
 from holdfast.runs.lineage import refresh_ancestor_rules
+from holdfast.runs.services import RunServices
 from holdfast.sessions import Session, compose
 from holdfast.turns import Outcome, Turn
 
@@ -28,9 +29,12 @@ class WorkflowRunner:
     `run_id`, in this process or another.
     """
 
-    def __init__(self, services: WorkflowServices, *, listener: Listener = hear_nothing) -> None:
-        """Work with these services; the listener hears the facts of all runs."""
+    def __init__(
+        self, services: RunServices, code: WorkflowCode, *, listener: Listener = hear_nothing
+    ) -> None:
+        """Work with these services and this code; the listener hears the facts of all runs."""
         self._services = services
+        self._code = code
         self._listener = listener
 
     async def run(
@@ -89,6 +93,7 @@ class WorkflowRunner:
             turn,
             session,
             order,
+            code=self._code,
             record=record,
             nested=self.run,
             listener=self._listener,

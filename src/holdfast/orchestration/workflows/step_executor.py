@@ -7,14 +7,16 @@ again, so that what has a result is not done twice.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from holdfast.agents import Agent, AgentResult
+from holdfast.agents.request import RunRequest
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     AlreadyExists,
@@ -31,20 +33,15 @@ from holdfast.orchestration.workflows.definition import Definition, WorkflowStep
 from holdfast.orchestration.workflows.expressions import Names, Value, as_text, render
 from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult
-from holdfast.orchestration.workflows.services import WorkflowServices
-from holdfast.policy.approvals import ApprovalBook, ApprovalTerms
 from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.runs.lineage import below, lineage_of, path_of, rights_of, sandbox_of
-from holdfast.runs.propagating_approver import unwrapped
-from holdfast.runs.request import Launch
-from holdfast.runs.spending import Spending, session_budget
+from holdfast.runs.lineage import below, position_of
+from holdfast.runs.services import CallScope, RunCalls, RunServices
+from holdfast.runs.spending import Spending
 from holdfast.sessions import PermissionRule, Session, compose
 from holdfast.sessions.events import MessageCreated
-from holdfast.tools import SandboxRunner, ToolContext
-from holdfast.tools.artifacts import JournalArtifacts
-from holdfast.tools.child_limits import ChildLimits, without_end
+from holdfast.tools import ToolRegistry
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord, read_records
-from holdfast.tools.manager import Call, ToolExecutionManager, spend_freely
+from holdfast.tools.manager import Call
 from holdfast.turns import Turn
 
 MOST_DEPTH = 10
@@ -104,16 +101,29 @@ class NestedRunner(Protocol):
         ...
 
 
+class WorkflowCode(msgspec.Struct, frozen=True, kw_only=True):
+    """What a workflow uses that cannot be written into its file.
+
+    `agents` are those that were handed over as objects; the executor of runs knows the others.
+    `sleep` waits between attempts.
+    """
+
+    tools: ToolRegistry
+    agents: Mapping[str, Agent] = msgspec.field(default_factory=dict)
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+
+
 class StepExecutor:
     """Executes the steps of one run that do something."""
 
     def __init__(
         self,
-        services: WorkflowServices,
+        services: RunServices,
         turn: Turn,
         session: Session,
         order: WorkflowRequest,
         *,
+        code: WorkflowCode,
         record: RecordsSteps,
         nested: NestedRunner,
     ) -> None:
@@ -122,24 +132,26 @@ class StepExecutor:
         self._turn = turn
         self._session = session
         self._order = order
+        self._code = code
         self._record = record
         self._nested = nested
         self._definition: Definition = order.definition
         self.identity = identity_of(order.definition)
+        self.position = position_of(self.identity, session)
         self._starter = starter_of(order.definition)
         self._spending: Spending | None = None
         self._parts: Mapping[str, ToolPart] = {}
         self._records: Mapping[str, CallRecord] = {}
-        self._runner: SandboxRunner | None = None
-        self._context: ToolContext | None = None
-        self._open_calls: set[str] = set()
+        self._calls: RunCalls | None = None
+        self._open_calls_of_run: set[str] = set()
+        self._opening = asyncio.Lock()
 
     async def open(self) -> None:
         """Read what the journal knows about calls that have begun before, and what was spent."""
         if self._turn.is_resumed:
             messages = await self._services.sessions.messages.all(self._session)
             self._parts = {part.call_id: part for one in messages for part in one.tool_calls}
-            self._open_calls = {
+            self._open_calls_of_run = {
                 part.call_id
                 for one in messages
                 for part in one.tool_calls
@@ -148,28 +160,14 @@ class StepExecutor:
             self._records = await read_records(
                 self._services.sessions.journal, self._session.id, after=self._turn.run.queued_at
             )
-        await self._open_spending()
-
-    async def _open_spending(self) -> None:
-        """Take up what may be spent; nothing is counted where nothing is limited."""
-        services, name = self._services, self.identity.name
-        above = lineage_of(self._session)
-        spending = Spending(
-            msgspec.structs.replace(
-                services.budgets,
-                run=self._order.budget,
-                operator=lambda: services.confinement.limits(name),
-            ),
-            NO_BUDGET,
-            session_budget(self._session),
+        self._spending = await self._services.open_spending(
             self._turn,
-            services.clock,
-            above.shares if above is not None else (),
+            self._session,
+            agent=self.identity.name,
+            run=self._order.budget,
+            shares=self.position.shares,
+            pending=sum(part.state == "pending" for part in self._parts.values()),
         )
-        if spending.is_limited or services.confinement.has_policies:
-            pending = sum(part.state == "pending" for part in self._parts.values())
-            await spending.open(self._session, services.sessions.journal, pending)
-            self._spending = spending
 
     @property
     def seconds_left(self) -> float | None:
@@ -184,15 +182,15 @@ class StepExecutor:
 
     async def close_calls(self, because: str) -> None:
         """Give every call of this run that has no result an error: nobody makes it any more."""
-        if self._open_calls:
+        if self._open_calls_of_run:
             await self._turn.close_own_calls(because)
 
     async def close(self) -> None:
         """End what commands left behind."""
         if self._spending is not None:
             self._spending.close()
-        if self._runner is not None:
-            await self._runner.aclose()
+        if self._calls is not None:
+            await self._calls.close()
 
     async def execute(self, attempt: Attempt, names: Names) -> Value:
         """Make one attempt and return the output of the step.
@@ -233,74 +231,48 @@ class StepExecutor:
         )
         asks = compose(self._session.id, "assistant", [part], self._services.clock.now())
         named = msgspec.structs.replace(asks, id=f"msg_{attempt.key}", run_id=self._turn.run.id)
-        self._open_calls.add(part.call_id)
+        self._open_calls_of_run.add(part.call_id)
         await self._record(attempt.started(), MessageCreated(message=stored(named)))
         return part
 
     async def _finish_call(self, attempt: Attempt, part: ToolPart) -> ToolPart:
-        services, session = self._services, self._session
-        rights = rights_of(self.identity, session)
-        path = path_of(self.identity, session)
-        manager = ToolExecutionManager(
-            services.tools,
-            recorder=self._turn,
-            context=self._tool_context(),
-            gate=services.confinement.gate(path, rights, services.approver, self._terms()),
-            approvals=ApprovalBook(services.sessions.journal, session.id)
-            if self._turn.is_resumed
-            else None,
-            spend=self._spending.spend_tool_call if self._spending is not None else spend_freely,
-            clock=services.clock,
-        )
-        around = services.surroundings.of_run(session.id, self._turn.run.id, "/".join(path))
-        around.attend(manager)
+        async with self._opening:
+            if self._calls is None:
+                self._calls = await self._open_calls()
+        manager = self._calls.manager
+        # A workflow repeats what its author wrote; no model is caught in a loop.
+        manager.forget_repetitions()
         call = Call(message_id=f"msg_{attempt.key}", part=part)
         known = self._records.get(part.call_id, NOTHING_KNOWN)
         ended = await manager.execute(call, known)
         if manager.exhausted is not None:
             raise manager.exhausted
         if isinstance(ended, ToolPart):
-            self._open_calls.discard(part.call_id)
+            self._open_calls_of_run.discard(part.call_id)
             return ended
         raise Waits(ended.reason)
 
-    def _tool_context(self) -> ToolContext:
-        if self._context is None:
-            services, session, turn = self._services, self._session, self._turn
-            path = path_of(self.identity, session)
-            sandbox = sandbox_of(self.identity, session)
-            is_read_only, has_network = sandbox == "read-only", sandbox == "network"
-            workspace = services.confinement.workspace(session.directory)
-            commands, self._runner = services.confinement.commands(
-                workspace, is_read_only=is_read_only, has_network=has_network
+    async def _open_calls(self) -> RunCalls:
+        """Put together what surrounds the calls of this run's steps."""
+        services, session, at = self._services, self._session, self.position
+        return await services.calls.open_calls(
+            CallScope(
+                turn=self._turn,
+                session=session,
+                tools=self._code.tools,
+                path=at.path,
+                rights=at.rights,
+                handed_on=position_of(self._starter, session).rights,
+                sandbox=at.sandbox,
+                approver=services.approver,
+                terms=msgspec.structs.replace(services.terms, on_ask=self._order.on_ask),
+                instrumentation=services.instrumentation.of_run(
+                    session.id, self._turn.run.id, at.agent_path
+                ),
+                inherited=at.above.labels if at.above is not None else (),
+                spending=self._spending,
             )
-            around = services.surroundings.of_run(session.id, turn.run.id, "/".join(path))
-            self._context = around.equip(
-                ToolContext(
-                    workspace=workspace,
-                    http=services.confinement.http,
-                    commands=commands,
-                    session_id=session.id,
-                    run_id=turn.run.id,
-                    agent_path=path,
-                    rights=rights_of(self._starter, session),
-                    is_read_only=is_read_only,
-                    has_network=has_network,
-                    heritage=ChildLimits(
-                        shares=self._spending.shares if self._spending is not None else (),
-                        seconds_left=self._spending.time_left
-                        if self._spending is not None
-                        else without_end,
-                        on_ask=self._order.on_ask,
-                        approver=unwrapped(services.approver),
-                    ),
-                    artifacts=JournalArtifacts(turn, services.sessions.journal, session.id),
-                )
-            )
-        return self._context
-
-    def _terms(self) -> ApprovalTerms:
-        return msgspec.structs.replace(self._services.terms, on_ask=self._order.on_ask)
+        )
 
     # --- runs of their own ------------------------------------------------------------
 
@@ -309,9 +281,9 @@ class StepExecutor:
         message = as_text(render(step.message, names))
         child = await self._child(attempt, f"{self._definition.name}: {attempt.path}")
         name = step.agent or ""
-        result = await self._services.launcher.launch(
-            Launch(
-                agent=self._services.agents.get(name, name),
+        result = await self._services.executor.execute(
+            RunRequest(
+                agent=self._code.agents.get(name, name),
                 session_id=child,
                 message=message,
                 run_id=f"run_{attempt.key}",
@@ -343,7 +315,7 @@ class StepExecutor:
 
     async def _child(self, attempt: Attempt, title: str) -> str:
         """Return the session of a child, below this run; made if it is not there yet."""
-        above = lineage_of(self._session)
+        above = self.position.above
         if above is not None and above.depth >= MOST_DEPTH:
             detail = f"workflows and agents start one another more than {MOST_DEPTH} deep"
             raise WorkflowLimit(step=attempt.path, detail=detail)

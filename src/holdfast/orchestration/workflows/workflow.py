@@ -119,7 +119,7 @@ class Workflow:
             .loop("each", step("hi", value="Hello ${loop.item}"), over="${inputs.names}")
             .returns("${steps.each.output}")
         )
-        result = await client.run_workflow(flow, {"names": ["Ada", "Alan"]})
+        result = await client.workflows.run(flow, {"names": ["Ada", "Alan"]})
     """
 
     def __init__(

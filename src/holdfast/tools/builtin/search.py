@@ -50,7 +50,7 @@ class NoSearch:
         raise ToolError(
             tool=self._tool,
             detail="no search provider is configured; set tools.searxng_url to the address of a "
-            "SearXNG server, or pass a provider of your own to client.use_search",
+            "SearXNG server, or pass a provider of your own to client.tools.use_search",
         )
 
 

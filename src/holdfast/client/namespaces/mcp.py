@@ -1,0 +1,18 @@
+"""`client.mcp`."""
+
+from __future__ import annotations
+
+from holdfast.operations import Mode, Surface, mcp
+
+
+class McpNamespace(Surface[Mode]):
+    """MCP servers."""
+
+    manager = mcp.manager
+    endpoints = mcp.endpoints
+    trust = mcp.trust
+    forget = mcp.forget
+    tools = mcp.tools
+    accept = mcp.accept
+    health = mcp.health
+    invoke = mcp.invoke

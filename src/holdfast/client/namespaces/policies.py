@@ -1,0 +1,12 @@
+"""`client.policies`."""
+
+from __future__ import annotations
+
+from holdfast.operations import Mode, Surface, policies
+
+
+class PolicyNamespace(Surface[Mode]):
+    """The operator's policies."""
+
+    store = policies.store
+    reload = policies.reload

@@ -1,0 +1,15 @@
+"""`client.storage`."""
+
+from __future__ import annotations
+
+from holdfast.operations import Mode, Surface, storage
+
+
+class StorageNamespace(Surface[Mode]):
+    """The store itself."""
+
+    clean_up = storage.clean_up
+    rebuild = storage.rebuild
+    stats = storage.stats
+    export_layout = storage.export_layout
+    journal = storage.journal

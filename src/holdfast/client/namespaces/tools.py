@@ -1,0 +1,16 @@
+"""`client.tools`."""
+
+from __future__ import annotations
+
+from holdfast.operations import Mode, Surface, tools
+
+
+class ToolNamespace(Surface[Mode]):
+    """Tools: register, call by hand, see what was called."""
+
+    register = tools.register
+    registry = tools.registry
+    call = tools.call
+    use_search = tools.use_search
+    history = tools.history
+    output = tools.output

@@ -1,0 +1,11 @@
+"""`client.usage`."""
+
+from __future__ import annotations
+
+from holdfast.operations import Mode, Surface, usage
+
+
+class UsageNamespace(Surface[Mode]):
+    """Tokens and dollars."""
+
+    get = usage.get

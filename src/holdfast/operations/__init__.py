@@ -1,0 +1,35 @@
+"""The table of what can be asked of Holdfast from outside.
+
+One module per namespace, one function per operation. Every face (client, command line, and
+whatever else speaks to the outside) is a projection of this table and never reaches around it,
+so rights are checked in one place: `Operation.perform`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.operations.caller import OWNER as OWNER
+    from holdfast.operations.caller import Caller as Caller
+    from holdfast.operations.operation import Async as Async
+    from holdfast.operations.operation import Blocking as Blocking
+    from holdfast.operations.operation import Channel as Channel
+    from holdfast.operations.operation import LocalFunction as LocalFunction
+    from holdfast.operations.operation import Mode as Mode
+    from holdfast.operations.operation import Operation as Operation
+    from holdfast.operations.operation import StreamOperation as StreamOperation
+    from holdfast.operations.operation import Surface as Surface
+    from holdfast.operations.table import all_local as all_local
+    from holdfast.operations.table import all_operations as all_operations
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "caller": "OWNER Caller",
+        "operation": "Async Blocking Channel LocalFunction Mode Operation StreamOperation Surface",
+        "table": "all_local all_operations",
+    },
+)

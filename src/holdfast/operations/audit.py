@@ -1,0 +1,39 @@
+"""Audit: check the hash chains, and keep their ends elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.journal import Finding, export_heads, parse_heads
+from holdfast.journal import verify as verify_chains
+from holdfast.operations.caller import Caller
+from holdfast.operations.operation import operation
+from holdfast.runtime import Runtime
+
+
+@operation("audit:read", opens=False)
+async def verify(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    *,
+    session_id: str | None = None,
+    heads: bytes | None = None,
+    progress: Callable[[str, int], None] = lambda session_id, events: None,
+) -> list[Finding]:
+    """Check the hash chains, against exported heads if given; [] means all is well.
+
+    Also works where nothing can be written, such as on a mounted backup; there a session
+    is named by its whole id.
+    """
+    known = parse_heads(heads) if heads is not None else None
+    chains = await runtime.chains()
+    if session_id is not None and runtime.is_open:
+        session_id = (await runtime.sessions.get_session(session_id)).id
+    return await verify_chains(chains, session_id=session_id, heads=known, progress=progress)
+
+
+@operation("audit:read", opens=False)
+async def heads(runtime: Runtime, caller: Caller, /) -> bytes:
+    """Return the ends of all chains as JSON, to be kept elsewhere for `verify`."""
+    return await export_heads(await runtime.chains(), runtime.journal.clock)

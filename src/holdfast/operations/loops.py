@@ -1,0 +1,119 @@
+"""The autonomous loop: give it a goal, resume it, see what it did, move it elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncGenerator
+from typing import IO
+
+from holdfast.operations.caller import Caller
+from holdfast.operations.operation import local, operation, stream_operation
+from holdfast.orchestration.loop import LoopListener, LoopNews, LoopOptions, LoopReport, LoopState
+from holdfast.runtime import LoopItem, Runtime
+from holdfast.sessions import Run
+
+
+def _hear_nothing(_: LoopNews) -> None:
+    """Nobody listens."""
+
+
+@operation("runs:write")
+async def run(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    goal: str,
+    *,
+    run_id: str = "",
+    options: LoopOptions | None = None,
+    listener: LoopListener = _hear_nothing,
+) -> LoopReport:
+    """Plan, work, check and review until the goal is reached or a limit is; then report.
+
+    The same `run_id` again returns the report of a loop that is over, or resumes one that
+    was interrupted or has waited; its goal and limits stay those it began with. The report
+    says `waiting` if the loop waits for a person.
+
+    An end is final. To go on after one that came before the goal, such as a spent budget,
+    begin another run with `options.continues` set to the ended one: it takes over goal,
+    plan and what is done, and has limits of its own.
+
+    Raises:
+        UsageError: there is no goal, or the run is none of a loop.
+    """
+    return await runtime.loops.run(goal, run_id=run_id, options=options, listener=listener)
+
+
+@stream_operation("runs:write")
+async def stream(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    goal: str,
+    *,
+    run_id: str = "",
+    options: LoopOptions | None = None,
+) -> AsyncGenerator[LoopItem, None]:
+    """Do the same and yield what happens; the last item is the report.
+
+    Leaving the loop early cancels the run.
+    """
+    items = runtime.loops.stream(goal, run_id=run_id, options=options)
+    async with contextlib.aclosing(items):
+        async for item in items:
+            yield item
+
+
+@operation("runs:read")
+async def state(runtime: Runtime, caller: Caller, /, run_id: str) -> LoopState:
+    """Return where a loop stands: plan, steps, attempts, evidence.
+
+    Raises:
+        NotFound: there is no such run.
+        UsageError: it is none of a loop.
+    """
+    return await runtime.loops.state(run_id)
+
+
+@operation("runs:read")
+async def report(runtime: Runtime, caller: Caller, /, run_id: str) -> LoopReport:
+    """Return the report of a loop; one that is not over is reported as far as it is.
+
+    Raises:
+        NotFound: there is no such run.
+        UsageError: it is none of a loop.
+    """
+    return await runtime.loops.report(run_id)
+
+
+@operation("runs:read")
+async def replay(runtime: Runtime, caller: Caller, /, run_id: str) -> list[LoopNews]:
+    """Return everything that happened in a loop, in order: its facts and its agents' calls.
+
+    Raises:
+        NotFound: there is no such run.
+        UsageError: it is none of a loop.
+    """
+    return await runtime.loops.replay(run_id)
+
+
+@local("take the events of the run and write them where you are")
+async def export(runtime: Runtime, /, run_id: str, target: str | os.PathLike[str]) -> int:
+    """Write a loop as one `run-<id>.jsonl` and return the number of its lines."""
+    return await runtime.loops.export(run_id, target)
+
+
+@local("send the bytes of the file over the API")
+async def load(runtime: Runtime, /, source: str | os.PathLike[str] | IO[bytes]) -> Run:
+    """Bring in a `run-<id>.jsonl`, so that `loops.run` with its id goes on here.
+
+    The whole file is checked before anything is changed. Sessions that are here already
+    are left as they are. The run works in this client's workspace from now on, and rules
+    that were added to its sessions elsewhere do not hold here. Calls that it left open are
+    made when it goes on: import only what you would run.
+
+    Raises:
+        InvalidImport: the file is none of a run, is damaged or was changed.
+    """
+    return await runtime.loops.load(source)

@@ -1,0 +1,112 @@
+"""MCP servers: whose tools agents may use, what they offer, how they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast.canonical import JsonObject
+from holdfast.mcp import EndpointHealth, EndpointInfo, LeftOut, McpManager, OfferedTool
+from holdfast.operations.caller import Caller
+from holdfast.operations.operation import local, operation
+from holdfast.policy.approvals import OnAsk
+from holdfast.runtime import Runtime, ToolCallResult
+
+
+@local("use the operations of `mcp`")
+async def manager(runtime: Runtime, /) -> McpManager:
+    """Return what connects to MCP servers, for what the client does not cover.
+
+    Raises:
+        PolicyInvalid: a policy file is wrong.
+    """
+    return await runtime.mcp.manager()
+
+
+@operation("mcp:read")
+async def endpoints(runtime: Runtime, caller: Caller, /) -> list[EndpointInfo]:
+    """Return how the MCP servers are configured; none is asked."""
+    return (await runtime.mcp.manager()).infos()
+
+
+@operation("mcp:write")
+async def trust(
+    runtime: Runtime, caller: Caller, /, name: str, *, revoke: bool = False
+) -> EndpointInfo:
+    """Vouch for an MCP server of the project as it is configured now, or take that back.
+
+    Raises:
+        NotFound: there is no such server.
+    """
+    manager = await runtime.mcp.manager()
+    return await asyncio.to_thread(manager.trust, name, revoke=revoke)
+
+
+@operation("mcp:write")
+async def forget(runtime: Runtime, caller: Caller, /, name: str) -> None:
+    """Forget what was accepted of an MCP server, and that anybody vouched for it."""
+    manager = await runtime.mcp.manager()
+    await asyncio.to_thread(manager.forget, name)
+
+
+@operation("mcp:read")
+async def tools(
+    runtime: Runtime, caller: Caller, /, endpoint: str
+) -> tuple[list[OfferedTool], tuple[LeftOut, ...]]:
+    """Return what an MCP server offers now, and what of it cannot be taken.
+
+    Raises:
+        NotFound: there is no such server.
+        McpUntrusted: it is a project's, and nobody vouched for it.
+        McpFailed: it cannot be asked.
+    """
+    return await (await runtime.mcp.manager()).tools_of(endpoint)
+
+
+@operation("mcp:write")
+async def accept(
+    runtime: Runtime, caller: Caller, /, endpoint: str, tools: Sequence[str] = ()
+) -> list[OfferedTool]:
+    """Accept what an MCP server offers now, or the named tools of it.
+
+    Raises:
+        NotFound, McpToolMissing: there is no such server, or no such tool.
+        McpUntrusted: it is a project's, and nobody vouched for it.
+        McpFailed: it cannot be asked.
+    """
+    return await (await runtime.mcp.manager()).accept(endpoint, tools)
+
+
+@operation("mcp:read")
+async def health(runtime: Runtime, caller: Caller, /) -> list[EndpointHealth]:
+    """Ask every MCP server that may be used, and return how each one is."""
+    manager = await runtime.mcp.manager()
+    return await manager.health(await runtime.mcp.count_invocations())
+
+
+@operation("tools:call")
+async def invoke(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    endpoint: str,
+    tool: str,
+    arguments: JsonObject,
+    *,
+    session_id: str = "",
+    run_id: str = "",
+    on_ask: OnAsk = "deny",
+) -> ToolCallResult:
+    """Call a tool of an MCP server by the server's own name for it, as `call_tool` does.
+
+    Raises:
+        NotFound, McpToolMissing: there is no such server, or no such tool.
+        McpUntrusted: the server is a project's, and nobody vouched for it.
+        McpFailed: it cannot be asked what it offers.
+    """
+    registry = runtime.toolbox.registry
+    manager = await runtime.mcp.manager()
+    name = await manager.name_of(endpoint, tool, runtime.mcp.layer or registry)
+    return await runtime.hand_calls.call(
+        name, arguments, session_id=session_id, run_id=run_id, on_ask=on_ask
+    )

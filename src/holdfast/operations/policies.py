@@ -1,0 +1,26 @@
+"""Policies: the ones in force, and reading them again."""
+
+from __future__ import annotations
+
+from holdfast.operations.caller import Caller
+from holdfast.operations.operation import local, operation
+from holdfast.policy import PolicyStore
+from holdfast.policy.store import Reload
+from holdfast.runtime import Runtime
+
+
+@local("use the operations of `policies`")
+async def store(runtime: Runtime, /) -> PolicyStore:
+    """Return the policies in force, read with the first call.
+
+    Raises:
+        PolicyInvalid: a policy file is wrong, or one of the candidate's in
+            `policies.shadow_dir`; no run begins until it is corrected.
+    """
+    return await runtime.loaded_policies()
+
+
+@operation("policies:write")
+async def reload(runtime: Runtime, caller: Caller, /, *, asked_by: str = "") -> Reload:
+    """Read the policy files again; wrong ones change nothing, and say so."""
+    return await (await runtime.loaded_policies()).reload(asked_by=asked_by)

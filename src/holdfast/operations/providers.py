@@ -1,0 +1,35 @@
+"""Providers and models: which there are, and which one answers."""
+
+from __future__ import annotations
+
+from holdfast.operations.caller import Caller
+from holdfast.operations.operation import local, operation
+from holdfast.providers.config import ProviderConfig
+from holdfast.providers.model import Model
+from holdfast.providers.registry import ProviderRegistry
+from holdfast.runtime import ReadyModel, Runtime
+
+
+@operation("providers:read")
+async def list_(runtime: Runtime, caller: Caller, /) -> list[ProviderConfig]:
+    """Return the providers that are configured; keys are not among it."""
+    return await runtime.models.registry.list_providers()
+
+
+@local("name the model in the request of a run")
+async def model(runtime: Runtime, /, wanted: str | Model = "") -> ReadyModel:
+    """Return the model of that name, or the one that the settings and this machine give.
+
+    A model is opened once per client, retried when it fails in passing, and left alone
+    for a while when its endpoint fails too often. A model object is used as it is.
+
+    Raises:
+        NotFound, LLMAuthError, MissingExtra, UsageError: see `providers.create_model`.
+    """
+    return await runtime.models.ready(wanted)
+
+
+@local("configure providers in the settings there")
+async def registry(runtime: Runtime, /) -> ProviderRegistry:
+    """Return the registry of providers, to add or remove some while this runs."""
+    return runtime.models.registry

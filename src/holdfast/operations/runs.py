@@ -1,0 +1,400 @@
+"""Runs: start, follow, end, of agents and of all that they start."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+from holdfast.agents import Agent, AgentResult
+from holdfast.agents.request import KeptRequest, RunRequest
+from holdfast.agents.result import Listener, hear_nothing
+from holdfast.canonical import JsonObject
+from holdfast.errors import UsageError
+from holdfast.journal import Event
+from holdfast.operations.caller import Caller
+from holdfast.operations.operation import local, operation, stream_operation
+from holdfast.orchestration.delegation import (
+    AgentOrchestrator,
+    DelegationLimits,
+    Family,
+    FamilyEvent,
+)
+from holdfast.orchestration.loop import LOOP_AGENT
+from holdfast.orchestration.workflows import AGENT_PREFIX
+from holdfast.policy.approvals import OnAsk
+from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.providers.model import Model
+from holdfast.runs.children import ChildRun, runs_below
+from holdfast.runs.streaming import StreamItem
+from holdfast.runtime import Runtime
+from holdfast.sessions import Run, RunStatus, Session, compose, request_of
+from holdfast.sessions.events import OnBusy
+from holdfast.turns import TurnQueue
+
+_ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")
+
+
+@operation("runs:write")
+async def execute(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    agent_name: str | Agent,
+    session_id: str,
+    user_message: str,
+    options: JsonObject | None = None,
+    *,
+    run_id: str = "",
+    model: str | Model = "",
+    on_ask: OnAsk = "deny",
+    budget: Budget | None = None,
+    on_busy: OnBusy | None = None,
+) -> AgentResult:
+    """Run an agent on a message in a session and return its result.
+
+    An empty `agent_name` means the session's own agent (`plan_enter` and `plan_exit` set
+    it), or else `build`. An empty `session_id` means the session of `run_id` if there is
+    such a run, or else a new one. `options` are sent to the provider as they are. The
+    same `run_id` again returns the finished result, or resumes what was interrupted, with
+    the model and the options that it began with unless others are given.
+
+    Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
+    the run wait without memory (`park`) until `approve` or `deny` is called, anywhere.
+
+    `budget` limits what this run may spend, besides the limits of its agent, of its
+    session (`metadata={"budget": {…}}`) and of the settings. A run that does not fit into
+    one of them ends as failed with the error `budget.exceeded`.
+
+    While another turn is under way in the session, `on_busy` waits for it (`queue`),
+    raises (`reject`), ends it (`interrupt`), or hands the message to it and returns its
+    result (`steer`); the settings say which if the call does not.
+
+    Raises:
+        NotFound: there is no such agent or session.
+        SessionBusy: another turn is under way and `on_busy` is `reject`.
+    """
+    return await runtime.runs.execute(
+        RunRequest(
+            agent=agent_name,
+            session_id=session_id,
+            message=user_message,
+            options=options or {},
+            run_id=run_id,
+            model=model,
+            on_ask=on_ask,
+            budget=budget,
+            on_busy=on_busy,
+        )
+    )
+
+
+@stream_operation("runs:write")
+async def stream(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    agent_name: str | Agent,
+    session_id: str,
+    user_message: str,
+    options: JsonObject | None = None,
+    *,
+    run_id: str = "",
+    model: str | Model = "",
+    on_ask: OnAsk = "deny",
+    budget: Budget | None = None,
+    on_busy: OnBusy | None = None,
+    with_children: bool = False,
+) -> AsyncGenerator[StreamItem, None]:
+    """Run an agent and yield what happens; the last item is the result.
+
+    `with_children` also yields what the runs do that it starts, each piece as a
+    `ChildPiece` under the path of its agent, in the order in which it happens.
+
+    Leaving the loop early cancels the run.
+    """
+    request = RunRequest(
+        agent=agent_name,
+        session_id=session_id,
+        message=user_message,
+        options=options or {},
+        run_id=run_id,
+        model=model,
+        on_ask=on_ask,
+        budget=budget,
+        on_busy=on_busy,
+    )
+    async with contextlib.aclosing(
+        runtime.runs.stream(request, with_children=with_children)
+    ) as items:
+        async for item in items:
+            yield item
+
+
+@operation("runs:write")
+async def start(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    agent_name: str | Agent,
+    session_id: str,
+    user_message: str,
+    options: JsonObject | None = None,
+    *,
+    run_id: str = "",
+    model: str | Model = "",
+    on_ask: OnAsk = "deny",
+    budget: Budget | None = None,
+    on_busy: OnBusy | None = None,
+) -> Run:
+    """Start an agent's run in the background and return it as soon as it is queued.
+
+    Arguments and errors are those of `execute`. `runs.result` waits for its end, `runs.follow`
+    yields what it does. It goes on until it ends or parks, or until the client is closed;
+    then the same `run_id` resumes it.
+    """
+    return await runtime.runs.start(
+        RunRequest(
+            agent=agent_name,
+            session_id=session_id,
+            message=user_message,
+            options=options or {},
+            run_id=run_id,
+            model=model,
+            on_ask=on_ask,
+            budget=budget,
+            on_busy=on_busy,
+        )
+    )
+
+
+@operation("runs:read")
+async def result(runtime: Runtime, caller: Caller, /, run_id: str) -> AgentResult:
+    """Wait for the end of an agent's run and return its result.
+
+    One that parks comes back as `parked`. One that no process executes any more is gone on with
+    here.
+
+    Raises:
+        NotFound: there is no such run.
+        UsageError: it is none of an agent.
+    """
+    return await runtime.runs.result(run_id)
+
+
+@stream_operation("runs:read")
+async def follow(
+    runtime: Runtime, caller: Caller, /, run_id: str
+) -> AsyncGenerator[StreamItem, None]:
+    """Yield what a run does, from its present message on; the last item is the result."""
+    async with contextlib.aclosing(runtime.runs.follow(run_id)) as items:
+        async for item in items:
+            yield item
+
+
+@stream_operation("runs:read")
+async def events(
+    runtime: Runtime, caller: Caller, /, run_id: str, *, after: int = 0
+) -> AsyncGenerator[Event, None]:
+    """Yield the stored events of a run in order, until it ends or waits for a person.
+
+    `after` is the number of the last event that was seen.
+    """
+    run = await runtime.turns.get(run_id)
+
+    def is_last(event: Event) -> bool:
+        return event.kind in _ENDS and getattr(event.decode(), "run_id", "") == run_id
+
+    seen = after
+    for event in await runtime.journal.read_all(run.session_id):
+        if event.run_id == run_id and event.session_seq > seen:
+            seen = event.session_seq
+            yield event
+            if is_last(event):
+                return
+    run = await runtime.turns.get(run_id)
+    if run.has_ended:
+        return
+    feed = runtime.journal.subscribe(session_id=run.session_id, until=is_last)
+    async with contextlib.aclosing(feed):
+        async for event in feed:
+            if event.run_id == run_id and event.session_seq > seen:
+                yield event
+
+
+@operation("runs:read")
+async def get(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
+    """Return a run; raises NotFound."""
+    return await runtime.turns.get(run_id)
+
+
+@operation("runs:read")
+async def request(runtime: Runtime, caller: Caller, /, run_id: str) -> KeptRequest:
+    """Return what was asked for when a run was queued; raises NotFound."""
+    run = await runtime.turns.get(run_id)
+    return KeptRequest.of((await request_of(runtime.journal, run)).options)
+
+
+@operation("runs:read")
+async def list_(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    *,
+    status: RunStatus | None = None,
+    kind: str = "",
+    limit: int = 50,
+) -> list[Run]:
+    """Return runs, newest first; of one `kind` (`loop`, `workflow`) if given."""
+    is_kind = {
+        "": lambda run: True,
+        "loop": lambda run: run.agent == LOOP_AGENT,
+        "workflow": lambda run: run.agent.startswith(AGENT_PREFIX),
+    }
+    if kind not in is_kind:
+        raise UsageError(detail=f"The kind of a run is one of {', '.join(filter(None, is_kind))}.")
+    return await runtime.storage.runs(status=status, is_kind=is_kind[kind], limit=limit)
+
+
+@operation("runs:write")
+async def cancel(runtime: Runtime, caller: Caller, /, run_id: str, *, reason: str = "") -> Run:
+    """Ask for a run to end, and for all that it started; works from any process."""
+    return await runtime.runs.cancel(run_id, reason=reason)
+
+
+@operation("runs:write")
+async def steer(runtime: Runtime, caller: Caller, /, session_id: str, message: str) -> Run:
+    """Say something to the run that is under way in a session; returns that run.
+
+    It reads it before its next step. Works from any process.
+
+    Raises:
+        NotFound: no run is under way.
+    """
+    said = compose(session_id, "user", message, runtime.journal.clock.now())
+    return await runtime.turns.steer(session_id, said)
+
+
+@operation("runs:write")
+async def steer_run(runtime: Runtime, caller: Caller, /, run_id: str, message: str) -> Run:
+    """Say something to a run; it reads it before its next step.
+
+    Raises:
+        NotFound: it is not under way.
+    """
+    run = await runtime.turns.get(run_id)
+    said = compose(run.session_id, "user", message, runtime.journal.clock.now())
+    return await runtime.turns.steer(run.session_id, said)
+
+
+@operation("sessions:write")
+async def fork(
+    runtime: Runtime, caller: Caller, /, run_id: str, *, at: int | None = None, title: str = ""
+) -> Session:
+    """Begin a new session with everything up to event `at` of a run's session taken over."""
+    run = await runtime.turns.get(run_id)
+    return await runtime.sessions.fork_session(run.session_id, at=at, title=title)
+
+
+@operation("runs:read")
+async def await_answer(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
+    """Return a run as soon as it waits for nobody: somebody has answered, or it has ended.
+
+    Answers in other processes count too. Whoever began the run goes on with it then, by
+    the same call; nothing is executed here.
+
+    Raises:
+        NotFound: there is no such run.
+    """
+    return await runtime.workflows.await_answer(run_id)
+
+
+@operation("runs:read")
+async def interrupted(runtime: Runtime, caller: Caller, /) -> list[Run]:
+    """Return runs that were under way when their process ended."""
+    return await runtime.sessions.interrupted_runs()
+
+
+@operation("runs:read")
+async def children(runtime: Runtime, caller: Caller, /, run_id: str) -> list[ChildRun]:
+    """Return all runs that a run, or an orchestrator of this id, has started."""
+    return await runs_below(runtime.journal, run_id)
+
+
+@operation("runs:write")
+async def cancel_children(
+    runtime: Runtime, caller: Caller, /, run_id: str, *, reason: str = ""
+) -> int:
+    """Ask for all runs to end that a run, or an orchestrator of this id, has started.
+
+    Returns how many had not ended.
+    """
+    return await runtime.runs.cancel_children(run_id, reason=reason)
+
+
+@operation("runs:read")
+async def family_events(
+    runtime: Runtime, caller: Caller, /, session_id: str, *, after: int = 0, limit: int = 1000
+) -> list[FamilyEvent]:
+    """Return the events of a session and of all that were started from it, in order.
+
+    Each stands under the path of the agent in whose run it happened.
+    """
+    session = await runtime.sessions.get_session(session_id)
+    return await Family(runtime.sessions, session.id).events(after=after, limit=limit)
+
+
+@stream_operation("runs:read")
+async def watch_family(
+    runtime: Runtime, caller: Caller, /, session_id: str, *, after: int | None = None
+) -> AsyncGenerator[FamilyEvent, None]:
+    """Yield the events of a session and of all that are started from it, as they happen."""
+    session = await runtime.sessions.get_session(session_id)
+    family = Family(runtime.sessions, session.id)
+    feed = runtime.journal.subscribe(after=after)
+    async with contextlib.aclosing(feed):
+        async for event in feed:
+            view = await family.view(event)
+            if view is not None:
+                yield view
+
+
+@local("start runs with `runs.start`, and let the agents there delegate")
+async def orchestrator(
+    runtime: Runtime,
+    /,
+    *,
+    run_id: str = "",
+    agent: Agent | None = None,
+    limits: DelegationLimits | None = None,
+    budget: Budget = NO_BUDGET,
+    on_ask: OnAsk = "deny",
+) -> AgentOrchestrator:
+    """Return an orchestrator that lets agents of this client work for each other.
+
+    With a `run_id` the same calls again return what is finished and go on with the rest.
+    `limits` are those of the settings unless given.
+    """
+    return AgentOrchestrator(
+        runtime.runs,
+        runtime.sessions,
+        runtime.turns,
+        run_id=run_id,
+        agent=agent,
+        limits=limits or runtime.runs.limits,
+        budget=budget,
+        on_ask=on_ask,
+    )
+
+
+@local("start runs with `runs.start`")
+async def execute_request(
+    runtime: Runtime, /, request: RunRequest, listener: Listener = hear_nothing
+) -> AgentResult:
+    """Execute a run as a `RunRequest` says, or resume it; a listener hears its pieces."""
+    return await runtime.runs.execute(request, listener)
+
+
+@local("use the operations of `runs`")
+async def turns(runtime: Runtime, /) -> TurnQueue:
+    """Return the turn queue of the open journal."""
+    return runtime.turns

@@ -1,0 +1,242 @@
+"""Sessions: create, find, change, archive, fork, revert, export, import."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import IO
+
+from holdfast.agents import Agent
+from holdfast.canonical import JsonObject
+from holdfast.context import AgentContext
+from holdfast.messages import Message
+from holdfast.operations.caller import Caller
+from holdfast.operations.operation import local, operation, stream_operation
+from holdfast.providers.model import Model
+from holdfast.runtime import Runtime
+from holdfast.runtime.storage import read_export, whole_file
+from holdfast.sessions import (
+    Page,
+    PermissionRule,
+    Session,
+    SessionFilter,
+    SessionManager,
+    SessionState,
+    export_lines,
+)
+from holdfast.sessions.manager import SortField
+
+
+@operation("sessions:write")
+async def create(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    title: str,
+    *,
+    project_id: str = "",
+    directory: str | os.PathLike[str] | None = None,
+    parent_id: str = "",
+    permission: Sequence[PermissionRule] = (),
+    metadata: JsonObject | None = None,
+    ttl_s: float | None = None,
+) -> Session:
+    """Begin a session and return it; without a directory it belongs to the workspace."""
+    place = runtime.settings.workspace if directory is None else directory
+    return await runtime.sessions.create_session(
+        title,
+        project_id=project_id,
+        directory=place,
+        parent_id=parent_id,
+        permission=permission,
+        metadata=metadata,
+        ttl_s=ttl_s,
+    )
+
+
+@operation("sessions:read")
+async def get(runtime: Runtime, caller: Caller, /, session_id: str) -> Session:
+    """Return a session by id or slug; raises NotFound."""
+    return await runtime.sessions.get_session(session_id)
+
+
+@operation("sessions:read")
+async def list_(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    where: SessionFilter | None = None,
+    *,
+    sort: SortField = "time_updated",
+    descending: bool = True,
+    limit: int = 50,
+    cursor: str = "",
+) -> Page[Session]:
+    """Return a page of sessions, most recently used first unless asked otherwise."""
+    return await runtime.sessions.list_sessions(
+        where, sort=sort, descending=descending, limit=limit, cursor=cursor
+    )
+
+
+@operation("sessions:read")
+async def most_recent(
+    runtime: Runtime, caller: Caller, /, where: SessionFilter | None = None
+) -> Session | None:
+    """Return the session that was used last, to go on with it."""
+    return await runtime.sessions.most_recent(where)
+
+
+@operation("sessions:write")
+async def update(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    session_id: str,
+    *,
+    title: str | None = None,
+    summary: str | None = None,
+    permission: Sequence[PermissionRule] | None = None,
+    metadata: JsonObject | None = None,
+    ttl_s: float | None = None,
+) -> Session:
+    """Change what is given; metadata is merged key by key."""
+    return await runtime.sessions.update_session(
+        session_id,
+        title=title,
+        summary=summary,
+        permission=permission,
+        metadata=metadata,
+        ttl_s=ttl_s,
+    )
+
+
+@operation("sessions:write")
+async def change_state(
+    runtime: Runtime, caller: Caller, /, session_id: str, state: SessionState, *, reason: str = ""
+) -> Session:
+    """Bring a session to another state; raises InvalidTransition if that is not legal."""
+    return await runtime.sessions.change_state(session_id, state, reason=reason)
+
+
+@operation("sessions:write")
+async def archive(
+    runtime: Runtime, caller: Caller, /, session_id: str, *, reason: str = ""
+) -> Session:
+    """Put a session away; `restore` brings it back."""
+    return await runtime.sessions.archive_session(session_id, reason=reason)
+
+
+@operation("sessions:write")
+async def restore(
+    runtime: Runtime, caller: Caller, /, session_id: str, *, reason: str = ""
+) -> Session:
+    """Make a session active again."""
+    return await runtime.sessions.restore_session(session_id, reason=reason)
+
+
+@operation("sessions:write")
+async def delete(runtime: Runtime, caller: Caller, /, session_id: str, *, reason: str = "") -> None:
+    """Remove a session for good; only the fact that it existed remains.
+
+    Memories that only it could find, and the files of loops that ran in it, go with it.
+    """
+    await runtime.storage.delete_session(session_id, reason=reason)
+
+
+@operation("sessions:write")
+async def fork(
+    runtime: Runtime, caller: Caller, /, session_id: str, *, at: int | None = None, title: str = ""
+) -> Session:
+    """Begin a new session with everything up to event `at` taken over."""
+    return await runtime.sessions.fork_session(session_id, at=at, title=title)
+
+
+@operation("sessions:write")
+async def revert(runtime: Runtime, caller: Caller, /, session_id: str, *, to: int) -> Session:
+    """Make the conversation what it was at event `to`; the log keeps what came after."""
+    return await runtime.sessions.revert_session(session_id, to=to)
+
+
+@stream_operation("sessions:read")
+async def lines(
+    runtime: Runtime, caller: Caller, /, session_id: str
+) -> AsyncGenerator[bytes, None]:
+    """Yield the lines of an export, in bounded memory."""
+    session = await runtime.sessions.get_session(session_id)
+    async for line in export_lines(runtime.journal, session.id):
+        yield line
+
+
+@local("take the bytes of `sessions.lines` and write them where you are")
+async def export(runtime: Runtime, /, session_id: str, target: str | os.PathLike[str]) -> int:
+    """Write a whole session to one file and return the number of events.
+
+    The file appears complete or not at all, readable by its owner only.
+    """
+    session = await runtime.sessions.get_session(session_id)
+    count = -1
+    with whole_file(Path(target)) as file:
+        async for line in export_lines(runtime.journal, session.id):
+            file.write(line)
+            count += 1
+    return count
+
+
+@local("send the bytes of the file over the API")
+async def load(
+    runtime: Runtime, /, source: str | os.PathLike[str] | IO[bytes], *, as_new: bool = False
+) -> Session:
+    """Bring in an exported session, hashes and all; `as_new` makes a copy without runs.
+
+    The whole file is checked before anything is changed.
+
+    Raises:
+        InvalidImport: the file is no export, is damaged, cut short or was changed.
+        AlreadyExists: the session is already here; import it `as_new`.
+    """
+    events = await asyncio.to_thread(read_export, source)
+    return await runtime.sessions.import_events(events, as_new=as_new)
+
+
+@operation("sessions:read")
+async def context(
+    runtime: Runtime, caller: Caller, /, session_id: str, agent_name: str | Agent = ""
+) -> AgentContext:
+    """Return what a model would see if a turn began now; `account` says what takes how much.
+
+    Raises:
+        NotFound: there is no such agent or session.
+    """
+    return await runtime.contexts.of_session(session_id, agent_name)
+
+
+@operation("sessions:write")
+async def compact(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    session_id: str,
+    *,
+    focus: str = "",
+    model: str | Model = "",
+) -> Message | None:
+    """Summarise a session's older part for the model's view and return the summary.
+
+    The conversation itself stays whole. `focus` says what matters most. Returns `None`
+    when there is nothing worth summarising.
+
+    Raises:
+        SessionBusy: a turn holds the session.
+        InvalidTransition: the session is not active.
+        LLMError: the summary could not be made; nothing has changed.
+        HookRefused: a hook said no; nothing has changed.
+    """
+    return await runtime.contexts.compact(session_id, focus=focus, model=model)
+
+
+@local("use the operations of `sessions`")
+async def manager(runtime: Runtime, /) -> SessionManager:
+    """Return the sessions of the open journal, for what the operations do not cover."""
+    return runtime.sessions

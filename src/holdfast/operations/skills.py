@@ -1,0 +1,42 @@
+"""Skills: which hold for a directory, and who vouches for them."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.operations.caller import Caller
+from holdfast.operations.operation import local, operation
+from holdfast.runtime import Runtime
+from holdfast.skills import Skill, SkillCatalog
+
+
+@local("put its folder below the project's or the user's skills")
+async def register(runtime: Runtime, /, skill: Skill) -> None:
+    """Offer a skill to every agent of this client.
+
+    Raises:
+        AlreadyExists: a skill of this name was registered.
+    """
+    runtime.skills.register(skill)
+
+
+@operation("skills:read")
+async def list_(
+    runtime: Runtime, caller: Caller, /, directory: str | os.PathLike[str] | None = None
+) -> SkillCatalog:
+    """Return the skills that hold for a directory, trusted or not, with what is wrong."""
+    return await runtime.skills.find(directory)
+
+
+@operation("skills:write")
+async def trust(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    name: str,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    revoke: bool = False,
+) -> Skill:
+    """Vouch for a project's skill as it is now, or take that back; raises NotFound."""
+    return await runtime.skills.trust(name, directory, revoke=revoke)

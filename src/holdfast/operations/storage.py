@@ -1,0 +1,56 @@
+"""The store: clean up, rebuild, count, write out as plain files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.canonical import JsonObject
+from holdfast.journal import Journal
+from holdfast.operations.caller import Caller
+from holdfast.operations.operation import local, operation
+from holdfast.runtime import Runtime
+from holdfast.sessions import RetentionPolicy, RetentionReport
+from holdfast.sessions import clean_up as remove_expired
+
+
+@operation("storage:write")
+async def clean_up(
+    runtime: Runtime, caller: Caller, /, policy: RetentionPolicy | None = None
+) -> RetentionReport:
+    """Remove what the retention settings, or the given policy, no longer want."""
+    kept = runtime.settings.storage.retention.model_dump()
+    return await remove_expired(runtime.sessions, policy or RetentionPolicy(**kept))
+
+
+@operation("storage:write")
+async def rebuild(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> int:
+    """Rebuild all tables from the log; returns the number of events folded."""
+    return await runtime.journal.rebuild(progress)
+
+
+@operation("storage:read")
+async def stats(runtime: Runtime, caller: Caller, /) -> JsonObject:
+    """Count sessions, events, blobs and bytes."""
+    return await runtime.journal.store.stats()
+
+
+@local("export sessions one by one with `sessions.lines`")
+async def export_layout(runtime: Runtime, /, target: str | os.PathLike[str]) -> int:
+    """Write everything as plain JSON files below a directory; returns their number.
+
+    The `run-<id>.jsonl` of a loop holds its agents' sessions too, and can be imported.
+    """
+    return await runtime.storage.export_layout(Path(target))
+
+
+@local("use the operations")
+async def journal(runtime: Runtime, /) -> Journal:
+    """Return the open journal, for what the operations do not cover."""
+    return runtime.journal

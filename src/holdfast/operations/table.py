@@ -1,0 +1,54 @@
+"""All operations by name; the modules of the namespaces are loaded when this is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from holdfast.operations.operation import LocalFunction, Operation, StreamOperation
+
+NAMESPACES: Final = (
+    "agents",
+    "approvals",
+    "audit",
+    "events",
+    "hooks",
+    "loops",
+    "mcp",
+    "memory",
+    "messages",
+    "policies",
+    "providers",
+    "runs",
+    "sessions",
+    "skills",
+    "storage",
+    "tools",
+    "triggers",
+    "usage",
+    "workflows",
+)
+
+
+def all_operations() -> dict[str, Operation[Any, Any] | StreamOperation[Any, Any]]:
+    """Return every operation by its name, such as `sessions.create`."""
+    return {
+        found.name: found for found in _members() if isinstance(found, Operation | StreamOperation)
+    }
+
+
+def all_local() -> dict[str, LocalFunction[Any, Any]]:
+    """Return what takes Python objects and cannot travel, with what to do instead."""
+    return {found.name: found for found in _members() if isinstance(found, LocalFunction)}
+
+
+def _members() -> Iterator[object]:
+    for name in NAMESPACES:
+        module = importlib.import_module(f"holdfast.operations.{name}")
+        for found in vars(module).values():
+            if getattr(found, "__module__", "") == module.__name__:
+                yield found
+
+
+__all__ = ["NAMESPACES", "all_local", "all_operations"]

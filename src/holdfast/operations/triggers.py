@@ -1,0 +1,77 @@
+"""Triggers: add, list, remove, and the loop that fires them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.operations.caller import Caller
+from holdfast.operations.operation import operation
+from holdfast.orchestration.triggers import Firing, Trigger, TriggerRow, read_trigger
+from holdfast.orchestration.triggers.events import FiringStatus
+from holdfast.runtime import Runtime
+
+
+@operation("triggers:write")
+async def add(
+    runtime: Runtime, caller: Caller, /, trigger: Trigger | Mapping[str, Any]
+) -> TriggerRow:
+    """Put a trigger in force, from now on; it stays in force after a restart.
+
+    It fires only while some process executes `triggers.run`; events that came before
+    that are made up for, ticks as the trigger says.
+
+    Raises:
+        TriggerInvalid: something is wrong with it.
+        AlreadyExists: there is one of this name.
+    """
+    chosen = trigger if isinstance(trigger, Trigger) else read_trigger(trigger)
+    return await runtime.triggers.book.add(chosen)
+
+
+@operation("triggers:read")
+async def list_(runtime: Runtime, caller: Caller, /) -> list[TriggerRow]:
+    """Return the triggers in force, by name."""
+    return await runtime.triggers.book.all()
+
+
+@operation("triggers:write")
+async def remove(runtime: Runtime, caller: Caller, /, name: str) -> None:
+    """Take a trigger out of force; what it has started goes on.
+
+    Raises:
+        NotFound: there is none of this name.
+    """
+    await runtime.triggers.book.remove(name)
+
+
+@operation("triggers:read")
+async def firings(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    *,
+    name: str = "",
+    status: FiringStatus | None = None,
+    limit: int = 100,
+) -> list[Firing]:
+    """Return what triggers have started, newest first."""
+    return await runtime.triggers.book.firings(name=name, status=status, limit=limit)
+
+
+@operation("triggers:write")
+async def run(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    stop: asyncio.Event | None = None,
+    *,
+    once: bool = False,
+    most_parallel: int = 4,
+) -> None:
+    """Fire triggers until `stop` is set; with `once`, only what is due now.
+
+    Several processes may do so at once: each event and each tick is taken by one of them.
+    """
+    await runtime.triggers.run(stop, once=once, most_parallel=most_parallel)

@@ -1,0 +1,41 @@
+"""Everything built once: services, the surroundings of a call, opening and closing.
+
+`Runtime` is the only place that puts services together, and `CallEnvironment` the only one that
+puts the surroundings of a call together. Faces reach it through `holdfast.operations`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
+    from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
+    from holdfast.runtime.calls import CallEnvironment as CallEnvironment
+    from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
+    from holdfast.runtime.loops import LoopItem as LoopItem
+    from holdfast.runtime.loops import news_of as news_of
+    from holdfast.runtime.models import ReadyModel as ReadyModel
+    from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
+    from holdfast.runtime.runtime import JOURNAL_FILE as JOURNAL_FILE
+    from holdfast.runtime.runtime import Runtime as Runtime
+    from holdfast.runtime.runtime import forked_client as forked_client
+    from holdfast.runtime.storage import UsageReport as UsageReport
+    from holdfast.runtime.workflows import OnWait as OnWait
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "approvals": "ApprovalDetails OpenQuestion",
+        "calls": "CallEnvironment",
+        "hand_calls": "ToolCallResult",
+        "loops": "LoopItem news_of",
+        "models": "ReadyModel",
+        "runs": "DEFAULT_AGENT",
+        "runtime": "JOURNAL_FILE Runtime forked_client",
+        "storage": "UsageReport",
+        "workflows": "OnWait",
+    },
+)

@@ -1,0 +1,349 @@
+"""What waits for a person: consent to calls, unknown outcomes, questions of agents."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import ApprovalExpired, NotFound, UsageError
+from holdfast.journal import Condition, Origin, Payload, RowQuery
+from holdfast.policy.approvals import (
+    APPROVALS,
+    Approval,
+    ApprovalStatus,
+    same_person,
+    seal_of,
+    settles,
+)
+from holdfast.policy.events import ApprovalAnswered, ApprovalRequested
+from holdfast.runtime.runs import RunService
+from holdfast.runtime.toolbox import Toolbox
+from holdfast.sessions import RUNS, PermissionRule, Run, SessionManager
+from holdfast.sessions.events import SessionRulesAdded
+from holdfast.tools import ToolResult
+from holdfast.tools.events import ToolAnswered, ToolOutcomeDecided
+from holdfast.tools.ledger import CallRecord, read_records
+from holdfast.turns import TurnQueue
+
+_PAGE = 500
+
+
+class ApprovalDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """An approval, what exactly is asked for, and what people said."""
+
+    approval: Approval
+    status: ApprovalStatus
+    asked: ApprovalRequested
+    answers: tuple[ApprovalAnswered, ...] = ()
+
+
+class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that waits for a person; `reason` says for what.
+
+    `id` is what to answer with: an approval's id, or else the id of the call.
+    """
+
+    id: str
+    session_id: str
+    run_id: str
+    call_id: str
+    tool: str
+    reason: str
+    request: JsonObject
+    agent_path: str = ""
+    """The agents from the first one down to the one that waits, as `lead/helper`."""
+
+
+class ApprovalService:
+    """Lists what waits for a person, and takes the answers."""
+
+    def __init__(
+        self, sessions: SessionManager, turns: TurnQueue, runs: RunService, toolbox: Toolbox
+    ) -> None:
+        """Answer for runs of these sessions."""
+        self._sessions = sessions
+        self._journal = sessions.journal
+        self._turns = turns
+        self._runs = runs
+        self._toolbox = toolbox
+
+    async def find(
+        self, *, status: ApprovalStatus | None = "open", session_id: str = "", limit: int = 100
+    ) -> list[Approval]:
+        """Return approvals, oldest first; those that wait for an answer unless told otherwise.
+
+        `status=None` returns all. A request of a run that has ended waits for nobody.
+        """
+        if status is not None and status not in get_args(ApprovalStatus):
+            told = ", ".join(get_args(ApprovalStatus))
+            raise UsageError(detail=f"The status of an approval is one of {told}.")
+        now = self._journal.clock.now()
+        where: tuple[Condition, ...] = ()
+        if status == "expired":
+            where = (Condition("expires_at", "<=", now),)
+        elif status is not None:
+            where = (Condition("status", "=", status),)
+        if status == "open":
+            where += (Condition("expires_at", ">", now),)
+        found: list[Approval] = []
+        after: tuple[float, str] | None = None
+        while len(found) < limit:
+            page = await self._journal.rows(
+                RowQuery(
+                    projection=APPROVALS,
+                    session_id=session_id,
+                    where=where,
+                    order="time",
+                    after=after,
+                    limit=_PAGE,
+                )
+            )
+            rows = [msgspec.structs.replace(k.row, status=k.row.status_at(now)) for k in page]
+            rows = [row for row in rows if status in (None, row.status)]
+            found += rows if status != "open" else await self._of_living_runs(rows)
+            if len(page) < _PAGE:
+                break
+            after = (page[-1].row.time, page[-1].key)
+        return found[:limit]
+
+    async def _of_living_runs(self, rows: list[Approval]) -> list[Approval]:
+        runs = {row.run_id: await self._turns.find(row.run_id) for row in rows}
+        return [row for row in rows if (run := runs[row.run_id]) is None or not run.has_ended]
+
+    async def get(self, approval_id: str) -> ApprovalDetails:
+        """Return an approval with the call that it is about.
+
+        Raises:
+            NotFound: there is none.
+        """
+        row = await self._approval(approval_id)
+        numbers = [row.requested_at, *(vote.session_seq for vote in row.votes)]
+        events = await self._journal.store.read(row.session_id, seqs=numbers)
+        facts = [event.decode() for event in events]
+        [asked] = [fact for fact in facts if isinstance(fact, ApprovalRequested)]
+        return ApprovalDetails(
+            approval=row,
+            status=row.status_at(self._journal.clock.now()),
+            asked=asked,
+            answers=tuple(fact for fact in facts if isinstance(fact, ApprovalAnswered)),
+        )
+
+    async def approve(
+        self,
+        approval_id: str,
+        *,
+        by: str,
+        always: bool = False,
+        arguments: JsonObject | None = None,
+        reason: str = "",
+    ) -> Approval:
+        """Consent to a call; its run, and those that wait for it, go on once enough people have.
+
+        `always` also writes the rules that `get` shows (`asked.rules`) into the
+        session, and into those of all agents above it. `arguments` replace those of the call:
+        they are checked by the tool, judged by the rules and sealed anew.
+
+        Raises:
+            NotFound: there is no such approval.
+            ApprovalExpired: it is too old, answered or used already.
+            ToolInputInvalid: the arguments do not fit the tool.
+            UsageError: no rule would be as narrow as the call, or nobody is named.
+        """
+        details = await self.get(approval_id)
+        rules = _rules_of(details) if always else ()
+        if always and arguments is not None:
+            raise UsageError(detail="`always` and other arguments cannot go together.")
+        row = details.approval
+        tool = self._toolbox.registry.find(row.tool)
+        if tool is not None and arguments is not None:
+            tool.validate(arguments)  # the gate does it again; here the person hears of it
+        answer = ApprovalAnswered(
+            approval_id=row.id,
+            verdict="allow",
+            by=by,
+            seal=row.seal if arguments is None else seal_of(row, arguments),
+            reason=reason,
+            is_edited=arguments is not None,
+            arguments=arguments,
+            rules=rules,
+        )
+        return await self._answer(details, answer)
+
+    async def deny(self, approval_id: str, *, by: str, reason: str = "") -> Approval:
+        """Refuse a call; the model is told the reason, and the run goes on.
+
+        Raises:
+            NotFound: there is no such approval.
+            ApprovalExpired: it is too old, answered or used already.
+        """
+        details = await self.get(approval_id)
+        row = details.approval
+        answer = ApprovalAnswered(
+            approval_id=row.id, verdict="deny", by=by, seal=row.seal, reason=reason
+        )
+        return await self._answer(details, answer)
+
+    async def _answer(self, details: ApprovalDetails, answer: ApprovalAnswered) -> Approval:
+        row = details.approval
+        if not answer.by.strip():
+            raise UsageError(detail="An answer needs the name of who gives it.")
+        if details.status == "expired":
+            # The run asks again when it goes on; without this it would wait forever.
+            await self._turns.wake(row.run_id, cause=f"{row.id} expired", is_for_anyone=True)
+        if details.status != "open":
+            raise ApprovalExpired(approval_id=row.id, because=f"it is {details.status}")
+        run = await self._turns.find(row.run_id)
+        if run is not None and run.has_ended:
+            raise ApprovalExpired(approval_id=row.id, because=f"its run is {run.status}")
+        if any(same_person(vote.by, answer.by) for vote in row.votes):
+            raise ApprovalExpired(approval_id=row.id, because=f"{answer.by} has answered already")
+        facts: list[Payload] = [answer]
+        if answer.rules:
+            facts.append(SessionRulesAdded(rules=answer.rules, by=answer.by))
+        cause = f"{answer.by} said: {answer.verdict}"
+        if settles(row, answer):
+            # Answer and wake-up are one: no crash can leave a run that waits for what is there.
+            await self._turns.wake(row.run_id, cause=cause, is_for_anyone=True, answers=facts)
+        else:
+            origin = Origin(run_id=row.run_id, agent_path=row.agent_path)
+            await self._journal.append(row.session_id, facts, origin=origin)
+            if (await self._approval(row.id)).status != "open":
+                # Somebody else answered at the same moment, and together it was enough.
+                await self._turns.wake(row.run_id, cause=cause, is_for_anyone=True)
+        row = await self._approval(row.id)
+        if row.status != "open":
+            await self._runs.tell_above(row.session_id, cause, answer.rules, answer.by)
+        return row
+
+    async def _approval(self, approval_id: str) -> Approval:
+        query = RowQuery(projection=APPROVALS, where=(Condition("id", "=", approval_id),), limit=1)
+        found = await self._journal.rows(query)
+        if not found:
+            raise NotFound(kind="approval", value=approval_id)
+        return found[0].row
+
+    async def questions(self) -> list[OpenQuestion]:
+        """Return everything that waits for a person: consent first, then the oldest run."""
+        found = [_consent(await self.get(row.id)) for row in await self.find()]
+        return [*found, *(await self._open_calls())]
+
+    async def _open_calls(self) -> list[OpenQuestion]:
+        query = RowQuery(
+            projection=RUNS,
+            where=(Condition("status", "=", "parked"),),
+            order="time_queued",
+            limit=1000,
+        )
+        found: list[OpenQuestion] = []
+        for keyed in await self._journal.rows(query):
+            run = keyed.row
+            records = await read_records(self._journal, run.session_id, after=run.queued_at)
+            found += [
+                _question(run, call_id, record)
+                for call_id, record in records.items()
+                if record.is_waiting
+            ]
+        return found
+
+    async def decide_outcome(
+        self,
+        session_id: str,
+        call_id: str,
+        verdict: Literal["happened", "not_happened", "abort"],
+        *,
+        by: str,
+        result: str = "",
+    ) -> Run:
+        """Say what became of a call whose outcome a crash left unknown; its run goes on.
+
+        `happened` takes the result to show to the model; `not_happened` lets the call run
+        again; `abort` tells the model that it was given up.
+
+        Raises:
+            NotFound: no such call waits for a verdict.
+        """
+        question = await self._waiting(session_id, call_id, "unknown_outcome")
+        decided = ToolOutcomeDecided(
+            call_id=call_id,
+            verdict=verdict,
+            decided_by=by,
+            result=ToolResult(result) if result else None,
+        )
+        return await self._wake_with(question, decided, f"{by} said: {verdict}")
+
+    async def answer(self, session_id: str, call_id: str, answer: str, *, by: str) -> Run:
+        """Answer an agent's question; its run goes on with the answer as the result.
+
+        Raises:
+            NotFound: no such call waits for an answer.
+        """
+        question = await self._waiting(session_id, call_id, "")
+        answered = ToolAnswered(call_id=call_id, answered_by=by, result=ToolResult(answer))
+        return await self._wake_with(question, answered, f"{by} answered")
+
+    async def _wake_with(self, question: OpenQuestion, answer: Payload, cause: str) -> Run:
+        run = await self._turns.wake(
+            question.run_id, cause=cause, is_for_anyone=True, answers=[answer]
+        )
+        await self._runs.tell_above(question.session_id, cause)
+        return run
+
+    async def _waiting(self, session_id: str, call_id: str, reason: str) -> OpenQuestion:
+        for question in await self._open_calls():
+            is_it = (question.session_id, question.call_id) == (session_id, call_id)
+            if is_it and reason in ("", question.reason):
+                return question
+        raise NotFound(kind="open question", value=call_id)
+
+
+def _rules_of(details: ApprovalDetails) -> tuple[PermissionRule, ...]:
+    if details.asked.rules:
+        return details.asked.rules
+    what = (
+        "more than one person has to consent"
+        if details.approval.required > 1
+        else ("no rule can be as narrow as this call")
+    )
+    raise UsageError(detail=f"There is no `always` for {details.approval.id}: {what}.")
+
+
+def _consent(details: ApprovalDetails) -> OpenQuestion:
+    row, asked = details.approval, details.asked
+    return OpenQuestion(
+        id=row.id,
+        session_id=row.session_id,
+        run_id=row.run_id,
+        call_id=row.call_id,
+        tool=row.tool,
+        reason="approval",
+        request={
+            "arguments": asked.arguments,
+            "targets": list(asked.targets),
+            "because": asked.decision.explain() if asked.decision.because else "",
+            "expires_at": row.expires_at,
+        },
+        agent_path=row.agent_path,
+    )
+
+
+def _question(run: Run, call_id: str, record: CallRecord) -> OpenQuestion:
+    if record.parked is not None and record.answered is None:
+        tool, reason, request = record.parked.tool, record.parked.reason, record.parked.request
+    else:
+        assert record.unknown is not None
+        tool, reason = record.unknown.tool, "unknown_outcome"
+        request = {"question": record.unknown.question}
+        if record.started is not None:
+            request["arguments"] = record.started.intent.arguments
+    return OpenQuestion(
+        id=call_id,
+        session_id=run.session_id,
+        run_id=run.id,
+        call_id=call_id,
+        tool=tool,
+        reason=reason,
+        request=request,
+        agent_path=run.agent,
+    )

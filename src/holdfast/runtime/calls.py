@@ -1,0 +1,104 @@
+"""The surroundings of a call, put together in one place for every kind of run.
+
+Agent turns, calls by hand, steps of workflows and checks of loops all get their tools' context
+here: gate, labels, state, artifacts, hooks, budgets, grants. Where four places did this, each
+forgot something, and what one forgot was a hole.
+"""
+
+from __future__ import annotations
+
+from holdfast.clock import Clock
+from holdfast.journal import Journal
+from holdfast.policy.approvals import ApprovalBook
+from holdfast.runs.confinement import Confinement
+from holdfast.runs.propagating_approver import unwrapped
+from holdfast.runs.services import CallScope, RunCalls
+from holdfast.tools import ToolContext
+from holdfast.tools.artifacts import JournalArtifacts
+from holdfast.tools.builtin import restore_grants
+from holdfast.tools.child_limits import ChildLimits, without_end
+from holdfast.tools.labels import ContextLabels, kept_labels
+from holdfast.tools.manager import ToolExecutionManager, spend_freely
+from holdfast.tools.services import Cancellation, NoNestedCalls
+from holdfast.tools.state import JournalState
+from holdfast.tools.threads import ToolThreads
+
+_FIRST_FACTS = 3
+"""Up to here a session has but its own beginning and that of its first run."""
+
+
+class CallEnvironment:
+    """Opens what executes the calls of a run; the only constructor of a `ToolContext`."""
+
+    def __init__(self, journal: Journal, confinement: Confinement, clock: Clock) -> None:
+        """Keep facts in this journal, and confine calls as the operator wants."""
+        self._journal = journal
+        self._confinement = confinement
+        self._clock = clock
+
+    async def open_calls(self, scope: CallScope) -> RunCalls:
+        """Return what executes the calls of a run.
+
+        A run that is resumed elsewhere finds everything again: the taint labels of what its
+        session has read, the directories that were granted, the state that tools kept.
+        """
+        turn, session, around = scope.turn, scope.session, scope.instrumentation
+        confinement, journal, spending = self._confinement, self._journal, scope.spending
+        is_online = scope.sandbox == "network"
+        workspace = confinement.workspace(session.directory)
+        commands, runner = confinement.commands(
+            workspace, is_read_only=scope.sandbox == "read-only", has_network=is_online
+        )
+        # A session that has just begun has been granted nothing, and nothing was read in it.
+        is_known = turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS
+        labels = (*scope.inherited, *(await kept_labels(journal, session.id) if is_known else ()))
+        context = ToolContext(
+            workspace=workspace,
+            session_id=session.id,
+            run_id=turn.run.id,
+            call_id="",
+            idempotency_key="",
+            agent_path=scope.path,
+            rights=scope.rights if scope.handed_on is None else scope.handed_on,
+            is_read_only=scope.sandbox == "read-only",
+            has_network=is_online if scope.has_network is None else scope.has_network,
+            child_limits=ChildLimits(
+                shares=spending.shares if spending is not None else (),
+                seconds_left=spending.time_left if spending is not None else without_end,
+                on_ask=scope.terms.on_ask,
+                approver=unwrapped(scope.approver),
+                skill_names=scope.skill_names,
+            ),
+            labels=ContextLabels(labels, is_online=is_online),
+            cancellation=Cancellation(),
+            progress=around.progress_sink(),
+            state=JournalState(turn, journal, session.id),
+            artifacts=JournalArtifacts(turn, journal, session.id),
+            http=confinement.http,
+            commands=commands,
+            attendant=around.attendant,
+            nested=_NOT_NESTED,
+            threads=ToolThreads(),
+            clock=self._clock,
+            execution=around.execution_of_run(),
+        )
+        if is_known:
+            await restore_grants(workspace, context.state)
+        manager = ToolExecutionManager(
+            scope.tools,
+            recorder=turn,
+            context=context,
+            gate=confinement.gate(scope.path, scope.rights, scope.approver, scope.terms),
+            # Only a run that was parked or interrupted can have been asked about before.
+            approvals=ApprovalBook(journal, session.id) if turn.is_resumed else None,
+            spend=spending.spend_tool_call if spending is not None else spend_freely,
+            clock=self._clock,
+        )
+        manager.remember(scope.before)
+        around.attend(manager)
+        return RunCalls(manager=manager, context=context, runner=runner)
+
+
+_NOT_NESTED = NoNestedCalls()
+
+__all__ = ["CallEnvironment"]

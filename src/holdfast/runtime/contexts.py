@@ -1,0 +1,93 @@
+"""What a model sees: contexts as they would be built now, and compaction by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.agents import Agent
+from holdfast.context import AgentContext, CompactionHooks, Compactor, Conversation
+from holdfast.messages import Message
+from holdfast.policy import NO_RULES
+from holdfast.providers.model import Model, ModelRequest
+from holdfast.runs.lineage import position_of
+from holdfast.runs.tools import visible_tools
+from holdfast.runtime.hooks import HookService
+from holdfast.runtime.memory import MemoryService
+from holdfast.runtime.models import ModelService
+from holdfast.runtime.runs import RunService
+from holdfast.runtime.skills import SkillService
+from holdfast.runtime.toolbox import Toolbox
+from holdfast.sessions import Session, SessionManager, check_open
+
+
+class ContextService:
+    """Builds contexts outside a run."""
+
+    def __init__(
+        self,
+        sessions: SessionManager,
+        *,
+        runs: RunService,
+        models: ModelService,
+        hooks: HookService,
+        skills: SkillService,
+        memory: MemoryService,
+        toolbox: Toolbox,
+    ) -> None:
+        """Build them as runs do."""
+        self._sessions = sessions
+        self._runs = runs
+        self._models = models
+        self._hooks = hooks
+        self._skills = skills
+        self._memory = memory
+        self._toolbox = toolbox
+
+    async def of_session(self, session_id: str, agent_name: str | Agent) -> AgentContext:
+        """Return what a model would see if a turn began now; raises NotFound."""
+        session = await self._sessions.get_session(session_id)
+        agent = await self._runs.agent_for(agent_name, session)
+        await self._runs.check_policies()
+        at = position_of(agent, session)
+        tools = await self._toolbox.tools_for(agent, at)
+        registry = tools.child(agent.tools, scope="agent")
+        return await self._runs.context.build_agent_context(
+            session,
+            agent,
+            visible_tools(registry, NO_RULES, at.rights),
+            await self._skills.offered_in(session),
+            await self._memory.would_recall(session),
+        )
+
+    async def compact(self, session_id: str, *, focus: str, model: str | Model) -> Message | None:
+        """Summarise a session's older part for the model's view; see `sessions.compact`."""
+        sessions = self._sessions
+        session = await sessions.get_session(session_id)
+        check_open(session, sessions.journal.clock.now())
+        ready = await self._models.ready(model)
+        compactor = Compactor(
+            ready.model,
+            charge=ready.charge,
+            clock=sessions.journal.clock,
+            hooks=CompactionHooks(hooks=self._hooks.hooks),
+        )
+
+        async def build(session: Session, messages: Sequence[Message]) -> ModelRequest:
+            context = await self._runs.context.build_agent_context(
+                session, _Nobody(), {}, messages=messages
+            )
+            return ModelRequest(messages=context.messages, system=context.system_prompt)
+
+        async with sessions.writing(session.id) as hold:
+            await sessions.check_idle(session.id)
+            before = await sessions.messages.all(session)
+            talk = Conversation(session=session, messages=before)
+            after = await compactor.compact(talk, build, hold, focus=focus)
+        return after.messages[-1] if len(after.messages) > len(before) else None
+
+
+class _Nobody:
+    """No agent: a summary is made for whoever goes on."""
+
+    name = ""
+    prompt = ""

@@ -1,0 +1,122 @@
+"""Hooks, events and lifecycles of one runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from holdfast.agents import AgentManager
+from holdfast.hooks import (
+    FACT_POINTS,
+    EventBus,
+    ExecutionContext,
+    Hook,
+    HookPayload,
+    Hooks,
+    follow_facts,
+)
+from holdfast.hooks.points import SystemShutdown, SystemStartup
+from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
+from holdfast.runs.confinement import Confinement
+from holdfast.runs.hook_files import ConfinedScripts, HookFile, HookFiles, register_files
+from holdfast.runs.instrumentation import Instrumentation
+from holdfast.settings import Settings
+from holdfast.skills import TrustStore
+from holdfast.tools.services import Attendant, NobodyAttends
+
+_LAST_WORDS_S = 5.0
+_NOBODY = NobodyAttends()
+
+
+class HookService:
+    """The hooks of one runtime, from Python and from files, and who hears its events."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: Journal,
+        trust: TrustStore,
+        confine: Callable[[], Awaitable[Confinement]],
+    ) -> None:
+        """Fire for this journal; programs among the hooks run confined."""
+        self._journal = journal
+        self.files = HookFiles(
+            settings.workspace, user_folder=settings.user_dir / "hooks", trust=trust
+        )
+        self.hooks = Hooks(recorder=self._record)
+        self._scripts = ConfinedScripts(confine, settings.workspace, self.files)
+        self.hooks.scripts = self._scripts
+        self.bus = EventBus(journal, hooks=self.hooks, clock=journal.clock)
+        self.lives = AgentManager(self.hooks, self.bus)
+        self.execution = ExecutionContext()
+        """What every run inherits: data, and services by type."""
+        self.attendant: Attendant | None = None
+        """Who answers questions of agents while they wait; without anybody, the run parks."""
+        self._of_files: tuple[Hook, ...] | None = None
+        self._is_announced = False
+        self._follows_facts = False
+        self._around: Instrumentation | None = None
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether somebody listens who wants to find what a run is about to use."""
+        return not self.hooks.is_empty or bool(self.bus.subscriptions)
+
+    @property
+    def instrumentation(self) -> Instrumentation:
+        """What stands around every run: the same for all, while the same one attends."""
+        known, attendant = self._around, self.attendant or _NOBODY
+        if known is None or known.attendant is not attendant:
+            known = self._around = Instrumentation(
+                hooks=self.hooks, bus=self.bus, execution=self.execution, attendant=attendant
+            )
+        return known
+
+    async def begin(self) -> None:
+        """Let hooks of files take part, tell all that we begin, and follow stored facts."""
+        if self._of_files is None:
+            self._of_files = ()
+            if self.files.has_any():
+                found = await asyncio.to_thread(self.files.find)
+                self._of_files = register_files(self.hooks, found)
+        if not self._is_announced:
+            self._is_announced = True
+            await self.hooks.notify(SystemStartup())
+        if not self._follows_facts and not self.hooks.is_empty and self.hooks.has(*FACT_POINTS):
+            self._follows_facts = True
+            await follow_facts(self.bus, self.hooks)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is nothing for `begin` to do."""
+        is_ready = self._is_announced and self._of_files is not None
+        return is_ready and (self._follows_facts or self.hooks.is_empty)
+
+    async def trust(self, *, revoke: bool = False) -> list[HookFile]:
+        """Vouch for the project's hooks as they are now, or take that back; raises NotFound."""
+        found = await asyncio.to_thread(self.files.trust, revoke=revoke)
+        for hook in self._of_files or ():
+            self.hooks.off(hook)
+        self._of_files = None
+        await self.begin()
+        return found
+
+    async def say_goodbye(self) -> None:
+        """Shut agents down, tell hooks and subscribers; what they still do is waited for."""
+        await self.lives.close()
+        await self.hooks.notify(SystemShutdown())
+        self.bus.emit("system.stopping", {})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self.bus.settle()
+        await self.bus.close()
+
+    async def close(self) -> None:
+        """End the sandbox of programs."""
+        await self._scripts.aclose()
+
+    async def _record(self, where: HookPayload, fact: Payload) -> None:
+        """Keep what a hook decided with the session and run that it decided about."""
+        origin = Origin(run_id=where.run_id, agent_path=where.agent)
+        await self._journal.append(where.session_id or SYSTEM_SESSION, [fact], origin=origin)

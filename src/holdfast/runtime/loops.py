@@ -1,0 +1,359 @@
+"""The autonomous loop: give it a goal, resume it, see what it did, move it elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TypeAlias
+
+import msgspec
+
+from holdfast.canonical import JsonObject
+from holdfast.errors import AlreadyExists, InvalidImport, UsageError
+from holdfast.journal import Event
+from holdfast.journal.envelope import SYSTEM_SESSION
+from holdfast.messages import ToolPart
+from holdfast.orchestration.loop import (
+    LOOP_AGENT,
+    LoopDriver,
+    LoopListener,
+    LoopNews,
+    LoopOptions,
+    LoopReport,
+    LoopState,
+    RunFiles,
+    RunRecords,
+    carried_over,
+    fold,
+    make_report,
+    parse_run_file,
+)
+from holdfast.orchestration.loop.crew import Crew
+from holdfast.orchestration.loop.events import StepStarted
+from holdfast.orchestration.loop.report import LoopOutcome
+from holdfast.runtime.run_kinds import session_begun_by
+from holdfast.runtime.runs import RunService
+from holdfast.sessions import Run, RunStatus, Session, SessionManager, compose
+from holdfast.sessions.events import MessagePartUpdated, SessionChanges, SessionUpdated
+from holdfast.settings import Settings
+from holdfast.turns import Outcome, Turn, TurnQueue
+
+LoopItem: TypeAlias = LoopNews | LoopReport
+"""Something that happened, and at the very end the report."""
+
+
+def _hear_nothing(_: LoopNews) -> None:
+    """Nobody listens."""
+
+
+def news_of(event: Event, steps: Mapping[str, str]) -> LoopNews | None:
+    """Return what a stored event says to whoever watches a loop, `None` if it says nothing.
+
+    `steps` are the sessions of steps, by id.
+    """
+    if event.is_redacted:
+        return None
+    if event.kind.startswith(("loop.", "plan.", "step.", "run.")) and event.session_id not in steps:
+        fact = event.decode()
+        step_id = str(getattr(fact, "step_id", ""))
+        return LoopNews(time=event.time, fact=fact, role=LOOP_AGENT, step_id=step_id)
+    if event.kind == MessagePartUpdated.kind and event.session_id in steps:
+        part = event.expect(MessagePartUpdated).part
+        if isinstance(part, ToolPart) and part.state != "pending":
+            step_id = steps[event.session_id]
+            return LoopNews(time=event.time, role="executor", step_id=step_id, heard=part)
+    return None
+
+
+class LoopService:
+    """Runs autonomous loops: planner, executor, reviewer."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        base_dir: Path,
+        sessions: SessionManager,
+        turns: TurnQueue,
+        runs: RunService,
+    ) -> None:
+        """Work in the workspace of these settings."""
+        self._settings = settings
+        self._base_dir = base_dir
+        self._sessions = sessions
+        self._journal = sessions.journal
+        self._turns = turns
+        self._runs = runs
+
+    async def run(
+        self,
+        goal: str,
+        *,
+        run_id: str = "",
+        options: LoopOptions | None = None,
+        listener: LoopListener = _hear_nothing,
+    ) -> LoopReport:
+        """Plan, work, check and review until the goal is reached or a limit is; then report.
+
+        The same `run_id` again returns the report of a loop that is over, or resumes one that
+        was interrupted or has waited; its goal and limits stay those it began with. The report
+        says `waiting` if the loop waits for a person.
+
+        An end is final. To go on after one that came before the goal, such as a spent budget,
+        begin another run with `options.continues` set to the ended one: it takes over goal,
+        plan and what is done, and has limits of its own.
+
+        Raises:
+            UsageError: there is no goal, or the run is none of a loop.
+        """
+        chosen = options or LoopOptions()
+        run = await self._loop_run(goal, run_id, chosen)
+        session = await self._sessions.get_session(run.session_id)
+
+        async def handler(turn: Turn) -> Outcome:
+            if turn.run.id != run.id:
+                raise turn.in_the_way()
+            kept = await self._as_begun(chosen, turn.request.options)
+            return await self._drive(turn, session, kept, listener)
+
+        run = await self._turns.run(run.id, handler)
+        return await self.report(run.id)
+
+    async def stream(
+        self, goal: str, *, run_id: str = "", options: LoopOptions | None = None
+    ) -> AsyncGenerator[LoopItem, None]:
+        """Do the same and yield what happens; the last item is the report.
+
+        Leaving the loop early cancels the run.
+        """
+        heard: asyncio.Queue[LoopNews | None] = asyncio.Queue()
+        work = asyncio.create_task(
+            self.run(goal, run_id=run_id, options=options, listener=heard.put_nowait)
+        )
+        work.add_done_callback(lambda _: heard.put_nowait(None))
+        try:
+            while (item := await heard.get()) is not None:
+                yield item
+            yield await work
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    async def state(self, run_id: str) -> LoopState:
+        """Return where a loop stands: plan, steps, attempts, evidence.
+
+        Raises:
+            NotFound: there is no such run.
+            UsageError: it is none of a loop.
+        """
+        run = await self._known_loop(run_id)
+        return fold(await self._journal.read_all(run.session_id), run.id)
+
+    async def report(self, run_id: str) -> LoopReport:
+        """Return the report of a loop; one that is not over is reported as far as it is.
+
+        Raises:
+            NotFound: there is no such run.
+            UsageError: it is none of a loop.
+        """
+        run = await self._known_loop(run_id)
+        state = await self.state(run_id)
+        if state.report and run.has_ended and run.status != "cancelled":
+            return msgspec.convert(state.report, LoopReport)
+        outcomes: dict[RunStatus, LoopOutcome] = {
+            "cancelled": "cancelled",
+            "failed": "failed",
+            "parked": "waiting",
+        }
+        return make_report(
+            state,
+            run_id=run.id,
+            session_id=run.session_id,
+            outcome=outcomes.get(run.status, "working"),
+            reason=run.reason or str(run.error.get("message", "")),
+            error=run.error,
+            files=tuple(state.files),
+        )
+
+    async def replay(self, run_id: str) -> list[LoopNews]:
+        """Return everything that happened in a loop, in order: its facts and its agents' calls.
+
+        Raises:
+            NotFound: there is no such run.
+            UsageError: it is none of a loop.
+        """
+        run = await self._known_loop(run_id)
+        events = list(await self._journal.read_all(run.session_id))
+        steps = {}
+        for event in events:
+            if event.kind == StepStarted.kind and not event.is_redacted:
+                fact = event.expect(StepStarted)
+                steps[fact.session_id] = fact.step_id
+        for session_id in steps:
+            if await self._journal.head(session_id) is not None:
+                events += await self._journal.read_all(session_id)
+        events.sort(key=lambda event: event.seq)
+        return [news for event in events if (news := news_of(event, steps)) is not None]
+
+    async def export(self, run_id: str, target: str | os.PathLike[str]) -> int:
+        """Write a loop as one `run-<id>.jsonl` and return the number of its lines."""
+        run = await self._known_loop(run_id)
+        files = self._run_files(run)
+        await files.track_all()
+        return await files.write_all(Path(target))
+
+    async def load(self, source: str | os.PathLike[str] | IO[bytes]) -> Run:
+        """Bring in a `run-<id>.jsonl`, so that `run` with its id goes on here.
+
+        The whole file is checked before anything is changed. Sessions that are here already
+        are left as they are. The run works in this client's workspace from now on, and rules
+        that were added to its sessions elsewhere do not hold here. Calls that it left open are
+        made when it goes on: import only what you would run.
+
+        Raises:
+            InvalidImport: the file is none of a run, is damaged or was changed.
+        """
+        sessions = self._sessions
+        records = await asyncio.to_thread(_read_run, source)
+        known = await self._turns.find(records.run_id)
+        if known is not None and known.session_id != records.session_id:
+            raise InvalidImport(detail=f"another run {records.run_id} is here already")
+        here = str(await asyncio.to_thread(os.path.abspath, self._settings.workspace))
+        for events in records.sessions:
+            name = events[0].session_id
+            if await self._journal.head(name) is not None or name == SYSTEM_SESSION:
+                continue
+            await sessions.import_events(events)
+            # What somebody allowed there, for there, is not allowed here.
+            changes = SessionChanges(directory=here, permission=())
+            await self._journal.append(name, [SessionUpdated(changes=changes)])
+        return await self._turns.get(records.run_id)
+
+    @staticmethod
+    def is_loop(run: Run) -> bool:
+        """Say whether a run is one of a loop."""
+        return run.agent == LOOP_AGENT
+
+    # --- inside -----------------------------------------------------------------------
+
+    async def _as_begun(self, chosen: LoopOptions, kept: JsonObject) -> LoopOptions:
+        """Put what a loop began with in the place of what whoever resumes it did not say."""
+        agents = chosen.agents
+        executor = str(kept.get("executor", ""))
+        if executor and agents.executor is None:
+            agents = replace(agents, executor=await self._runs.get_agent(executor))
+        return replace(
+            chosen,
+            agents=agents,
+            on_ask="park" if kept.get("on_ask") == "park" else chosen.on_ask,
+            model=chosen.model or str(kept.get("model", "")),
+        )
+
+    async def _loop_run(self, goal: str, run_id: str, options: LoopOptions) -> Run:
+        """Return the run of a loop: the known one, woken if it waits, or a new one."""
+        sessions = self._sessions
+        known = await self._turns.find(run_id) if run_id else None
+        if known is None:
+            goal = goal.strip() or await self._goal_of(options.continues)
+            if not goal:
+                raise UsageError(detail="Say what to do: a loop needs a goal.")
+            title = " ".join(goal.split())[:60]
+            session_id = session_begun_by(run_id)
+            with contextlib.suppress(AlreadyExists):
+                await sessions.create_session(
+                    title, directory=self._settings.workspace, session_id=session_id
+                )
+            message = compose(session_id, "user", goal, self._journal.clock.now())
+            executor = options.agents.executor
+            kept = {
+                "on_ask": options.on_ask,
+                "model": options.model if isinstance(options.model, str) else "",
+                "executor": executor.name if executor is not None else "",
+                "continues": options.continues,
+            }
+            return await self._turns.submit(
+                session_id, message, agent=LOOP_AGENT, run_id=run_id, options=kept
+            )
+        if known.agent != LOOP_AGENT:
+            raise UsageError(detail=f"The run {run_id} is none of a loop: holdfast run --run-id.")
+        if known.status == "parked":
+            return await self._turns.wake(known.id, cause="resumed")
+        return known
+
+    async def _goal_of(self, ended: str) -> str:
+        """The goal of a loop that another one is to go on with.
+
+        Raises:
+            UsageError: it has not ended, or has reached its goal.
+        """
+        if not ended:
+            return ""
+        report = await self.report(ended)
+        if report.outcome in ("working", "waiting"):
+            raise UsageError(detail=f"The run {ended} has not ended: holdfast runs resume {ended}.")
+        if report.is_done:
+            raise UsageError(detail=f"The run {ended} has reached its goal.")
+        return report.goal
+
+    async def _known_loop(self, run_id: str) -> Run:
+        run = await self._turns.get(run_id)
+        if run.agent != LOOP_AGENT:
+            detail = f"The run {run_id} is one of agent {run.agent or 'build'}, not of a loop."
+            raise UsageError(detail=detail)
+        return run
+
+    def _run_files(self, run: Run) -> RunFiles:
+        clock = self._journal.clock
+        return RunFiles(self._base_dir, self._sessions, run.id, run.session_id, clock)
+
+    async def _drive(
+        self, turn: Turn, session: Session, options: LoopOptions, listener: LoopListener
+    ) -> Outcome:
+        await self._runs.check_policies()
+        clock = self._journal.clock
+        files = self._run_files(turn.run)
+        crew = Crew(
+            self._runs,
+            self._sessions,
+            session,
+            turn.run.id,
+            options,
+            clock=clock,
+            is_new=files.track,
+        )
+        message = turn.request.message
+        ended = str(turn.request.options.get("continues", ""))
+        driver = LoopDriver(
+            self._runs.services,
+            turn,
+            session,
+            options,
+            goal=message.text if message is not None else "",
+            crew=crew,
+            files=files,
+            state_dir=self._base_dir,
+            listener=listener,
+            inherited=carried_over(await self.state(ended)) if ended else (),
+        )
+        return await driver.execute()
+
+    async def remove_files(self, runs: Sequence[Run]) -> None:
+        """Remove the files of loops among these runs."""
+        for run in runs:
+            if run.agent == LOOP_AGENT:
+                await asyncio.to_thread(self._run_files(run).remove)
+
+
+def _read_run(source: str | os.PathLike[str] | IO[bytes]) -> RunRecords:
+    try:
+        if not isinstance(source, str | os.PathLike):
+            return parse_run_file(source)
+        with open(source, "rb") as file:
+            return parse_run_file(file)
+    except (OSError, ValueError) as error:
+        detail = getattr(error, "strerror", None) or str(error)
+        raise InvalidImport(detail=f"it cannot be read: {detail}") from error

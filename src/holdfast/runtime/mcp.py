@@ -1,0 +1,116 @@
+"""MCP servers: connected when first needed, confined by the operator's policies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
+from holdfast.policy import PolicyStore
+from holdfast.redaction import Redactor
+from holdfast.runs.confinement import Confinement
+from holdfast.settings import Settings, load_settings
+from holdfast.skills import TrustStore
+from holdfast.skills.project import project_root
+from holdfast.tools import ToolRegistry
+
+if TYPE_CHECKING:
+    from holdfast.mcp import McpManager
+
+_PAGE = 1_000
+
+
+class McpService:
+    """The MCP servers of one runtime; the room behind it is loaded with the first use."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        base_dir: Path,
+        journal: Journal,
+        redactor: Redactor,
+        policies: Callable[[], Awaitable[PolicyStore]],
+        confinement: Confinement,
+    ) -> None:
+        """Connect to the servers of these settings."""
+        self._settings = settings
+        self._base_dir = base_dir
+        self._journal = journal
+        self._redactor = redactor
+        self._policies = policies
+        self._confinement = confinement
+        self._manager: McpManager | None = None
+        self.layer: ToolRegistry | None = None
+        """Where the servers' tools are offered; `None` where no server is configured."""
+
+    async def manager(self) -> McpManager:
+        """Return what connects to MCP servers.
+
+        Raises:
+            PolicyInvalid: a policy file is wrong.
+        """
+        store = await self._policies()
+        if self._manager is None:
+            from holdfast.mcp import McpManager  # noqa: PLC0415 - a room of its own, often unused
+            from holdfast.mcp.opening import Opening  # noqa: PLC0415 - as above
+            from holdfast.mcp.pins import PinBook  # noqa: PLC0415 - as above
+            from holdfast.mcp.server import Keeping  # noqa: PLC0415 - as above
+
+            workspace = str(self._settings.workspace)
+            openings = [
+                Opening(
+                    name=name,
+                    endpoint=endpoint,
+                    workspace=workspace,
+                    token=self._token,
+                    policies=lambda: store.bundle,
+                    open_sandbox=self._confinement.runner,
+                )
+                for name, endpoint in self._settings.mcp_endpoints.items()
+            ]
+            pins = PinBook(self._base_dir)
+            self._manager = McpManager(
+                openings,
+                Keeping(note=self._note, pins=pins, clock=self._journal.clock),
+                trust=TrustStore(self._base_dir),
+                project=str(project_root(workspace)),
+            )
+        return self._manager
+
+    async def prepare(self, *, has_network: bool) -> None:
+        """Let the tools of MCP servers be there; costs nothing where none is configured."""
+        if self.layer is not None:
+            await (await self.manager()).prepare(self.layer, has_network=has_network)
+
+    async def count_invocations(self) -> Counter[str]:
+        """Return how often each server was asked, by its name."""
+        from holdfast.mcp import McpInvoked  # noqa: PLC0415 - a room of its own, often unused
+
+        found: Counter[str] = Counter()
+        after, kinds = 0, frozenset({McpInvoked.kind})
+        while page := await self._journal.read(
+            SYSTEM_SESSION, after=after, limit=_PAGE, kinds=kinds
+        ):
+            found.update(event.expect(McpInvoked).endpoint for event in page)
+            after = page[-1].session_seq
+        return found
+
+    async def close(self) -> None:
+        """End connections to MCP servers, and their programs."""
+        if self._manager is not None:
+            await self._manager.aclose()
+
+    def _token(self, variable: str) -> str:
+        """The token in a variable, which is kept out of sight from now on."""
+        # Tokens come from the environment and the secrets files, all else from our settings.
+        secret = replace(load_settings(), settings=self._settings).secret(variable)
+        if secret is None:
+            return ""
+        self._redactor.register(variable, secret.get_secret_value())
+        return secret.get_secret_value()
+
+    async def _note(self, fact: Payload, origin: Origin) -> None:
+        await self._journal.append(SYSTEM_SESSION, [fact], origin=origin)

@@ -1,0 +1,156 @@
+"""Models: which one answers, made resilient, and what its answers cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from holdfast.messages import Message
+from holdfast.providers.accounting import Accountant
+from holdfast.providers.breaker import BreakerModel, CircuitBreakers
+from holdfast.providers.events import note_event
+from holdfast.providers.fallback import FallbackModel
+from holdfast.providers.model import Model
+from holdfast.providers.registry import ProviderRegistry
+from holdfast.providers.resolve import Resolution, registry_from, resolve_model
+from holdfast.providers.retry import RetryingModel
+from holdfast.settings import load_settings
+
+if TYPE_CHECKING:
+    from holdfast.providers.rate_limits import RateLimiter
+    from holdfast.settings import Settings
+
+Charge: TypeAlias = Callable[[Message], Message]
+"""Writes what an answer cost into it."""
+
+
+class ReadyModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that can be asked, and the sentence that says why it is this one."""
+
+    model: Model
+    charge: Charge
+    notice: str = ""
+
+
+class ModelService:
+    """Opens models, each once."""
+
+    def __init__(self, settings: Settings, base_dir: Path) -> None:
+        """Find models as the settings say; nothing is opened yet."""
+        self._settings = settings
+        self._base_dir = base_dir
+        self._registry: ProviderRegistry | None = None
+        self._ready: dict[str, ReadyModel] = {}
+        self._once = asyncio.Lock()
+        self._accountant: Accountant | None = None
+        self._breakers: CircuitBreakers | None = None
+        self.rate_limiter: RateLimiter | None = None
+        """Rules that every model opened from now on keeps to, such as calls per minute."""
+        self.fallback_models: tuple[str, ...] = ()
+        """Models to ask in this order when the wanted one fails; each step is journalled."""
+
+    async def ready(self, wanted: str | Model = "") -> ReadyModel:
+        """Return the model of that name, or the one that the settings and this machine give.
+
+        A model is opened once per client, retried when it fails in passing, and left alone
+        for a while when its endpoint fails too often. A model object is used as it is.
+
+        Raises:
+            NotFound, LLMAuthError, MissingExtra, UsageError: see `providers.create_model`.
+        """
+        if not isinstance(wanted, str):
+            return ReadyModel(model=wanted, charge=_unknown if wanted.info.is_llm else _free)
+        name, known = wanted or self._settings.model.name or "", self._ready
+        if name not in known:
+            # Runs that begin together would each look for a server, and each ask its model
+            # how it calls tools.
+            async with self._once:
+                if name not in known:
+                    known[name] = await self._opened(name)
+        return known[name]
+
+    async def _opened(self, name: str) -> ReadyModel:
+        first = await resolve_model(self.registry, name)
+        chain = [first]
+        if first.model.info.is_llm:
+            chain += [await resolve_model(self.registry, other) for other in self.fallback_models]
+        models = [self._resilient(resolution) for resolution in chain]
+        return ReadyModel(
+            model=FallbackModel(models, on_event=note_event) if chain[1:] else models[0],
+            charge=self._charge_by_provider(chain) if chain[1:] else self._charge_for(first),
+            notice=first.notice,
+        )
+
+    async def open(self, wanted: str | Model) -> tuple[Model, Charge]:
+        """Return a model, and what writes the cost of its answers."""
+        ready = await self.ready(wanted)
+        return ready.model, ready.charge
+
+    @property
+    def registry(self) -> ProviderRegistry:
+        """The providers that are configured; made when first asked for."""
+        if self._registry is None:
+            # Keys come from the environment and the secrets files, all else from our settings.
+            loaded = replace(load_settings(), settings=self._settings)
+            self._registry = registry_from(loaded, state_dir=self._base_dir)
+        return self._registry
+
+    async def close(self) -> None:
+        """Give back connections to models."""
+        ready, self._ready = self._ready, {}
+        for one in ready.values():
+            await one.model.close()
+        registry, self._registry = self._registry, None
+        if registry is not None:
+            await registry.close()
+
+    def _resilient(self, resolution: Resolution) -> Model:
+        if not resolution.model.info.is_llm:
+            return resolution.model
+        if self._breakers is None:
+            self._breakers = CircuitBreakers()
+        place = str(resolution.provider.base_url or resolution.provider.name)
+        guarded: Model = BreakerModel(resolution.model, self._breakers.of(place))
+        if self.rate_limiter is not None:
+            from holdfast.providers.rate_limits import RateLimitedModel  # noqa: PLC0415 - 0.1 s
+
+            guarded = RateLimitedModel(
+                guarded, self.rate_limiter, tenant=self._settings.tenant, on_event=note_event
+            )
+        return RetryingModel(guarded, on_event=note_event)
+
+    def _charge_by_provider(self, chain: Sequence[Resolution]) -> Charge:
+        """Charge each answer as the provider that gave it does, whichever that was."""
+        charges = {found.model.info.provider: self._charge_for(found) for found in chain}
+        return lambda message: charges.get(message.provider, _unknown)(message)
+
+    def _charge_for(self, resolution: Resolution) -> Charge:
+        if resolution.provider.is_local or not resolution.model.info.is_llm:
+            return _free
+        if self._accountant is None:
+            self._accountant = Accountant()
+        accountant, api_url = self._accountant, str(resolution.provider.base_url or "")
+
+        def charge(message: Message) -> Message:
+            found = accountant.charge(message, api_url=api_url)
+            cost = found.cost_usd
+            if cost is None:
+                metadata = {**message.metadata, "cost": "unknown"}
+                return msgspec.structs.replace(message, metadata=metadata)
+            return msgspec.structs.replace(message, cost_usd=float(cost))
+
+        return charge
+
+
+def _unknown(message: Message) -> Message:
+    """Say that nobody knows what a model object's answer cost, so that budgets can refuse."""
+    return msgspec.structs.replace(message, metadata={**message.metadata, "cost": "unknown"})
+
+
+def _free(message: Message) -> Message:
+    return message

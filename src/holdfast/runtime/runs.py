@@ -1,0 +1,493 @@
+"""Runs of agents: made ready, executed, woken when a child can go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from holdfast.agents import Agent, AgentRegistry, AgentResult
+from holdfast.agents.delegation import Delegation
+from holdfast.agents.request import KeptRequest, RunRequest
+from holdfast.agents.result import ChildPiece, Listener, hear_nothing, run_messages
+from holdfast.context import ContextBuilder
+from holdfast.errors import AlreadyExists, NotFound, UsageError
+from holdfast.hooks import Where
+from holdfast.ids import new_id
+from holdfast.journal import Journal
+from holdfast.messages import ToolPart
+from holdfast.orchestration.delegation import CallDelegation, Children, DelegationLimits
+from holdfast.policy.approvals import ApprovalTerms, OnAsk
+from holdfast.providers.model import Delta
+from holdfast.runs.children import children_of, runs_below
+from holdfast.runs.confinement import Confinement
+from holdfast.runs.lineage import Lineage, RunPosition, lineage_of, position_of
+from holdfast.runs.propagating_approver import PropagatingApprover, add_rules_above
+from holdfast.runs.runtime import AgentRuntime, TakeOver
+from holdfast.runs.services import OpensCalls, RunServices
+from holdfast.runs.spending import Budgets
+from holdfast.runs.streaming import StartedRun, StreamItem, streamed
+from holdfast.runtime.hooks import HookService
+from holdfast.runtime.memory import MemoryService
+from holdfast.runtime.models import ModelService
+from holdfast.runtime.run_kinds import check_is_agents, session_begun_by
+from holdfast.runtime.skills import SkillService
+from holdfast.runtime.toolbox import Toolbox
+from holdfast.sessions import (
+    NewSession,
+    PermissionRule,
+    Run,
+    Session,
+    SessionManager,
+    new_session,
+    request_of,
+)
+from holdfast.settings import Settings
+from holdfast.tools.gate import Approver, NobodyApproves
+from holdfast.turns import TurnQueue
+
+DEFAULT_AGENT = "build"
+_MOST_WAKINGS = 100
+_LOOK_S = 1.0
+_NOBODY = NobodyApproves()
+_Hearer: TypeAlias = Callable[[ChildPiece], None]
+
+
+async def _no_check() -> None:
+    """There are no policies."""
+
+
+class RunService:
+    """Carries out runs of agents; everything that starts one comes through `execute`."""
+
+    def __init__(  # noqa: PLR0913 - what all runs work with
+        self,
+        settings: Settings,
+        sessions: SessionManager,
+        turns: TurnQueue,
+        *,
+        agents: AgentRegistry,
+        models: ModelService,
+        hooks: HookService,
+        skills: SkillService,
+        memory: MemoryService,
+        toolbox: Toolbox,
+        confinement: Confinement,
+        context: ContextBuilder,
+        budgets: Budgets,
+        calls: OpensCalls,
+    ) -> None:
+        """Carry runs out with these services."""
+        self._settings = settings
+        self._sessions = sessions
+        self._journal: Journal = sessions.journal
+        self._turns = turns
+        self._agents = agents
+        self._models = models
+        self._hooks = hooks
+        self._skills = skills
+        self._memory = memory
+        self._toolbox = toolbox
+        self.context = context
+        """The builder of all contexts; put another one in its place to change its steps."""
+        self.approver: Approver | None = None
+        """Who answers when a call asks; nobody unless set."""
+        self.check_policies: Callable[[], Awaitable[object]] = _no_check
+        """Raises where a policy file is wrong, before anything is kept."""
+        self.take_over: TakeOver | None = None
+        """Executes runs that were left behind and are no agent's."""
+        self._hearers: dict[str, _Hearer] = {}
+        self._started: dict[str, StartedRun] = {}
+        self._services = RunServices(
+            sessions=sessions,
+            turns=turns,
+            context=context,
+            approver=_NOBODY,
+            terms=self.terms(),
+            budgets=budgets,
+            confinement=confinement,
+            instrumentation=hooks.instrumentation,
+            calls=calls,
+            executor=self,
+            clock=self._journal.clock,
+        )
+        limits = DelegationLimits(**settings.orchestration.model_dump())
+        self.limits = limits
+        delegation = CallDelegation(Children(self, sessions, turns, limits=limits))
+        hooks.execution.provide(Delegation, delegation)  # type: ignore[type-abstract]
+
+    @property
+    def services(self) -> RunServices:
+        """What every kind of run works with right now."""
+        approver, around = self.approver or _NOBODY, self._hooks.instrumentation
+        known = self._services
+        if (
+            known.approver is not approver
+            or known.instrumentation is not around
+            or known.context is not self.context
+        ):
+            known = self._services = replace(
+                known, approver=approver, instrumentation=around, context=self.context
+            )
+        return known
+
+    def terms(self, on_ask: OnAsk = "deny") -> ApprovalTerms:
+        """Return the terms of the settings, with what becomes of calls that nobody answers."""
+        chosen = self._settings.approvals
+        return ApprovalTerms(
+            on_ask=on_ask, expires_after_s=chosen.expires_after_s, required=chosen.required
+        )
+
+    # --- starting ---------------------------------------------------------------------
+
+    async def execute(self, request: RunRequest, listener: Listener = hear_nothing) -> AgentResult:
+        """Execute a run, or resume it, and return its result; the base of all other ways.
+
+        A run that waited for one that it started goes on when that one can go on.
+
+        Raises:
+            NotFound: there is no such agent or session, or no such tool or skill as are left
+                to the run.
+            UsageError: the message is no text, the agent neither an Agent nor a name, the run
+                that of another agent, or a choice none that there is.
+        """
+        with self._hearing(request) as chosen:
+            hear = _to_both(chosen, listener)
+            for wakings_left in range(_MOST_WAKINGS, -1, -1):
+                session_id, execute = await self._prepare(chosen, hear)
+                try:
+                    result = await execute()
+                finally:
+                    await self._memory.remember_turns(session_id)
+                if result.status != "parked" or not wakings_left:
+                    break
+                if not await self._can_go_on(result.run_id):
+                    break
+                await self._turns.wake(result.run_id, cause="a child can go on")
+                chosen = replace(
+                    chosen, session_id=result.session_id, new_session=None, run_id=result.run_id
+                )
+        return result
+
+    def stream(
+        self, request: RunRequest, *, with_children: bool = False
+    ) -> AsyncGenerator[StreamItem, None]:
+        """Execute a run and yield what happens; the last item is the result.
+
+        Leaving early cancels the run.
+        """
+
+        async def start(hear: Callable[[StreamItem], None]) -> AgentResult:
+            below = hear if with_children else None
+            return await self.execute(replace(request, hear_children=below), hear)
+
+        return streamed(start)
+
+    async def start(self, request: RunRequest) -> Run:
+        """Begin a run in the background and return it, as soon as it is queued.
+
+        It goes on until it ends, parks, or the runtime is closed.
+
+        Raises:
+            NotFound, UsageError: as for `execute`; nothing was begun.
+        """
+        run_id = request.run_id or new_id("run")
+        started = self._started.get(run_id)
+        if started is None:
+            started = self._started[run_id] = StartedRun()
+            started.task = asyncio.create_task(
+                self.execute(replace(request, run_id=run_id), started.hear)
+            )
+            started.task.add_done_callback(partial(self._ended, run_id))
+        while True:
+            seq = await self._journal.last_seq()
+            run = await self._turns.find(run_id)
+            if run is not None:
+                return run
+            if started.task is not None and started.task.done():
+                await started.task
+            await self._journal.store.changed(seq, _LOOK_S)
+
+    async def result(self, run_id: str) -> AgentResult:
+        """Wait for the end of an agent's run and return its result; one that parks comes back.
+
+        A run that nobody executes any more is gone on with here.
+        """
+        started = self._started.get(run_id)
+        if started is not None and started.task is not None:
+            return await asyncio.shield(started.task)
+        run = await self._turns.get(run_id)
+        return await self.execute(RunRequest(agent=run.agent, message="", run_id=run_id))
+
+    async def follow(self, run_id: str) -> AsyncGenerator[StreamItem, None]:
+        """Yield what a run does that was started here, from the present message on.
+
+        The last item is the result. A run of another process gives its result alone.
+        """
+        started = self._started.get(run_id)
+        if started is not None:
+            async with contextlib.aclosing(started.items()) as items:
+                async for item in items:
+                    yield item
+        yield await self.result(run_id)
+
+    def _ended(self, run_id: str, task: asyncio.Task[AgentResult]) -> None:
+        started = self._started.pop(run_id, None)
+        if started is not None:
+            started.end()
+        if not task.cancelled():
+            task.exception()  # whoever waits for the result is told; nobody has to
+
+    async def close(self) -> None:
+        """Cancel what was started here and has not ended; it can be resumed."""
+        tasks = [one.task for one in self._started.values() if one.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def get_agent(self, name: str) -> Agent | None:
+        """Return an agent by name, `None` if there is none."""
+        return await self._agents.get_agent(name)
+
+    async def agent_for(self, agent: str | Agent, session: Session) -> Agent:
+        """Return the agent that was named, else the session's own, else the default one."""
+        if isinstance(agent, Agent):
+            return agent
+        return await self._agents.require(agent or session.agent or DEFAULT_AGENT)
+
+    async def session_for(self, title: str, run_id: str) -> str:
+        """Return the id of the session of a run; one that is not there yet begins now."""
+        known = await self._turns.find(run_id) if run_id else None
+        if known is not None:
+            return known.session_id
+        session_id = session_begun_by(run_id)
+        with contextlib.suppress(AlreadyExists):
+            await self._sessions.create_session(
+                title, directory=self._settings.workspace, session_id=session_id
+            )
+        return session_id
+
+    # --- ending -----------------------------------------------------------------------
+
+    async def cancel(self, run_id: str, *, reason: str = "") -> Run:
+        """Ask for a run to end, and for all that it started; works from any process."""
+        run = await self._turns.cancel(run_id, reason=reason)
+        await self.cancel_children(run_id, reason=reason)
+        return run
+
+    async def cancel_children(self, run_id: str, *, reason: str = "") -> int:
+        """Ask for all runs to end that a run has started; returns how many had not ended."""
+        count = 0
+        told = reason or f"{run_id} was cancelled"
+        for child in await runs_below(self._journal, run_id):
+            run = await self._turns.find(child.id)
+            if run is not None and not run.has_ended:
+                await self._turns.cancel(run.id, reason=told)
+                count += 1
+        return count
+
+    # --- answers ----------------------------------------------------------------------
+
+    async def tell_above(
+        self, session_id: str, cause: str, rules: Sequence[PermissionRule] = (), by: str = ""
+    ) -> None:
+        """Let rules hold for the whole line, and wake the runs that wait for one below."""
+        above = await self._above(session_id)
+        if above is not None and rules:
+            await add_rules_above(self._journal, above, rules, by)
+        while above is not None:
+            run = await self._turns.find(above.run_id) if above.run_id else None
+            if run is not None and run.status == "parked":
+                await self._turns.wake(run.id, cause=cause, is_for_anyone=True)
+            above = await self._above(above.session_id)
+
+    async def _above(self, session_id: str) -> Lineage | None:
+        """Who started the runs of a session, as long as it is there."""
+        try:
+            return lineage_of(await self._sessions.get_session(session_id))
+        except NotFound:
+            return None
+
+    async def _can_go_on(self, run_id: str) -> bool:
+        """Say whether a run waits for a child that no longer waits itself."""
+        own = await children_of(self._journal, "parent_run", (run_id,))
+        if not own:
+            return False
+        messages = await run_messages(self._sessions, await self._turns.get(run_id))
+        calls = messages[-1].tool_calls if messages else ()
+        waiting = tuple(part.call_id for part in calls if part.state == "pending")
+        for row in own:
+            # A call inside a batch bears the batch's id, a dot and its number.
+            if row.parent_call.partition(".")[0] in waiting or row.parent_call in waiting:
+                child = await self._turns.find(row.id)
+                if child is not None and child.status != "parked":
+                    return True
+        return False
+
+    # --- making ready -----------------------------------------------------------------
+
+    async def _prepare(
+        self, request: RunRequest, listener: Listener
+    ) -> tuple[str, Callable[[], Coroutine[Any, Any, AgentResult]]]:
+        """Make everything ready for a run; returns its session, and what executes it."""
+        request.check()
+        if isinstance(request.agent, str) and request.agent:
+            await self._agents.require(request.agent)
+        run_id = request.run_id
+        if run_id and request.new_session is None:
+            await check_is_agents(self._turns, self._journal, run_id)
+        if request.tool_ids is not None or request.skill_names is not None:
+            await self._check_names(request)
+        is_observed = self._hooks.is_observed
+        # Where somebody listens it begins before, since they want to find it.
+        opening = None if is_observed else self._opening(request)
+        if opening is not None:
+            session = opening.as_of(self._journal.clock.now())
+        else:
+            session = await self._session_of(request)
+        agent = await self.agent_for(request.agent, session)
+        if opening is None and run_id:
+            request = await self._resuming(request, agent)
+        await self.check_policies()
+        at = position_of(agent, session)
+        runtime = await self._runtime_for(request, agent, at)
+        runtime.opening = opening
+        skills = await self._skills.offered_in(session)
+        tools = await self._toolbox.tools_for(agent, at)
+        if not run_id and is_observed:
+            # Whoever listens wants to know which run it is about to be.
+            run_id = new_id("run")
+        execute = partial(
+            runtime.execute_agent,
+            agent,
+            session,
+            tools=tools,
+            skills=skills,
+            options=request.options,
+            run_id=run_id,
+            scope=request.kept(at.above.starter if at.above is not None else None),
+            listener=listener,
+        )
+        where = Where(session_id=session.id, run_id=run_id, agent_path=at.agent_path)
+        return session.id, partial(self._hooks.lives.run, agent, where, request.message, execute)
+
+    async def _runtime_for(
+        self, request: RunRequest, agent: Agent, at: RunPosition
+    ) -> AgentRuntime:
+        """Return what executes a request, with the model, the consents and the limits of it."""
+        ready = await self._models.ready(request.model or agent.model)
+        services = self.services
+        approver = agent.approve or request.approver or self.approver
+        if approver is not None and at.above is not None:
+            # Below others, what is allowed for always holds for the whole line.
+            approver = PropagatingApprover(approver, self._journal, at.above)
+        if approver is not None or request.on_ask != services.terms.on_ask:
+            terms = self.terms(request.on_ask)
+            services = replace(services, approver=approver or _NOBODY, terms=terms)
+        runtime = AgentRuntime(services, model=ready.model, charge=ready.charge)
+        runtime.on_busy = request.on_busy or self._settings.sessions.on_busy
+        runtime.find_agent = self._agents.get_agent
+        runtime.find_model = self._models.open
+        if self.take_over is not None:
+            runtime.take_over = self.take_over
+        return runtime
+
+    def _opening(self, request: RunRequest) -> NewSession | None:
+        """The session that begins in the transaction of its first run, if it can.
+
+        It begins before where the run may be there already.
+        """
+        if request.place or request.run_id:
+            return request.new_session
+        return new_session(request.title, directory=self._settings.workspace)
+
+    async def _session_of(self, request: RunRequest) -> Session:
+        """The session that a run is meant for, which begins now if it is not there yet."""
+        new = request.new_session
+        if new is not None:
+            with contextlib.suppress(AlreadyExists):
+                await self._journal.append(new.id, [new.created], must_be_new=True)
+        place = request.place or await self.session_for(request.title, request.run_id)
+        return await self._turns.beginnings.look_up(place)
+
+    async def _check_names(self, request: RunRequest) -> None:
+        """Refuse tools and skills that there are not, before anything is kept.
+
+        A run that has begun goes on with what there is now.
+        """
+        if request.run_id and await self._turns.find(request.run_id) is not None:
+            return
+        if request.session_id:
+            session = await self._sessions.get_session(request.session_id)
+        else:
+            new = request.new_session or new_session("New", directory=self._settings.workspace)
+            session = new.as_of(self._journal.clock.now())
+        agent = await self.agent_for(request.agent, session)
+        await self.check_policies()
+        tools = await self._toolbox.tools_for(agent, position_of(agent, session))
+        request.check_names([*tools, *agent.tools], await self._skills.offered_in(session))
+
+    async def _resuming(self, request: RunRequest, agent: Agent) -> RunRequest:
+        """Return a request with the model that its run began with, unless it names another.
+
+        What one agent was allowed, no other was: only the same one goes on with a run.
+
+        Raises:
+            UsageError: it is the run of another agent.
+        """
+        known = await self._turns.find(request.run_id)
+        if known is None or known.has_ended:
+            return request
+        if known.agent not in ("", agent.name):
+            raise UsageError(
+                detail=f"The run {known.id} is one of the agent {known.agent!r}, and only that one "
+                f"goes on with it, not {agent.name!r}."
+            )
+        if request.model:
+            return request
+        kept = KeptRequest.of((await request_of(self._journal, known)).options)
+        return replace(request, model=kept.model)
+
+    def _hearing(self, request: RunRequest) -> AbstractContextManager[RunRequest]:
+        """Let whoever hears a run's children hear theirs, as long as the run is executed here."""
+        starter = request.starter.run_id if request.starter is not None else ""
+        hear = request.hear_children or self._hearers.get(starter)
+        if hear is None:
+            return contextlib.nullcontext(request)
+        return _heard(request, hear, self._hearers)
+
+
+@contextlib.contextmanager
+def _heard(request: RunRequest, hear: _Hearer, hearers: dict[str, _Hearer]) -> Iterator[RunRequest]:
+    # Children name the run that started them, so it has to have a name before it begins.
+    run_id = request.run_id or new_id("run")
+    before = hearers.get(run_id)
+    hearers[run_id] = hear
+    try:
+        yield replace(request, run_id=run_id, hear_children=hear)
+    finally:
+        hearers.pop(run_id, None)
+        if before is not None:
+            hearers[run_id] = before
+
+
+def _to_both(request: RunRequest, listener: Listener) -> Listener:
+    """Return a listener that also tells whoever hears the children of the run's starter."""
+    hear, starter = request.hear_children, request.starter
+    if hear is None or starter is None:
+        return listener
+    path = "/".join((*starter.path, request.agent_name))
+
+    def tell(item: Delta | ToolPart) -> None:
+        listener(item)
+        hear(ChildPiece(path=path, session_id=request.place, run_id=request.run_id, item=item))
+
+    return tell
+
+
+__all__ = ["DEFAULT_AGENT", "RunService"]

@@ -1,0 +1,342 @@
+"""Runtime: builds every service once, opens them in order, closes them from one list.
+
+Everything that can be asked of Holdfast from outside is an operation over one of these
+(`holdfast.operations`); nothing else puts services together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.agents import AGENTS, AgentRegistry
+from holdfast.agents.files import AgentFiles
+from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
+from holdfast.errors import StorageReadOnly, UsageError
+from holdfast.journal import Chains, Journal, SqliteStore
+from holdfast.journal.stores import SqliteAtRest
+from holdfast.observability import process_redactor
+from holdfast.orchestration.triggers.book import TRIGGER_PROJECTIONS
+from holdfast.policy import PolicyStore
+from holdfast.policy.approvals import APPROVALS
+from holdfast.policy.budgets import Budget, BudgetLedger
+from holdfast.policy.shared_budget import TENANTS, SharedBudget
+from holdfast.runs.children import CHILDREN
+from holdfast.runs.confinement import Confinement
+from holdfast.runs.spending import Budgets
+from holdfast.runtime.approvals import ApprovalService
+from holdfast.runtime.calls import CallEnvironment
+from holdfast.runtime.contexts import ContextService
+from holdfast.runtime.hand_calls import HandCallService
+from holdfast.runtime.hooks import HookService
+from holdfast.runtime.loops import LoopService
+from holdfast.runtime.mcp import McpService
+from holdfast.runtime.memory import MemoryService
+from holdfast.runtime.models import ModelService
+from holdfast.runtime.runs import RunService
+from holdfast.runtime.skills import SkillService
+from holdfast.runtime.storage import StorageService
+from holdfast.runtime.toolbox import Toolbox
+from holdfast.runtime.triggers import TriggerService
+from holdfast.runtime.workflows import WorkflowService
+from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
+from holdfast.settings import Settings, load_settings
+from holdfast.settings.guarded import governing_places, secret_places, unvouched_settings
+from holdfast.settings.load import config_error
+from holdfast.skills import TrustStore
+from holdfast.tools.safe_http import SafeHttpClient
+from holdfast.tools.state import TOOL_STATE
+from holdfast.turns import LeaseKeeper, TurnQueue
+
+if TYPE_CHECKING:
+    from holdfast.redaction import Redactor
+
+JOURNAL_FILE = "journal.db"
+PROJECTIONS = (
+    *SESSION_PROJECTIONS,
+    AGENTS,
+    APPROVALS,
+    TENANTS,
+    CHILDREN,
+    TOOL_STATE,
+    *TRIGGER_PROJECTIONS,
+)
+"""The tables that follow from the log."""
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_Close = Callable[[], Awaitable[None]]
+
+
+def forked_client() -> UsageError:
+    """Say that a client belongs to the process from which this one was forked."""
+    return UsageError(detail="This client was made before this process was forked; make a new one.")
+
+
+class Runtime:
+    """One state directory with everything that works on it.
+
+    The constructor builds and checks, and touches no file but the settings'; the first
+    `opened` opens. Whoever forks makes a new one.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        base_dir: str | os.PathLike[str] | None = None,
+        redactor: Redactor | None = None,
+        tenant: str = "",
+    ) -> None:
+        """Build every service; `base_dir` and `tenant` are those of the settings unless given.
+
+        Raises:
+            ConfigError: the settings are wrong; all mistakes are named.
+        """
+        self.settings = settings if settings is not None else load_settings().settings
+        chosen = base_dir if base_dir is not None else self.settings.storage_path
+        # Absolute, because a tool may change the directory of the process.
+        self.base_dir = Path(chosen).absolute()
+        self._refuse_doubtful_settings()
+        self.tenant = tenant or self.settings.tenant
+        if not _TENANT.fullmatch(self.tenant):
+            raise UsageError(detail=f"{self.tenant!r} cannot be the name of a tenant.")
+        self.redactor = redactor if redactor is not None else process_redactor(self.settings)
+        self._process = os.getpid()
+        self._one_at_a_time = asyncio.Lock()
+        self._is_open = self._is_ending = self._is_closed = self._has_policies = False
+        self._build_records()
+        self._build_limits()
+        self._build_runs()
+        self._build_orchestration()
+        # In this order: who starts work first, the records last.
+        self._closing: tuple[_Close, ...] = (
+            self.runs.close,
+            self.memory.close,
+            self.models.close,
+            self.policies.settle,
+            self.turns.close,
+            self._close_leases,
+            self.journal.close,
+            self.mcp.close,
+            self.hooks.close,
+            self.toolbox.close,
+        )
+
+    def _build_records(self) -> None:
+        store = SqliteStore(
+            self.base_dir / JOURNAL_FILE,
+            projections=PROJECTIONS,
+            durability=self.settings.storage.durability,
+        )
+        self.journal = Journal(store, redactor=self.redactor)
+        self._keeper = LeaseKeeper(self.journal, ttl_s=self.settings.sessions.lease_ttl_s)
+        self.sessions = SessionManager(self.journal, self._keeper)
+        self.turns = TurnQueue(self.sessions, self._keeper)
+
+    def _build_limits(self) -> None:
+        """What confines every run: policies, network, sandbox, budgets."""
+        settings = self.settings
+        unvouched = unvouched_settings(settings, self.base_dir)
+        self.policies = PolicyStore(
+            settings.policies.dir,
+            is_net_allowed=settings.network.allow_net,
+            journal=self.journal,
+            gaps=unvouched,
+        )
+        policies = self.policies
+        self.confinement = Confinement(
+            policies=policies,
+            http=SafeHttpClient(lambda: policies.bundle.network_rules),
+            # The records, and the files with keys: no tool and no program may see them.
+            hidden=(str(self.base_dir), *map(str, secret_places(settings))),
+            read_only=tuple(map(str, governing_places(settings))),
+            gaps=unvouched,
+        )
+        shared = SharedBudget(
+            self.journal,
+            self.tenant,
+            Budget(**settings.budget.model_dump()),
+            owner=self._keeper.owner,
+        )
+        self.budgets = Budgets(ledger=BudgetLedger(), tenant=shared)
+
+    def _build_runs(self) -> None:
+        """Agents, models, hooks, tools, and what executes them."""
+        settings, trust = self.settings, TrustStore(self.base_dir)
+        files = AgentFiles(
+            settings.workspace, user_folder=settings.user_dir / "agents", trust=trust
+        )
+        self.agents = AgentRegistry(self.journal, files=files)
+        self.models = ModelService(settings, self.base_dir)
+        self.hooks = HookService(settings, self.journal, trust, self.confined)
+        self.skills = SkillService(settings, trust)
+        self.memory = MemoryService(
+            settings, self.base_dir, self.sessions, self.models, self.redactor, self.tenant
+        )
+        self.mcp = McpService(
+            settings,
+            self.base_dir,
+            self.journal,
+            self.redactor,
+            self.loaded_policies,
+            self.confinement,
+        )
+        self.toolbox = Toolbox(
+            settings,
+            self.sessions,
+            self.confinement,
+            self.agents,
+            skills=self.skills,
+            memory=self.memory,
+            mcp=self.mcp,
+        )
+        self.runs = RunService(
+            settings,
+            self.sessions,
+            self.turns,
+            agents=self.agents,
+            models=self.models,
+            hooks=self.hooks,
+            skills=self.skills,
+            memory=self.memory,
+            toolbox=self.toolbox,
+            confinement=self.confinement,
+            context=self._make_context_builder(),
+            budgets=self.budgets,
+            calls=CallEnvironment(self.journal, self.confinement, self.journal.clock),
+        )
+        self.hand_calls = HandCallService(
+            self.sessions, self.turns, self.runs, self.agents, self.toolbox
+        )
+        self.runs.take_over = self.hand_calls.take_over
+        self.runs.check_policies = self.loaded_policies
+
+    def _build_orchestration(self) -> None:
+        """Everything that starts runs of its own, and what looks after the records."""
+        sessions, turns, runs = self.sessions, self.turns, self.runs
+        self.approvals = ApprovalService(sessions, turns, runs, self.toolbox)
+        self.loops = LoopService(self.settings, self.base_dir, sessions, turns, runs)
+        self.workflows = WorkflowService(
+            self.settings,
+            sessions,
+            turns,
+            runs=runs,
+            toolbox=self.toolbox,
+            mcp=self.mcp,
+            redactor=self.redactor,
+        )
+        self.triggers = TriggerService(self.settings, sessions, runs, self.workflows)
+        self.contexts = ContextService(
+            sessions,
+            runs=runs,
+            models=self.models,
+            hooks=self.hooks,
+            skills=self.skills,
+            memory=self.memory,
+            toolbox=self.toolbox,
+        )
+        self.storage = StorageService(sessions, self.agents, self.memory, self.loops)
+
+    def _make_context_builder(self) -> ContextBuilder:
+        builder = ContextBuilder(self.sessions)
+        tokens = self.settings.memory.recall_tokens
+        if not tokens:
+            return builder
+        # Whatever fits the budget is shown, as the journal says; a token has four characters.
+        shown = builder.replacing(MemoriesStep(max_chars=max(MemoriesStep.MAX_CHARS, 4 * tokens)))
+        return shown.adding(RecallStep(self.memory.recall), after="history")
+
+    # --- opening and closing ----------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the records are open."""
+        return self._is_open
+
+    async def opened(self) -> Runtime:
+        """Return this runtime, open.
+
+        Raises:
+            UsageError: it is closed, or belongs to the process from which this one was forked.
+        """
+        if os.getpid() != self._process:
+            # It would write as the same owner, on the same connection, beside the other one.
+            raise forked_client()
+        if not self._is_open:
+            async with self._one_at_a_time:
+                if self._is_closed:
+                    raise UsageError(detail="This client is closed; make a new one.")
+                if not self._is_open:
+                    await self.journal.open()
+                    self._is_open = True
+        if not self.hooks.has_begun:
+            await self.hooks.begin()
+        return self
+
+    async def close(self) -> None:
+        """Finish what was accepted and give everything back; safe to repeat."""
+        if self._is_open and not self._is_ending:
+            self._is_ending = True
+            # Whoever is told may still ask something, so this comes first.
+            await self.hooks.say_goodbye()
+        self._is_closed = True
+        async with self._one_at_a_time:
+            if not self._is_open:
+                return
+            self._is_open = False
+            failed: list[Exception] = []
+            for close in self._closing:
+                try:
+                    await close()
+                except Exception as error:  # noqa: BLE001 - the others have to be closed too
+                    failed.append(error)
+            if failed:
+                raise failed[0]
+
+    async def chains(self) -> Chains:
+        """Return the chains of all sessions, from the file alone where nothing can be written."""
+        try:
+            await self.opened()
+        except StorageReadOnly:
+            path = self.base_dir / JOURNAL_FILE
+            if not path.exists():
+                raise
+            return SqliteAtRest(path)
+        return self.journal.store
+
+    async def loaded_policies(self) -> PolicyStore:
+        """Return the policies in force, read with the first call.
+
+        Raises:
+            PolicyInvalid: a policy file is wrong, or one of the candidate's in
+                `policies.shadow_dir`; no run begins until it is corrected.
+        """
+        if not self._has_policies:
+            await self.policies.load()
+            if self.settings.policies.shadow_dir is not None:
+                await self.policies.watch_candidate(self.settings.policies.shadow_dir)
+            self._has_policies = True
+        return self.policies
+
+    async def confined(self) -> Confinement:
+        """Return what confines every run, once the policies are read; raises PolicyInvalid."""
+        if not self._has_policies:
+            await self.loaded_policies()
+        return self.confinement
+
+    async def _close_leases(self) -> None:
+        await asyncio.to_thread(self._keeper.close)
+
+    def _refuse_doubtful_settings(self) -> None:
+        if self.base_dir == self.settings.storage_path:
+            return
+        # Who loaded the settings did not know of this directory, and what is noted there.
+        settings = self.settings
+        doubts = unvouched_settings(settings, self.base_dir).mistakes(
+            lambda: (*governing_places(settings), *secret_places(settings))
+        )
+        if doubts:
+            raise config_error(doubts)

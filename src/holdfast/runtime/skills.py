@@ -1,0 +1,51 @@
+"""Skills: which ones hold for a directory, and which the application brought."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from holdfast.errors import AlreadyExists
+from holdfast.sessions import Session
+from holdfast.settings import Settings
+from holdfast.skills import Skill, SkillCatalog, SkillLibrary, TrustStore
+
+
+class SkillService:
+    """The skills of one runtime."""
+
+    def __init__(self, settings: Settings, trust: TrustStore) -> None:
+        """Look below the workspace and in the user's folder."""
+        self._workspace = settings.workspace
+        self._library = SkillLibrary(trust, user_folders=[settings.user_dir / "skills"])
+        self._own: dict[str, Skill] = {}
+
+    def register(self, skill: Skill) -> None:
+        """Offer a skill to every agent; raises AlreadyExists."""
+        if skill.name in self._own:
+            raise AlreadyExists(kind="skill", value=skill.name)
+        self._own[skill.name] = skill
+
+    async def find(self, directory: str | os.PathLike[str] | None) -> SkillCatalog:
+        """Return the skills that hold for a directory, trusted or not, with what is wrong."""
+        place = self._workspace if directory is None else directory
+        return await asyncio.to_thread(self._library.find, place)
+
+    async def trust(
+        self, name: str, directory: str | os.PathLike[str] | None, *, revoke: bool
+    ) -> Skill:
+        """Vouch for a project's skill as it is now, or take that back; raises NotFound."""
+        place = self._workspace if directory is None else directory
+        change = self._library.revoke if revoke else self._library.trust
+        return await asyncio.to_thread(change, place, name)
+
+    def offered(self, directory: str) -> tuple[Skill, ...]:
+        """Return the skills that may be loaded in a directory; blocks for a moment."""
+        found = {skill.name: skill for skill in self._library.find(directory).offered}
+        return tuple({**found, **self._own}.values())
+
+    async def offered_in(self, session: Session) -> tuple[Skill, ...]:
+        """Return the skills that may be loaded in a session."""
+        if not self._library.has_any(session.directory):
+            return tuple(self._own.values())
+        return await asyncio.to_thread(self.offered, session.directory)

@@ -1,0 +1,223 @@
+"""The records themselves: verified, rebuilt, cleaned up, written out as plain files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from holdfast import private_files
+from holdfast.agents import AgentRegistry
+from holdfast.agents.layout import agent_files
+from holdfast.errors import InvalidImport, UsageError
+from holdfast.journal import Condition, Event, RowQuery
+from holdfast.messages import Message, TokenUsage
+from holdfast.providers.accounting import PICO, Charge, LedgerScope, UsageLedger, UsageTotals
+from holdfast.runtime.loops import LoopService
+from holdfast.runtime.memory import MemoryService
+from holdfast.sessions import (
+    RUNS,
+    Run,
+    RunStatus,
+    SessionManager,
+    layout_files,
+    parse_export,
+)
+from holdfast.sessions.events import MessageCreated, SessionForked
+from holdfast.tools.tracker import execution_files
+
+_KINDS = frozenset({MessageCreated.kind, SessionForked.kind})
+_PAGE = 500
+_MOST_RUNS = 100_000
+
+
+class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was used and what it cost: in total, and by agent, run, session and model."""
+
+    total: UsageTotals
+    by_agent: dict[str, UsageTotals]
+    by_run: dict[str, UsageTotals]
+    by_session: dict[str, UsageTotals]
+    by_model: dict[str, UsageTotals]
+
+
+class StorageService:
+    """Reads, checks and copies what is stored."""
+
+    def __init__(
+        self,
+        sessions: SessionManager,
+        agents: AgentRegistry,
+        memory: MemoryService,
+        loops: LoopService,
+    ) -> None:
+        """Work on these records."""
+        self._sessions = sessions
+        self._journal = sessions.journal
+        self._agents = agents
+        self._memory = memory
+        self._loops = loops
+
+    async def runs(
+        self,
+        *,
+        status: RunStatus | None = None,
+        is_kind: Callable[[Run], bool] = lambda run: True,
+        limit: int = 50,
+    ) -> list[Run]:
+        """Return runs, newest first."""
+        where = (Condition("status", "=", status),) if status is not None else ()
+        found: list[Run] = []
+        after: tuple[float, str] | None = None
+        while len(found) < limit:
+            query = RowQuery(
+                projection=RUNS,
+                where=where,
+                order="time_queued",
+                descending=True,
+                after=after,
+                limit=_PAGE,
+            )
+            rows = await self._journal.rows(query)
+            found += [keyed.row for keyed in rows if is_kind(keyed.row)]
+            if len(rows) < _PAGE:
+                break
+            after = (rows[-1].row.time_queued, rows[-1].key)
+        return found[:limit]
+
+    async def delete_session(self, session_id: str, *, reason: str) -> None:
+        """Remove a session for good, with the memories and loop files that are its own."""
+        name = (await self._sessions.get_session(session_id)).id
+        query = RowQuery(projection=RUNS, session_id=name, limit=1_000)
+        runs = [keyed.row for keyed in await self._journal.rows(query)]
+        await self._memory.forget_session(name, reason=reason)
+        await self._sessions.delete_session(name, reason=reason)
+        await self._loops.remove_files(runs)
+
+    async def export_layout(self, target: Path) -> int:
+        """Write everything as plain JSON files below a directory; returns their number.
+
+        The `run-<id>.jsonl` of a loop holds its agents' sessions too, and can be imported.
+        """
+        parts = (
+            layout_files(self._sessions),
+            execution_files(self._sessions),
+            agent_files(self._agents),
+            self._memory_files(),
+        )
+        count = 0
+        for files in parts:
+            async for name, content in files:
+                await asyncio.to_thread(write_whole, target / name, content)
+                count += 1
+        for run in await self.runs(is_kind=self._loops.is_loop, limit=_MOST_RUNS):
+            await self._loops.export(run.id, target / f"run-{run.id}.jsonl")
+        return count
+
+    async def usage(self, session_id: str) -> UsageReport:
+        """Return what a session used, or all sessions; read from the answers themselves."""
+        ledger = UsageLedger()
+        if session_id:
+            session = await self._sessions.get_session(session_id)
+            await self._count_session(ledger, session.id)
+        else:
+            async for each in self._all_sessions():
+                await self._count_session(ledger, each)
+        scopes: tuple[LedgerScope, ...] = ("agent", "run", "session", "model")
+        by = {f"by_{scope}": ledger.all_of(scope) for scope in scopes}
+        return UsageReport(total=ledger.of("all"), **by)
+
+    # --- inside -----------------------------------------------------------------------
+
+    async def _memory_files(self) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield storage/memory/{session}/{id}.json; `-` stands for memories of no session."""
+        if not await asyncio.to_thread(lambda: self._memory.has_any):
+            return
+        manager = await self._memory.manager()
+        after = ""
+        while page := await manager.all_memories(limit=_PAGE, after=after):
+            for entry in page:
+                content = msgspec.json.format(msgspec.json.encode(entry), indent=2)
+                yield f"storage/memory/{entry.session_id or '-'}/{entry.id}.json", content + b"\n"
+            after = page[-1].id
+
+    async def _all_sessions(self) -> AsyncGenerator[str, None]:
+        cursor = ""
+        while True:
+            page = await self._sessions.list_sessions(
+                sort="time_created", descending=False, limit=_PAGE, cursor=cursor
+            )
+            for session in page.items:
+                yield session.id
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    async def _count_session(self, ledger: UsageLedger, session_id: str) -> None:
+        after = 0
+        found: list[Message] = []
+        while page := await self._journal.read(session_id, after=after, limit=_PAGE, kinds=_KINDS):
+            after = page[-1].session_seq
+            for event in page:
+                fact = event.decode()
+                if isinstance(fact, SessionForked):
+                    found.clear()
+                elif isinstance(fact, MessageCreated) and _was_paid(fact.message):
+                    found.append(msgspec.structs.replace(fact.message, session_id=session_id))
+        for message in found:
+            ledger.add(message, _charge_of(message))
+
+
+def _was_paid(message: Message) -> bool:
+    """Answers, and the summaries that a model wrote for a compaction."""
+    return message.role == "assistant" or message.usage is not None or message.cost_usd > 0
+
+
+def _charge_of(message: Message) -> Charge:
+    is_known = message.metadata.get("cost") != "unknown"
+    return Charge(
+        usage=message.usage or TokenUsage(),
+        cost_pico_usd=round(message.cost_usd * PICO) if is_known else None,
+        is_estimate=message.metadata.get("usage") == "estimate",
+    )
+
+
+def read_export(source: str | os.PathLike[str] | IO[bytes]) -> list[Event]:
+    """Read and check an exported session from a path or an open file."""
+    try:
+        if not isinstance(source, str | os.PathLike):
+            return parse_export(source)
+        with open(source, "rb") as file:
+            return parse_export(file)
+    except (OSError, ValueError) as error:
+        # ValueError: a path with a null byte, or a file that is closed.
+        detail = getattr(error, "strerror", None) or str(error)
+        raise InvalidImport(detail=f"it cannot be read: {detail}") from error
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file, readable by its owner only, that is seen complete or not at all.
+
+    Raises:
+        UsageError: the place cannot be written; nothing is left behind.
+    """
+    try:
+        with private_files.whole_file(path) as file:
+            yield file
+    except OSError as error:
+        raise UsageError(detail=f"{path} cannot be written: {error.strerror}") from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is seen complete or not at all."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+__all__ = ["StorageService", "UsageReport", "read_export", "whole_file", "write_whole"]

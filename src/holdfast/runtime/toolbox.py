@@ -1,0 +1,165 @@
+"""Tools of one runtime: the built-in ones, what was registered, what each run is offered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from holdfast.agents import Agent, AgentRegistry
+from holdfast.clock import Clock
+from holdfast.orchestration.delegation import subagents_for, task, task_tool
+from holdfast.runs.confinement import Confinement
+from holdfast.runs.history import history_tool
+from holdfast.runs.lineage import RunPosition
+from holdfast.runs.tools import compact, plan_tools
+from holdfast.runtime.mcp import McpService
+from holdfast.runtime.memory import MemoryService
+from holdfast.runtime.skills import SkillService
+from holdfast.sessions import SessionManager
+from holdfast.settings import Settings
+from holdfast.skills import skill_tool
+from holdfast.tools import Tool, ToolRegistry
+from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.builtin.search import SearchProvider, codesearch_tool, websearch_tool
+from holdfast.tools.bundles import register_bundles
+from holdfast.tools.lsp import LanguageServer, LanguageServers
+
+if TYPE_CHECKING:
+    from holdfast.memory import MemoryManager
+
+_AGENTS_KNOWN_S = 5.0
+_MOST_LAYERS = 64
+
+
+class Toolbox:
+    """Makes the registry of tools with the first use, and the layer of each run."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        sessions: SessionManager,
+        confinement: Confinement,
+        agents: AgentRegistry,
+        *,
+        skills: SkillService,
+        memory: MemoryService,
+        mcp: McpService,
+    ) -> None:
+        """Offer the tools that these settings allow."""
+        self._settings = settings
+        self._sessions = sessions
+        self._confinement = confinement
+        self._agents = agents
+        self._skills = skills
+        self._memory = memory
+        self._mcp = mcp
+        self._clock: Clock = sessions.journal.clock
+        self._registry: ToolRegistry | None = None
+        self._language_servers: LanguageServers | None = None
+        self._layers: dict[tuple[tuple[str, str], ...], ToolRegistry] = {}
+        self._sendable: tuple[float, tuple[Agent, ...]] | None = None
+
+    @property
+    def registry(self) -> ToolRegistry:
+        """The tools of this runtime: the built-in ones, and what was registered."""
+        if self._registry is None:
+            self._registry = self._make()
+        return self._registry
+
+    async def find(self, name: str) -> Tool:
+        """Return a tool, one of an MCP server too; raises NotFound."""
+        if self.registry.find(name) is None:
+            await self._mcp.prepare(has_network=True)
+        return self.registry.get(name)
+
+    async def tools_for(self, agent: Agent, at: RunPosition) -> ToolRegistry:
+        """Return the tools of one run, besides the agent's own.
+
+        `task` names the agents that this one may delegate to.
+        """
+        tools = self.registry
+        if self._mcp.layer is not None:
+            await self._mcp.prepare(has_network=at.sandbox == "network")
+        ceiling = self._confinement.ceiling(at.agent_path)
+        chosen = subagents_for(await self._subagents(), ceiling, at.rights)
+        if not chosen:
+            return tools
+        known, key = self._layers, tuple([(one.name, one.description) for one in chosen])
+        if key not in known:
+            if len(known) >= _MOST_LAYERS:
+                known.clear()
+            known[key] = tools.child(scope="built-in")
+            known[key].register(task_tool(chosen), replace=True)
+        return known[key]
+
+    def forget_agents(self) -> None:
+        """Look anew which agents there are, because one came or went."""
+        self._sendable = None
+
+    def use_search(self, web: SearchProvider | None, code: SearchProvider | None) -> None:
+        """Let `websearch` and `codesearch` ask these providers from now on."""
+        if web is not None:
+            self.registry.register(websearch_tool(web), replace=True)
+        if code is not None:
+            self.registry.register(codesearch_tool(code), replace=True)
+
+    async def close(self) -> None:
+        """End the language servers."""
+        if self._language_servers is not None:
+            await self._language_servers.close()
+
+    # --- inside -----------------------------------------------------------------------
+
+    async def _subagents(self) -> tuple[Agent, ...]:
+        """The agents that can be delegated to; those of other processes are seen a bit later."""
+        now, known = self._clock.monotonic(), self._sendable
+        if known is not None and now - known[0] <= _AGENTS_KNOWN_S:
+            return known[1]
+        # One looks again; whoever comes meanwhile takes what was known a moment ago.
+        before = self._sendable = (now, known[1]) if known is not None else None
+        found = await self._agents.list_agents()
+        agents = tuple([one for one in found if one.mode != "primary"])
+        if self._sendable is before:
+            self._sendable = (now, agents)
+        return agents
+
+    def _make(self) -> ToolRegistry:
+        settings = self._settings
+        servers = [
+            LanguageServer(
+                name=name,
+                command=(said.command, *said.args),
+                endings=said.endings,
+                readable=said.readable,
+            )
+            for name, said in settings.tools.language_servers.items()
+        ]
+        self._language_servers = LanguageServers(servers, hidden=self._confinement.hidden)
+        builtin = builtin_tools(language_servers=self._language_servers)
+        own = (
+            skill_tool(self._skills.offered),
+            compact,
+            history_tool(self._sessions),
+            *plan_tools(self._sessions),
+            task,
+            *self._memory_tools(),
+        )
+        layer = builtin.child(own, scope="built-in")
+        if settings.mcp_endpoints:
+            layer = self._mcp.layer = layer.child(scope="mcp")
+        registry = layer.child(scope="project")
+        if settings.tools.searxng_url:
+            from holdfast.tools.builtin.search import searxng_tools  # noqa: PLC0415 - by choice
+
+            for made in searxng_tools(str(settings.tools.searxng_url)):
+                registry.register(made, replace=True)
+        register_bundles(registry, settings.tools.dir)
+        return registry
+
+    def _memory_tools(self) -> tuple[Tool, ...]:
+        if not self._settings.memory.has_tools:
+            return ()
+        from holdfast.memory import memory_tools  # noqa: PLC0415 - a room of its own
+
+        manager: Callable[[str], Awaitable[MemoryManager]] = self._memory.manager
+        return memory_tools(manager)

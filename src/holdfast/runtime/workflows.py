@@ -1,0 +1,328 @@
+"""Workflows: check, run, resume, list."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from holdfast.agents import Agent
+from holdfast.canonical import JsonObject, digest
+from holdfast.errors import AlreadyExists, UsageError, WorkflowInvalid
+from holdfast.ids import check_id, new_id
+from holdfast.journal import Payload
+from holdfast.orchestration.workflows import (
+    AGENT_PREFIX,
+    Definition,
+    Workflow,
+    WorkflowFile,
+    WorkflowFiles,
+    WorkflowRequest,
+    WorkflowResult,
+    WorkflowRunner,
+    fitting_inputs,
+    resolve,
+)
+from holdfast.orchestration.workflows.files import FOLDER, SUFFIXES, read_workflow
+from holdfast.orchestration.workflows.runner import hear_nothing
+from holdfast.orchestration.workflows.step_executor import WorkflowCode
+from holdfast.policy.approvals import OnAsk
+from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.redaction import Redactor
+from holdfast.runs.children import runs_below
+from holdfast.runs.lineage import below
+from holdfast.runtime.mcp import McpService
+from holdfast.runtime.runs import RunService
+from holdfast.runtime.toolbox import Toolbox
+from holdfast.sessions import Run, Session, SessionManager
+from holdfast.settings import Settings
+from holdfast.tools import Tool
+from holdfast.turns import TurnQueue
+
+OnWait: TypeAlias = Callable[[WorkflowResult], Awaitable[None]]
+"""Is told how a workflow stands each time before it waits for an answer."""
+
+_LOOK_FOR_ANSWERS_S = 5.0
+
+
+class WorkflowService:
+    """Knows workflows by name, runs them, and goes on with what waits."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        sessions: SessionManager,
+        turns: TurnQueue,
+        *,
+        runs: RunService,
+        toolbox: Toolbox,
+        mcp: McpService,
+        redactor: Redactor,
+    ) -> None:
+        """Run workflows in the workspace of these settings."""
+        self._settings = settings
+        self._sessions = sessions
+        self._journal = sessions.journal
+        self._turns = turns
+        self._runs = runs
+        self._toolbox = toolbox
+        self._mcp = mcp
+        self._redactor = redactor
+        self._known: dict[str, Workflow] = {}
+
+    def register(self, workflow: Workflow) -> None:
+        """Make a workflow known by its name, for as long as this client lives.
+
+        Raises:
+            WorkflowInvalid: something is wrong with it.
+        """
+        self._known[workflow.definition.name] = workflow
+
+    async def validate(self, workflow: str | Path | Workflow | Definition) -> Definition:
+        """Return a workflow as checked data, with everything it starts looked up.
+
+        A text is the name of a workflow, or the path of a YAML file.
+
+        Raises:
+            NotFound: there is no such workflow.
+            WorkflowInvalid: something is wrong; all of it is named.
+        """
+        definition, _, _ = await self._resolved(workflow)
+        return definition
+
+    async def run(
+        self,
+        workflow: str | Path | Workflow | Definition,
+        inputs: JsonObject | None = None,
+        *,
+        run_id: str = "",
+        parent_id: str = "",
+        on_ask: OnAsk = "deny",
+        budget: Budget | None = None,
+        listener: Callable[[Payload], None] = hear_nothing,
+        stay: bool | OnWait = False,
+    ) -> WorkflowResult:
+        """Run a workflow in a session of its own and return how it went, failures included.
+
+        The same `run_id` again returns the finished result, or goes on with what has not
+        ended; what had been begun then is what counts, whatever the file says now. With
+        `parent_id` its session stands below another one.
+
+        Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
+        the workflow wait (`park`) until somebody has answered and `resume` is called.
+        With `stay` it goes on by itself as soon as somebody has, in whichever process; given
+        as a function, it is told how the workflow stands each time before it waits.
+        `budget` limits what the run and everything that it starts may spend together.
+
+        Raises:
+            NotFound: there is no such workflow.
+            WorkflowInvalid: it or its inputs are wrong; nothing was run.
+            UsageError: the run is one of another workflow, or of none.
+        """
+        definition, called, code = await self._resolved(workflow)
+        order = WorkflowRequest(
+            definition=definition,
+            inputs=fitting_inputs(definition, inputs or {}),
+            called=called,
+            on_ask=on_ask,
+            budget=budget or NO_BUDGET,
+        )
+        order.check()
+        known = await self._turns.find(run_id) if run_id else None
+        if known is not None:
+            if known.agent != f"{AGENT_PREFIX}{definition.name}":
+                raise UsageError(detail=f"{run_id} is no run of the workflow {definition.name!r}.")
+            session = await self._sessions.get_session(known.session_id)
+        else:
+            order.check_kept(self._redactor)
+            await self._check_names(order, code)
+            run_id = check_id(run_id, "run") if run_id else new_id("run")
+            # From the run's id, so that a crash in between leaves no session behind.
+            session_id = f"ses_{digest(['workflow', run_id])[:26]}"
+            metadata: JsonObject = {}
+            if parent_id:
+                # What holds in the session above holds for all that is started from it.
+                parent = await self._sessions.get_session(parent_id)
+                metadata = below(None, parent).to_metadata()
+            with contextlib.suppress(AlreadyExists):
+                await self._sessions.create_session(
+                    f"Workflow {definition.name}",
+                    directory=self._settings.workspace,
+                    parent_id=parent_id,
+                    metadata=metadata,
+                    session_id=session_id,
+                )
+            session = await self._sessions.get_session(session_id)
+        runner = await self._runner(code, listener)
+        return await self._see_through(runner, order, session, run_id, stay=stay)
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        listener: Callable[[Payload], None] = hear_nothing,
+        stay: bool | OnWait = False,
+    ) -> WorkflowResult:
+        """Go on with a workflow that was interrupted, or that waited for an answer.
+
+        One that has ended is returned as it is. `stay` is as for `run`.
+
+        Raises:
+            NotFound: there is no such run.
+            UsageError: it is none of a workflow.
+        """
+        run = await self._turns.get(run_id)
+        if not run.agent.startswith(AGENT_PREFIX):
+            raise UsageError(detail=f"{run_id} is no run of a workflow.")
+        known = self._known.get(run.agent.removeprefix(AGENT_PREFIX))
+        runner = await self._runner(dict(known.code) if known is not None else {}, listener)
+        if run.has_ended:
+            return await runner.result(run_id)
+        [queued] = await self._journal.store.read(run.session_id, seqs=[run.queued_at])
+        order = WorkflowRequest.of(getattr(queued.decode(), "options", {}))
+        session = await self._sessions.get_session(run.session_id)
+        return await self._see_through(runner, order, session, run_id, stay=stay)
+
+    async def get(self, run_id: str) -> WorkflowResult:
+        """Return how a run of a workflow stands, step by step.
+
+        Raises:
+            NotFound: there is no such run.
+            UsageError: it is none of a workflow.
+        """
+        return await (await self._runner({}, hear_nothing)).result(run_id)
+
+    async def find_all(self) -> list[WorkflowFile]:
+        """Return the workflows that are known by name, from files and registered ones."""
+        found = {one.name: one for one in self._workflow_files().all()}
+        for name, flow in self._known.items():
+            found[name] = WorkflowFile(name=name, path="", definition=flow.definition)
+        return [found[name] for name in sorted(found)]
+
+    # --- waiting ----------------------------------------------------------------------
+
+    async def await_answer(self, run_id: str) -> Run:
+        """Return a run as soon as it waits for nobody: somebody has answered, or it has ended.
+
+        Answers in other processes count too. Whoever began the run goes on with it then, by
+        the same call; nothing is executed here.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        while True:
+            seq = await self._journal.last_seq()
+            if await self._is_answered(run_id):
+                return await self._turns.get(run_id)
+            await self._journal.store.changed(seq, _LOOK_FOR_ANSWERS_S)
+
+    async def _is_answered(self, run_id: str) -> bool:
+        """Say whether a run, or one below it for which it waits, can go on."""
+        if (await self._turns.get(run_id)).status != "parked":
+            return True
+        below = [await self._turns.find(row.id) for row in await runs_below(self._journal, run_id)]
+        return any(run is not None and run.status == "queued" for run in below)
+
+    # --- inside -----------------------------------------------------------------------
+
+    async def _see_through(
+        self,
+        runner: WorkflowRunner,
+        order: WorkflowRequest,
+        session: Session,
+        run_id: str,
+        *,
+        stay: bool | OnWait,
+    ) -> WorkflowResult:
+        """Run a workflow until it ends or waits; what was answered meanwhile it need not wait for.
+
+        With `stay`, until it ends.
+        """
+        while True:
+            result = await runner.run(order, session, run_id)
+            if result.status != "parked":
+                return result
+            if await self._is_answered(run_id):
+                continue
+            if not stay:
+                return result
+            if callable(stay):
+                await stay(result)
+            await self.await_answer(run_id)
+
+    def _workflow_files(self) -> WorkflowFiles:
+        places = (self._settings.workspace / FOLDER, self._settings.user_dir / "workflows")
+        return WorkflowFiles(places)
+
+    async def _resolved(
+        self, workflow: str | Path | Workflow | Definition
+    ) -> tuple[Definition, dict[str, Definition], dict[str, Tool | Agent | Workflow]]:
+        """Return a workflow, those that it starts, and the code that belongs to them."""
+        files = self._workflow_files()
+        known = self._known
+        code: dict[str, Tool | Agent | Workflow] = {}
+        if isinstance(workflow, str) and workflow in known:
+            workflow = known[workflow]
+        if isinstance(workflow, Workflow):
+            definition = workflow.definition
+            code |= workflow.code
+        elif isinstance(workflow, Definition):
+            definition = workflow
+        elif isinstance(workflow, Path) or workflow.endswith(SUFFIXES):
+            definition = read_workflow(workflow)
+            files = files.beside(Path(workflow).parent)
+        else:
+            definition = files.find(workflow)
+        flows = {**known}
+        waiting = [code]
+        while waiting:
+            for one in list(waiting.pop().values()):
+                if isinstance(one, Workflow) and flows.get(one.name) is not one:
+                    flows[one.name] = one
+                    code |= one.code
+                    waiting.append(dict(one.code))
+        called = resolve(definition, {name: one.definition for name, one in flows.items()}, files)
+        for name in called:
+            code |= flows[name].code if name in flows else {}
+        return definition, called, code
+
+    async def _check_names(
+        self, order: WorkflowRequest, code: dict[str, Tool | Agent | Workflow]
+    ) -> None:
+        """Refuse what nobody could call, before anything is done."""
+        registry = self._toolbox.registry
+        definitions = (order.definition, *order.called.values())
+        await self._mcp.prepare(has_network="network" in [one.sandbox for one in definitions])
+        wrong = []
+        for definition in definitions:
+            for step in definition.all_steps():
+                tool, agent = step.tool, step.agent
+                if tool and f"tool:{tool}" not in code and registry.find(tool) is None:
+                    wrong.append(f"step {step.id!r} of {definition.name!r}: no tool {tool!r}")
+                if (
+                    agent
+                    and f"agent:{agent}" not in code
+                    and await self._runs.get_agent(agent) is None
+                ):
+                    wrong.append(f"step {step.id!r} of {definition.name!r}: no agent {agent!r}")
+        if wrong:
+            raise WorkflowInvalid(detail="\n".join(f"  - {one}" for one in wrong), mistakes=wrong)
+
+    async def _runner(
+        self, code: dict[str, Tool | Agent | Workflow], listener: Callable[[Payload], None]
+    ) -> WorkflowRunner:
+        await self._runs.check_policies()
+        registry = self._toolbox.registry
+        # Which sandbox its steps have is known when they are executed, and judged then.
+        await self._mcp.prepare(has_network=True)
+        tools = [
+            one
+            for one in code.values()
+            if isinstance(one, Tool) and registry.find(one.name) is not one
+        ]
+        brought = WorkflowCode(
+            tools=registry.child(tools, scope="workflow"),
+            agents={one.name: one for one in code.values() if isinstance(one, Agent)},
+        )
+        return WorkflowRunner(self._runs.services, brought, listener=listener)
