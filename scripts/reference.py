@@ -122,7 +122,7 @@ def _key_row(key: Key) -> str:
     default = key.info.default
     if default is PydanticUndefined or key.is_path:
         shown = "see meaning"
-    elif default is None:
+    elif default is None or default == "":
         shown = "none" if key.name.startswith("storage.retention") else "not set"
     else:
         shown = f"`{str(default).lower() if isinstance(default, bool) else default}`"

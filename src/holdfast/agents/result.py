@@ -11,8 +11,7 @@ from holdfast.agents.definition import Agent
 from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.errors import BudgetExceeded, UsageError
-from holdfast.messages import Message, Part, TokenUsage, ToolPart
-from holdfast.messages.usage import sum_of
+from holdfast.messages import Message, Part, TokenUsage, ToolPart, sum_of
 from holdfast.providers.model import Delta
 from holdfast.sessions import Run, SessionManager
 

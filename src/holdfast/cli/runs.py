@@ -21,8 +21,7 @@ from holdfast.errors import UsageError
 from holdfast.orchestration.loop import LOOP_AGENT, LoopNews, LoopReport
 from holdfast.orchestration.loop.events import StepStarted
 from holdfast.runtime import news_of
-from holdfast.sessions import Run
-from holdfast.sessions.projections import ENDED
+from holdfast.sessions import ENDED, Run
 
 _STATUSES = ("queued", "running", "parked", *ENDED)
 _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")

@@ -36,11 +36,11 @@ from holdfast.messages import (
     ReasoningPart,
     TextPart,
     ToolPart,
+    stored,
 )
 from holdfast.providers.model import Model, ModelInfo, ModelRequest
 from holdfast.sessions import Session
 from holdfast.sessions.events import MessageCreated, SessionChanges, SessionUpdated
-from holdfast.sessions.messages import stored
 
 Build: TypeAlias = Callable[[Session, Sequence[Message]], Awaitable[ModelRequest]]
 """Makes the request that a session and its messages would give."""

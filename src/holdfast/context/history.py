@@ -19,8 +19,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.messages import CompactionPart, Message, RetryPart, TextPart, ToolPart
-from holdfast.messages.joined import JoinedMessages
+from holdfast.messages import CompactionPart, JoinedMessages, Message, RetryPart, TextPart, ToolPart
 from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, SubtaskPart
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."

@@ -27,10 +27,9 @@ from holdfast.providers.model import Model
 from holdfast.runs.children import ChildRun, runs_below
 from holdfast.runs.streaming import StreamItem
 from holdfast.runtime import Runtime
-from holdfast.sessions import Run, RunStatus, Session, compose
+from holdfast.sessions import Run, RunStatus, Session, compose, request_of
 from holdfast.sessions.events import OnBusy
 from holdfast.turns import TurnQueue
-from holdfast.turns.fast_start import request_of
 
 _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")
 

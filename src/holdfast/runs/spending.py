@@ -34,9 +34,8 @@ from holdfast.policy.budgets import (
 from holdfast.policy.shared_budget import SharedBudget
 from holdfast.providers.model import Model, ModelInfo, ModelRequest
 from holdfast.runs.children import runs_below, runs_below_session
-from holdfast.sessions import Session
+from holdfast.sessions import RUNS, SESSIONS, Session
 from holdfast.sessions.events import MessageCreated, RunParked, RunResumed, RunStarted
-from holdfast.sessions.projections import RUNS, SESSIONS
 from holdfast.turns import Turn
 
 Charge: TypeAlias = Callable[[Message], Message]

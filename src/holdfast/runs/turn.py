@@ -25,7 +25,7 @@ from holdfast.context import CompactionHooks, Compactor, Conversation
 from holdfast.context.compaction import MOST_ATTEMPTS
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
-from holdfast.messages import Message, Part, ToolPart
+from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
 from holdfast.providers.model import CallEvents, Finished, Model, ModelRequest, closed
 from holdfast.runs.lineage import RunPosition, position_of, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
@@ -34,8 +34,6 @@ from holdfast.runs.spending import Charge, Spending
 from holdfast.runs.tools import visible_tools
 from holdfast.sessions import Session, compose
 from holdfast.sessions.events import MessageCreated
-from holdfast.sessions.growing import GrowingMessages
-from holdfast.sessions.messages import stored
 from holdfast.skills import Skill
 from holdfast.tools import Tool, ToolRegistry
 from holdfast.tools.ledger import CallRecord, read_records

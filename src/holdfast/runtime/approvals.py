@@ -20,9 +20,8 @@ from holdfast.policy.approvals import (
 from holdfast.policy.events import ApprovalAnswered, ApprovalRequested
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.toolbox import Toolbox
-from holdfast.sessions import PermissionRule, Run, SessionManager
+from holdfast.sessions import RUNS, PermissionRule, Run, SessionManager
 from holdfast.sessions.events import SessionRulesAdded
-from holdfast.sessions.projections import RUNS
 from holdfast.tools import ToolResult
 from holdfast.tools.events import ToolAnswered, ToolOutcomeDecided
 from holdfast.tools.ledger import CallRecord, read_records

@@ -17,8 +17,7 @@ from holdfast.runtime.models import ModelService
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
 from holdfast.runtime.toolbox import Toolbox
-from holdfast.sessions import Session, SessionManager
-from holdfast.sessions.model import check_open
+from holdfast.sessions import Session, SessionManager, check_open
 
 
 class ContextService:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
 from holdfast.policy import PolicyStore

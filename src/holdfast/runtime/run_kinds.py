@@ -10,9 +10,8 @@ from holdfast.ids import new_id
 from holdfast.journal import Journal
 from holdfast.orchestration.loop import LOOP_AGENT
 from holdfast.orchestration.workflows import AGENT_PREFIX
-from holdfast.sessions import Run
+from holdfast.sessions import Run, request_of
 from holdfast.turns import TurnQueue
-from holdfast.turns.fast_start import request_of
 
 _MADE_HERE: Final = len("run_") + 26
 

@@ -45,11 +45,11 @@ from holdfast.sessions import (
     Session,
     SessionManager,
     new_session,
+    request_of,
 )
 from holdfast.settings import Settings
 from holdfast.tools.gate import Approver, NobodyApproves
 from holdfast.turns import TurnQueue
-from holdfast.turns.fast_start import request_of
 
 DEFAULT_AGENT = "build"
 _MOST_WAKINGS = 100

@@ -17,8 +17,7 @@ from holdfast.agents import AGENTS, AgentRegistry
 from holdfast.agents.files import AgentFiles
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
 from holdfast.errors import StorageReadOnly, UsageError
-from holdfast.journal import Journal, SqliteStore
-from holdfast.journal.audit import Chains
+from holdfast.journal import Chains, Journal, SqliteStore
 from holdfast.journal.stores import SqliteAtRest
 from holdfast.observability import process_redactor
 from holdfast.orchestration.triggers.book import TRIGGER_PROJECTIONS

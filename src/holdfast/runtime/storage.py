@@ -21,6 +21,7 @@ from holdfast.providers.accounting import PICO, Charge, LedgerScope, UsageLedger
 from holdfast.runtime.loops import LoopService
 from holdfast.runtime.memory import MemoryService
 from holdfast.sessions import (
+    RUNS,
     Run,
     RunStatus,
     SessionManager,
@@ -28,7 +29,6 @@ from holdfast.sessions import (
     parse_export,
 )
 from holdfast.sessions.events import MessageCreated, SessionForked
-from holdfast.sessions.projections import RUNS
 from holdfast.tools.tracker import execution_files
 
 _KINDS = frozenset({MessageCreated.kind, SessionForked.kind})

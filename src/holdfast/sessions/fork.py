@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.journal import Payload, known_kinds
 from holdfast.journal.envelope import Draft, Event, Origin, payload_digest
 from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload, known_kinds
 from holdfast.sessions.events import EventOmitted
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import AlreadyExists, LeaseLost, NotFound, StaleWriter, StorageError
-from holdfast.journal.audit import verify
+from holdfast.journal import verify
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, chain_hash, header_of
 from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest
 from holdfast.testing._conform_setting import Setting, StoreSetting

@@ -7,10 +7,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import AlreadyExists, LeaseLost, NotFound, UsageError
-from holdfast.journal.audit import export_heads, parse_heads, verify
+from holdfast.journal import encode_redacted, export_heads, parse_heads, verify
 from holdfast.journal.envelope import SYSTEM_SESSION
 from holdfast.journal.events import EventsRedacted, SessionDeleted
-from holdfast.journal.payloads import encode_redacted
 from holdfast.journal.projection import RowQuery
 from holdfast.journal.store import BLOB_THRESHOLD
 from holdfast.testing._conform_setting import Setting, StoreSetting

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.journal import Payload, payload
 from holdfast.journal.envelope import Draft, Event
 from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload, payload
 from holdfast.journal.projection import AnyProjection, Projection
 from holdfast.journal.store import AppendRequest, Store
 from holdfast.testing.clock import FakeClock

@@ -14,9 +14,8 @@ from holdfast.errors import NotFound
 from holdfast.journal import Condition, Event, RowQuery
 from holdfast.runs.children import runs_below_session
 from holdfast.runs.lineage import lineage_of
-from holdfast.sessions import SessionManager
+from holdfast.sessions import SESSIONS, SessionManager
 from holdfast.sessions.events import RunQueued
-from holdfast.sessions.projections import SESSIONS
 
 _PAGE = 500
 

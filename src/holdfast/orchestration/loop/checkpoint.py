@@ -29,9 +29,8 @@ from holdfast.messages import ToolPart
 from holdfast.orchestration.loop.report import LoopReport
 from holdfast.private_files import whole_file
 from holdfast.runs.children import runs_below_session
-from holdfast.sessions import SessionManager
+from holdfast.sessions import SESSIONS, SessionManager
 from holdfast.sessions.events import MessagePartUpdated
-from holdfast.sessions.projections import SESSIONS
 from holdfast.sessions.transfer import (
     ExportedEvent,
     bounded_lines,

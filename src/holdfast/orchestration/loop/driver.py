@@ -31,8 +31,7 @@ from holdfast.errors import (
     LLMAuthError,
     StorageError,
 )
-from holdfast.journal import Event
-from holdfast.journal.payloads import Payload
+from holdfast.journal import Event, Payload
 from holdfast.messages import ToolPart
 from holdfast.orchestration.loop import roles
 from holdfast.orchestration.loop.changes import Snapshot, deltas, overall, take_snapshot

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.journal.payloads import Payload, payload
+from holdfast.journal import Payload, payload
 from holdfast.orchestration.loop.options import LoopLimits
 from holdfast.orchestration.loop.plan import Check, Plan
 from holdfast.orchestration.loop.verdict import Decision

@@ -27,7 +27,7 @@ from holdfast.errors import (
     error_from_dict,
 )
 from holdfast.journal import Payload
-from holdfast.messages import ToolPart
+from holdfast.messages import ToolPart, stored
 from holdfast.orchestration.workflows import events as facts
 from holdfast.orchestration.workflows.definition import Definition, WorkflowStep
 from holdfast.orchestration.workflows.expressions import Names, Value, as_text, render
@@ -39,7 +39,6 @@ from holdfast.runs.services import CallScope, RunCalls, RunServices
 from holdfast.runs.spending import Spending
 from holdfast.sessions import PermissionRule, Session, compose
 from holdfast.sessions.events import MessageCreated
-from holdfast.sessions.messages import stored
 from holdfast.tools import ToolRegistry
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord, read_records
 from holdfast.tools.manager import Call

@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StorageDamaged, UsageError
-from holdfast.journal import Payload, payload
-from holdfast.journal.payloads import (
-    decode_payload,
-    decode_redacted,
-    encode_payload,
-    encode_redacted,
-    is_bare,
-)
+from holdfast.journal import Payload, decode_payload, encode_payload, encode_redacted, payload
+from holdfast.journal.envelope import decode_redacted, is_bare
 from holdfast.testing._store_samples import Note
 
 

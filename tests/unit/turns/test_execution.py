@@ -11,7 +11,7 @@ from holdfast.ids import new_id
 from holdfast.journal import Journal
 from holdfast.sessions import Run, Session, SessionManager, compose
 from holdfast.turns import Outcome, Turn, TurnCompleted, TurnParked, TurnQueue
-from holdfast.turns import fast_start as module
+from holdfast.turns import execution as module
 
 WAIT_S = 20
 
@@ -49,7 +49,7 @@ async def test_a_session_that_was_left_here_is_read_once_per_turn(
     seen: list[Turn] = []
     await execute(queue, session.id, seen)
     reads = Reads(manager, monkeypatch)
-    looked_up = await queue.beginnings.look_up(session.id)
+    looked_up = await queue.executor.look_up(session.id)
     await execute(queue, session.id, seen)
     assert reads.count == 1
     assert seen[-1].session is looked_up
@@ -64,7 +64,7 @@ async def test_what_was_looked_up_serves_one_turn(
 ) -> None:
     seen: list[Turn] = []
     await execute(queue, session.id, seen)
-    await queue.beginnings.look_up(session.id)
+    await queue.executor.look_up(session.id)
     reads = Reads(manager, monkeypatch)
     await execute(queue, session.id, seen)
     assert reads.count == 0
@@ -78,11 +78,11 @@ async def test_a_session_that_changed_meanwhile_is_read_again(
 ) -> None:
     seen: list[Turn] = []
     await execute(queue, session.id, seen)
-    await queue.beginnings.look_up(session.id)
+    await queue.executor.look_up(session.id)
     changed = await manager.update_session(session.id, title="Other")
     await execute(queue, session.id, seen)
     assert seen[-1].session == changed
-    await queue.beginnings.look_up(session.id)
+    await queue.executor.look_up(session.id)
     await manager.archive_session(session.id)
     with pytest.raises(InvalidTransition):
         await execute(queue, session.id, seen)
@@ -93,7 +93,7 @@ async def test_a_turn_that_somebody_queued_meanwhile_goes_first(
 ) -> None:
     seen: list[Turn] = []
     await execute(queue, session.id, seen)
-    await queue.beginnings.look_up(session.id)
+    await queue.executor.look_up(session.id)
     before = await elsewhere.submit(session.id, is_for_anyone=True)
     run = await execute(queue, session.id, seen)
     assert [turn.run.id for turn in seen][1:] == [before.id, run.id]
@@ -108,7 +108,7 @@ async def test_a_parked_run_is_not_forgotten(queue: TurnQueue, session: Session)
     await execute(queue, session.id, seen)
     message = compose(session.id, "user", "wait", 0.0)
     parked = await queue.execute(session.id, message, park, run_id="waits", is_new=True)
-    await queue.beginnings.look_up(session.id)
+    await queue.executor.look_up(session.id)
     work = asyncio.create_task(execute(queue, session.id, seen))
     await asyncio.sleep(0)
     await queue.cancel(parked.id)
@@ -118,10 +118,10 @@ async def test_a_parked_run_is_not_forgotten(queue: TurnQueue, session: Session)
 
 async def test_a_session_is_found_by_its_slug(queue: TurnQueue, session: Session) -> None:
     seen: list[Turn] = []
-    assert (await queue.beginnings.look_up(session.slug)).id == session.id
+    assert (await queue.executor.look_up(session.slug)).id == session.id
     assert (await execute(queue, session.slug, seen)).session_id == session.id
     with pytest.raises(NotFound):
-        await queue.beginnings.look_up("nowhere")
+        await queue.executor.look_up("nowhere")
 
 
 async def test_few_sessions_are_remembered(
@@ -133,7 +133,25 @@ async def test_few_sessions_are_remembered(
     for session in sessions:
         await execute(queue, session.id, seen)
     for session in sessions:
-        await queue.beginnings.look_up(session.id)
+        await queue.executor.look_up(session.id)
+    reads = Reads(manager, monkeypatch)
+    known = []
+    for session in sessions:
+        reads.count = 0
+        await execute(queue, session.id, seen)
+        known.append(reads.count == 0)
+    assert known == [False, True, True]
+
+
+async def test_few_sessions_that_were_looked_up_are_remembered(
+    queue: TurnQueue, manager: SessionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST", 2)
+    seen: list[Turn] = []
+    sessions = [await manager.create_session(f"number {n}") for n in range(3)]
+    for session in sessions:
+        await execute(queue, session.id, seen)
+        await queue.executor.look_up(session.id)
     reads = Reads(manager, monkeypatch)
     known = []
     for session in sessions:
