@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
 import msgspec
 from pydantic import ValidationError
@@ -223,18 +223,17 @@ class Tool:
         Raises:
             TellModel, ToolError, or whatever the function raises.
         """
-        return to_outcome(await self.started(values, context), self.name)
-
-    def started(self, values: Mapping[str, Any], context: ToolContext) -> Awaitable[object]:
-        """Return what is awaited for the function's own result, as `call` does."""
         parameter = self.signature.context_parameter
         passed = {**values, parameter: context} if parameter else values
+        returned: Any
         if self.is_async:
-            made: Any = self.function(**passed)
-            coroutine: Awaitable[object] = made
-            return coroutine
-        running = context.threads.run(self.function, **passed)
-        return _to_its_end(running) if self._wraps_async else running
+            returned = await cast("Awaitable[object]", self.function(**passed))
+        else:
+            returned = await context.threads.run(self.function, **passed)
+            # A decorator may hide an `async def`.
+            if self._wraps_async and inspect.isawaitable(returned):
+                returned = await returned
+        return to_outcome(returned, self.name)
 
     @functools.cached_property
     def is_async(self) -> bool:
@@ -323,11 +322,6 @@ def tool(
 def _is_async(function: object) -> bool:
     called = getattr(function, "__call__", None)  # noqa: B004 - it is known to be callable
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
-
-
-async def _to_its_end(running: Awaitable[object]) -> object:
-    made = await running
-    return await made if inspect.isawaitable(made) else made
 
 
 def _default_name(function: Callable[..., object]) -> str:

@@ -35,7 +35,6 @@ from holdfast.policy.approvals import Approvals, NoApprovals
 from holdfast.policy.file_events import PolicyViolation
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.tools import ledger
-from holdfast.tools.admission import Admission
 from holdfast.tools.approval_broker import ApprovalBroker
 from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_unsound
 from holdfast.tools.child_limits import without_end
@@ -48,14 +47,20 @@ from holdfast.tools.events import (
     ToolParked,
     ToolStarted,
 )
-from holdfast.tools.gate import Gate, ToolPermissionFilter
+from holdfast.tools.gate import Admission, Gate, ToolPermissionFilter
 from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.invocation import ask_aside, invoke
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
-from holdfast.tools.output import check_result, clip, shorten
 from holdfast.tools.recording import CallFacts, NotRecorded, Recorder, recorded
 from holdfast.tools.registry import ToolRegistry
-from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
+from holdfast.tools.result import (
+    NestedCallWaits,
+    Parked,
+    ToolResult,
+    check_result,
+    clip,
+    shorten,
+)
 
 Spend: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -116,10 +121,12 @@ class ToolExecutionManager:
         """The budget that a call did not fit into; the run should end."""
         self.stopped_by = ""
         """Who ended the run when asked for consent; empty as long as nobody did."""
-        self._desk = ApprovalBroker(
+        self._broker = ApprovalBroker(
             self.gate, approvals or NoApprovals(), self._facts.append, clock
         )
-        self._admission = Admission(tool_registry, self.gate, self._desk, context)
+        self._admission = Admission(
+            tool_registry, self.gate, self._broker, context, self._agent_path
+        )
         self._known: dict[str, CallRecord] = {}
         self.hooks: ToolHooks | None = None
         self.bus: Emitter = Silence()
@@ -222,7 +229,7 @@ class ToolExecutionManager:
 
     async def _halt(self, stopped: Denial | Parked) -> ToolPart | Parked:
         if isinstance(stopped, Denial):
-            self.stopped_by = self._desk.stopped_by
+            self.stopped_by = self._broker.stopped_by
             return await self._fail(stopped.call, stopped.text, facts=stopped.facts)
         return stopped
 
