@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import tempfile
 from pathlib import Path
 
 import machine
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,7 +68,7 @@ def test_ripgrep_changes_nothing_but_the_time(files, ignore, pattern, include, i
 
         async def both():
             return [
-                await run_search(dataclasses.replace(context), search, start, one)
+                await run_search(msgspec.structs.replace(context), search, start, one)
                 for one in (program, None)
             ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import shlex
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -59,8 +58,7 @@ class TestResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.expected == self.found
 
 
-@dataclass(frozen=True, kw_only=True)
-class PolicyBundle:
+class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What the three files say, ready to decide with.
 
     `is_net_allowed` is what ALLOW_NET says: it can close what network.yaml opens, never
@@ -68,12 +66,12 @@ class PolicyBundle:
     order of keys and `tests:` do not change it.
     """
 
-    tools: ToolsFile = field(default_factory=ToolsFile)
-    network: NetworkFile = field(default_factory=NetworkFile)
-    paths: PathsFile = field(default_factory=PathsFile)
+    tools: ToolsFile = msgspec.field(default_factory=ToolsFile)
+    network: NetworkFile = msgspec.field(default_factory=NetworkFile)
+    paths: PathsFile = msgspec.field(default_factory=PathsFile)
     is_net_allowed: bool = False
     files: tuple[str, ...] = ()
-    lines: dict[tuple[str, int], int] = field(default_factory=dict, compare=False, repr=False)
+    lines: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
 
     @functools.cached_property
     def version(self) -> str:

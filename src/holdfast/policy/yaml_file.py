@@ -8,9 +8,9 @@ that are too large or too deep are refused with their line.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import yaml
 
 Place: TypeAlias = tuple[str | int, ...]
@@ -25,8 +25,7 @@ _SCALARS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class YamlData:
+class YamlData(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a file, the line of each place in it, and what is wrong with it."""
 
     content: object

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Mapping
 
 import msgspec
@@ -63,7 +62,7 @@ class Instrumentation(msgspec.Struct, frozen=True, kw_only=True):
 
     def equip(self, context: ToolContext) -> ToolContext:
         """Return a tool context with the run's execution context, whose progress is heard."""
-        return dataclasses.replace(
+        return replace(
             context,
             execution=self.execution_of_run(),
             progress=self.progress_sink(),

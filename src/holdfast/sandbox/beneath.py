@@ -21,8 +21,9 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from holdfast.errors import FileError, FileMissing, PermissionDenied
 
@@ -34,16 +35,14 @@ _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_BENEATH = 0x08
 
 
-@dataclass(frozen=True, kw_only=True)
-class Root:
+class Root(msgspec.Struct, frozen=True, kw_only=True):
     """A directory that confines: its path with all links resolved, and a descriptor of it."""
 
     path: str
     fd: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a path really is: an open directory and a name in it.
 
     `path` is the real path relative to the root. An empty `name` means the directory

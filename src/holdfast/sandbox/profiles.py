@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from holdfast.errors import UsageError
 
@@ -48,8 +49,7 @@ _LOADERS = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SandboxLimits:
+class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one command; 0 means that we set none.
 
     `memory_bytes`, `file_bytes`, `open_files` and `cpu_s` hold for each process,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+import msgspec
 
 from holdfast.errors import SandboxFailed
 from holdfast.sandbox.path_rules import PathRules
@@ -38,12 +39,11 @@ def unreadable(root: str, rules: PathRules) -> list[str]:
     return found
 
 
-@dataclass
-class _Directory:
+class _Directory(msgspec.Struct):
     path: str
     relative: str
     parent: _Directory | None
-    found: list[str] = field(default_factory=list)
+    found: list[str] = msgspec.field(default_factory=list)
     has_more: bool = False
     """Whether there is something else in it, which may be read."""
 

@@ -17,8 +17,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import BinaryIO, Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from holdfast.errors import (
     FileChanged,
@@ -50,8 +51,7 @@ _NAMES: dict[Kind, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileInfo:
+class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is at a path; `path` is relative for the workspace, absolute for grants."""
 
     path: str
@@ -61,8 +61,7 @@ class FileInfo:
     mode: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One name in a directory; links are named as links and not followed."""
 
     name: str
@@ -72,8 +71,7 @@ class Entry:
     size: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileChange:
+class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     """What an update did; `before` is None if the file is new."""
 
     path: str
@@ -104,15 +102,12 @@ class Workspace:
         self.rules = rules or PathRules()
         self._finder = finder or best_finder()
         self._main = _Tree(root, self.rules, is_writable=True)
+        self.root = self._main.root.path
+        """The workspace directory, with links resolved."""
         self._grants: tuple[_Tree, ...] = ()
         self._kept = KeptPaths(
             root=self.root, rules=self.rules, hidden=tuple(hidden), read_only=tuple(read_only)
         )
-
-    @property
-    def root(self) -> str:
-        """The workspace directory, with links resolved."""
-        return self._main.root.path
 
     @property
     def grants(self) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ written; whoever needs a number says so. Each top-level key keeps its line.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
 import yaml
 
 MAX_FRONTMATTER = 16 * 1024
@@ -21,8 +21,7 @@ _PLAIN_LINE = re.compile(r"([A-Za-z][\w-]*):[ \t]+(.*\S)[ \t]*")
 Value: TypeAlias = "str | list[Value] | dict[str, Value]"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, and its line (from 1; 0 where there is none)."""
 
     text: str
@@ -33,12 +32,11 @@ class Fault:
         return f"line {self.line}: {self.text}" if self.line else self.text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Frontmatter:
+class Frontmatter(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of the block with their lines, the text below it, and what is wrong."""
 
-    fields: dict[str, Value] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, Value] = msgspec.field(default_factory=dict)
+    lines: dict[str, int] = msgspec.field(default_factory=dict)
     body: str = ""
     faults: tuple[Fault, ...] = ()
     was_rescued: bool = False

@@ -13,8 +13,10 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.skills.project import level_names, levels
@@ -31,8 +33,7 @@ _KEPT = 2_000
 _TRUST_PREFIX = "skill:"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SkillCatalog:
+class SkillCatalog(msgspec.Struct, frozen=True, kw_only=True):
     """What was found for a directory."""
 
     skills: tuple[Skill, ...] = ()
@@ -52,8 +53,7 @@ class SkillCatalog:
         raise NotFound(kind="skill", value=name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _File:
+class _File(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     size: int
     mtime_ns: int

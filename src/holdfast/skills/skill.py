@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.skills.frontmatter import Fault, Frontmatter, Value, read_frontmatter
@@ -24,8 +25,7 @@ _FIELDS = ("name", "description", "license", "compatibility", "metadata", "allow
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Skill:
+class Skill(msgspec.Struct, frozen=True, kw_only=True):
     """Instructions that an agent may load; `content` is the text below the frontmatter.
 
     `is_trusted` says whether it may be offered: skills of a project need a person's word
@@ -37,7 +37,7 @@ class Skill:
     content: str = ""
     license: str = ""
     compatibility: str = ""
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
     allowed_tools: tuple[str, ...] = ()
     source: Source = "code"
     directory: Path | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import Share
@@ -18,8 +19,7 @@ def without_end() -> float | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChildLimits:
+class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Budgets that are spent from together, time that is left, and who answers.
 
     `shares` lead from the outermost budget to the caller's own. `skill_names` are the only

@@ -8,7 +8,6 @@ import math
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
 import msgspec
@@ -68,8 +67,7 @@ class ToolOptions(TypedDict, total=False):
     """Says what a call would change, such as a diff, before a person consents to it."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Tool:
+class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True):
     """A frozen definition; the execution manager is what calls it.
 
     Calling the tool itself calls the plain function, for your own tests and code.

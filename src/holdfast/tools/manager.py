@@ -414,9 +414,9 @@ class ToolExecutionManager:
         labels = self._context.labels
         if tool.labels:
             labels.add(tool.labels)
-        if labels.is_online and tool.target_kind == "command":
+        if labels.is_online and tool.target.kind == "command":
             labels.add(("untrusted",))
-        return () if labels.is_kept else labels.unkept()
+        return labels.unkept() if labels.new else ()
 
     def _tell_of(self, call: Call) -> None:
         part = call.part

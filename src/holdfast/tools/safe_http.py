@@ -12,10 +12,10 @@ import re
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import aiohttp
+import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
@@ -61,8 +61,7 @@ async def system_lookup(host: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckedUrl:
+class CheckedUrl(msgspec.Struct, frozen=True, kw_only=True):
     """A URL that may be asked, and the addresses to which the connection may go."""
 
     url: URL

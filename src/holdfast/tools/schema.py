@@ -12,7 +12,6 @@ import operator
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Never, NoReturn, NotRequired
 
 import msgspec
@@ -31,8 +30,7 @@ from holdfast.tools.result import Parked, ToolResult
 _MAX_FAULTS = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """What a function says about itself: purpose, arguments, result."""
 
     purpose: str

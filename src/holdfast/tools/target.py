@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 from yarl import URL
 
 from holdfast.policy.commands import parse_command
@@ -15,8 +15,7 @@ TargetKind: TypeAlias = Literal["none", "path", "command", "host", "agent", "tex
 Resolver: TypeAlias = Callable[[Mapping[str, Any], Workspace], Sequence[str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of thing, and how to read it from the final arguments of a call."""
 
     kind: TargetKind

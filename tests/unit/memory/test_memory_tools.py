@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from memory_setting import LetterEmbedder, opened
+from msgspec.structs import replace
 
 from holdfast.errors import TellModel
 from holdfast.memory import memory_tools

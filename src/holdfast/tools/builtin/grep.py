@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 import regex
 from pydantic import Field
 
@@ -34,8 +34,7 @@ _RG = (
 ).split()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search:
+class Search(msgspec.Struct, frozen=True, kw_only=True):
     """One search, ready to run."""
 
     pattern: regex.Pattern[str]
@@ -47,8 +46,7 @@ class Search:
     """All matching together may take this long; a bad expression takes forever."""
 
 
-@dataclass
-class _Found:
+class _Found(msgspec.Struct):
     lines: list[str]
     files: int = 0
     matches: int = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import dataclass
 
 import msgspec
 
@@ -38,8 +37,7 @@ class _Notebook(msgspec.Struct):
     cells: list[_Cell]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rendered:
+class Rendered(msgspec.Struct, frozen=True, kw_only=True):
     """The text of a notebook, and the images of its outputs."""
 
     text: str

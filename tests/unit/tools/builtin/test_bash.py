@@ -1,5 +1,4 @@
-import dataclasses
-
+import msgspec
 import pytest
 
 from holdfast.errors import FileUnsuitable, PermissionDenied, SandboxFailed, ToolInputInvalid
@@ -9,7 +8,7 @@ from holdfast.tools.command_runner import UnconfinedRunner
 
 @pytest.fixture
 def run(context):
-    confined = dataclasses.replace(context, commands=UnconfinedRunner(context.workspace))
+    confined = msgspec.structs.replace(context, commands=UnconfinedRunner(context.workspace))
 
     async def go(command, **more):
         return await bash.call(bash.validate({"command": command, **more}), confined)

@@ -1,5 +1,4 @@
-import dataclasses
-
+import msgspec
 import pytest
 
 from holdfast.errors import ToolError, ToolInputInvalid
@@ -25,7 +24,7 @@ class Person:
 
 async def test_person_who_attends_is_asked(context):
     person = Person((("B",), ("because",)))
-    attended = dataclasses.replace(context, attendant=person)
+    attended = msgspec.structs.replace(context, attendant=person)
     result = await question.call(question.validate({"questions": QUESTIONS}), attended)
     assert result.output == "Which?\n  B\nWhy?\n  because"
     assert result.metadata["answers"] == [["B"], ["because"]]

@@ -1,5 +1,4 @@
-import dataclasses
-
+import msgspec
 import pytest
 
 from holdfast.errors import PermissionDenied, TellModel, ToolInputInvalid
@@ -26,7 +25,7 @@ class Pages:
 @pytest.fixture
 def fetch(context):
     async def go(pages, **arguments):
-        using = dataclasses.replace(context, http=pages)
+        using = msgspec.structs.replace(context, http=pages)
         values = webfetch.validate({"url": "https://h.test/page", **arguments})
         return await webfetch.call(values, using)
 
