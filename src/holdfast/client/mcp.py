@@ -21,8 +21,7 @@ from holdfast.mcp.opening import Opening
 from holdfast.mcp.pins import PinBook
 from holdfast.mcp.server import Keeping
 from holdfast.settings import load_settings
-from holdfast.skills import TrustStore
-from holdfast.skills.project import project_root
+from holdfast.skills import TrustStore, project_root
 from holdfast.tools import ToolRegistry
 
 _PAGE = 1_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.errors import HoldfastError
-from holdfast.skills.project import levels
+from holdfast.skills import levels
 from holdfast.tools import Workspace
 
 FILE = "AGENTS.md"

@@ -18,7 +18,7 @@ MAX_DEPTH = 8
 _FENCE = re.compile(r"-{3,}[ \t]*")
 _PLAIN_LINE = re.compile(r"([A-Za-z][\w-]*):[ \t]+(.*\S)[ \t]*")
 
-Value: TypeAlias = "str | list[Value] | dict[str, Value]"
+FrontmatterValue: TypeAlias = "str | list[FrontmatterValue] | dict[str, FrontmatterValue]"
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 class Frontmatter(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of the block with their lines, the text below it, and what is wrong."""
 
-    fields: dict[str, Value] = msgspec.field(default_factory=dict)
+    fields: dict[str, FrontmatterValue] = msgspec.field(default_factory=dict)
     lines: dict[str, int] = msgspec.field(default_factory=dict)
     body: str = ""
     faults: tuple[Fault, ...] = ()
@@ -118,8 +118,8 @@ class _PlainLoader(yaml.BaseLoader):
         return node
 
 
-def _mapping(node: yaml.MappingNode, depth: int) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+def _mapping(node: yaml.MappingNode, depth: int) -> dict[str, FrontmatterValue]:
+    found: dict[str, FrontmatterValue] = {}
     for key, value in node.value:
         line = key.start_mark.line + 2
         if not isinstance(key, yaml.ScalarNode):
@@ -130,7 +130,7 @@ def _mapping(node: yaml.MappingNode, depth: int) -> dict[str, Value]:
     return found
 
 
-def _value(node: yaml.Node, depth: int) -> Value:
+def _value(node: yaml.Node, depth: int) -> FrontmatterValue:
     if depth > MAX_DEPTH:
         raise _UnfitError("it is nested too deeply", node.start_mark.line + 2)
     if isinstance(node, yaml.MappingNode):

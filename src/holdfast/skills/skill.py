@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.skills.frontmatter import Fault, Frontmatter, Value, read_frontmatter
+from holdfast.skills.frontmatter import Fault, Frontmatter, FrontmatterValue, read_frontmatter
 
-FILE = "SKILL.md"
-MAX_BYTES = 256 * 1024
+SKILL_FILE = "SKILL.md"
+MAX_SKILL_BYTES = 256 * 1024
 MAX_NAME = 64
 MAX_DESCRIPTION = 1_024
 MAX_COMPATIBILITY = 500
@@ -117,7 +117,7 @@ def _field_faults(found: Frontmatter, folder: str) -> list[Fault]:
     return faults
 
 
-def _name_faults(name: Value | None, folder: str) -> list[tuple[str, str]]:
+def _name_faults(name: FrontmatterValue | None, folder: str) -> list[tuple[str, str]]:
     if not isinstance(name, str) or not name:
         return [("`name` is missing", "name")]
     faults = []
@@ -129,7 +129,7 @@ def _name_faults(name: Value | None, folder: str) -> list[tuple[str, str]]:
     return faults
 
 
-def _description_faults(description: Value | None) -> list[str]:
+def _description_faults(description: FrontmatterValue | None) -> list[str]:
     if not isinstance(description, str) or not description.strip():
         return ["`description` is missing: what the skill does and when to use it"]
     if len(description) > MAX_DESCRIPTION:
@@ -146,7 +146,7 @@ def _body_faults(body: str) -> list[Fault]:
     return faults
 
 
-def _usable_name(name: Value | None, folder: str) -> str:
+def _usable_name(name: FrontmatterValue | None, folder: str) -> str:
     """The written name if it can be one, else one made of the folder's."""
     for given in (name, folder):
         if isinstance(given, str):
@@ -156,12 +156,12 @@ def _usable_name(name: Value | None, folder: str) -> str:
     return "skill"
 
 
-def _line(value: Value | None) -> str:
+def _line(value: FrontmatterValue | None) -> str:
     """A value as one harmless line."""
     return _CONTROL.sub("", " ".join(value.split())) if isinstance(value, str) else ""
 
 
-def _tools(value: Value | None) -> tuple[str, ...]:
+def _tools(value: FrontmatterValue | None) -> tuple[str, ...]:
     if isinstance(value, list):
         return tuple(one for one in value if isinstance(one, str))
     return tuple(value.split()) if isinstance(value, str) else ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -18,11 +18,72 @@ from holdfast.clock import Clock
 from holdfast.ids import new_id
 from holdfast.journal import Payload
 from holdfast.policy.approvals import Approval, Approvals, same_person, seal
+from holdfast.policy.decision import Decision
 from holdfast.policy.events import ApprovalAnswered, ApprovalRequested, ApprovalUsed
+from holdfast.sessions import PermissionRule
 from holdfast.sessions.events import SessionRulesAdded
 
 if TYPE_CHECKING:
-    from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest, Gate
+    from holdfast.tools.gate import Gate
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person is asked to consent to: this call, with exactly these arguments.
+
+    `preview` shows what would change, if the tool can say; `rules` is what `always` writes;
+    `required` says how many different people have to consent.
+    """
+
+    call_id: str
+    tool: str
+    permission: str
+    targets: tuple[str, ...]
+    arguments: JsonObject
+    agent_path: str
+    decision: Decision
+    message_id: str = ""
+    seal: str = ""
+    preview: str = ""
+    rules: tuple[PermissionRule, ...] = ()
+    required: int = 1
+
+
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person said.
+
+    `stop` refuses the call and ends the run. `arguments` replace those of the call; they are
+    checked and judged anew. `rules` are added to the session's.
+    """
+
+    verdict: Literal["allow", "deny", "stop"]
+    by: str
+    reason: str = ""
+    arguments: JsonObject | None = None
+    rules: tuple[PermissionRule, ...] = ()
+
+
+class Approver(Protocol):
+    """Whoever can consent to a call while the run goes on."""
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Return the answer, or `None` when nobody is there after all."""
+        ...
+
+
+class NobodyApproves:
+    """Nobody is there to ask."""
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Return `None`."""
+        return None
+
+
+class AutoConfirm:
+    """Says yes to everything that may be asked for; never lifts a deny."""
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Consent."""
+        return ApprovalAnswer(verdict="allow", by="auto-confirm")
 
 
 class ConsentGranted(msgspec.Struct, frozen=True, kw_only=True):

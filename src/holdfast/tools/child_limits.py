@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import Share
-
-if TYPE_CHECKING:
-    from holdfast.tools.gate import Approver
+from holdfast.tools.approval_broker import Approver
 
 
 def without_end() -> float | None:
@@ -31,6 +28,3 @@ class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
     on_ask: OnAsk = "deny"
     approver: Approver | None = None
     skill_names: tuple[str, ...] | None = None
-
-
-__all__ = ["ChildLimits", "without_end"]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from holdfast import clock
 from holdfast.hooks import ExecutionContext
@@ -76,18 +75,6 @@ class ToolContext(Struct, frozen=True, kw_only=True, eq=False):
     clock: clock.Clock = clock.SYSTEM
     execution: ExecutionContext = field(default_factory=ExecutionContext)
     """The application's own data and services, as they travel with the run."""
-
-    def for_call(
-        self, call_id: str, idempotency_key: str, nested: NestedCalls | None = None
-    ) -> ToolContext:
-        """Return the context of one call, with a cancellation of its own."""
-        return replace(
-            self,
-            call_id=call_id,
-            idempotency_key=idempotency_key,
-            cancellation=Cancellation(),
-            nested=nested or self.nested,
-        )
 
     def report(self, text: str, *, fraction: float | None = None) -> None:
         """Tell subscribers how far the call is; safe from any thread."""

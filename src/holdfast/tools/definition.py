@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
 import msgspec
+import pydantic_core
 from pydantic import ValidationError
 
 from holdfast.canonical import JsonObject, digest, sha256_hex
@@ -20,7 +21,7 @@ from holdfast.sandbox import Workspace
 from holdfast.tools.context import ToolContext
 from holdfast.tools.effects import Effect, Intent, Reconciliation
 from holdfast.tools.labels import LABELS, Label
-from holdfast.tools.result import Outcome, to_outcome
+from holdfast.tools.result import Outcome, Parked, ToolResult
 from holdfast.tools.schema import Signature, faults_of, read_signature
 from holdfast.tools.target import NO_TARGET, Target, TargetKind, text_target
 
@@ -315,6 +316,37 @@ def tool(
         return Tool.from_function(function, local_names=local_names, **options)
 
     return make(function) if function is not None else make
+
+
+def to_outcome(value: object, tool: str) -> Outcome:
+    """Turn whatever a tool function returned into an outcome.
+
+    Text stays text, None becomes empty, everything else becomes JSON: pydantic models,
+    dataclasses, msgspec structs, enums, dates, lists and dictionaries.
+
+    Raises:
+        ToolError: the value has no JSON form.
+    """
+    if isinstance(value, str):
+        return ToolResult(value)
+    if isinstance(value, ToolResult | Parked):
+        return value
+    if value is None:
+        return ToolResult("")
+    try:
+        return ToolResult(
+            pydantic_core.to_json(value, fallback=_struct_to_builtins, bytes_mode="base64").decode()
+        )
+    except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
+        raise ToolError(
+            tool=tool, detail=f"it returned a {type(value).__name__}, which has no JSON form"
+        ) from error
+
+
+def _struct_to_builtins(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
 def _is_async(function: object) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -40,10 +40,15 @@ from holdfast.policy.decision import NO_RULES, Action
 from holdfast.policy.file_events import violation
 from holdfast.sessions import PermissionRule
 from holdfast.tools.approval_broker import (
+    ApprovalAnswer,
     ApprovalBroker,
+    ApprovalRequest,
+    Approver,
+    AutoConfirm,
     ConsentGranted,
     ConsentPending,
     ConsentRefused,
+    NobodyApproves,
     sealed,
 )
 from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_withheld
@@ -60,65 +65,6 @@ ContextOf: TypeAlias = Callable[[Call], ToolContext]
 _PREVIEW_CHARS = 20_000
 _LOOP_THRESHOLD = 3
 _MOST_JUDGED = 1_024
-
-
-class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is asked to consent to: this call, with exactly these arguments.
-
-    `preview` shows what would change, if the tool can say; `rules` is what `always` writes;
-    `required` says how many different people have to consent.
-    """
-
-    call_id: str
-    tool: str
-    permission: str
-    targets: tuple[str, ...]
-    arguments: JsonObject
-    agent_path: str
-    decision: Decision
-    message_id: str = ""
-    seal: str = ""
-    preview: str = ""
-    rules: tuple[PermissionRule, ...] = ()
-    required: int = 1
-
-
-class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person said.
-
-    `stop` refuses the call and ends the run. `arguments` replace those of the call; they are
-    checked and judged anew. `rules` are added to the session's.
-    """
-
-    verdict: Literal["allow", "deny", "stop"]
-    by: str
-    reason: str = ""
-    arguments: JsonObject | None = None
-    rules: tuple[PermissionRule, ...] = ()
-
-
-class Approver(Protocol):
-    """Whoever can consent to a call while the run goes on."""
-
-    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Return the answer, or `None` when nobody is there after all."""
-        ...
-
-
-class NobodyApproves:
-    """Nobody is there to ask."""
-
-    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Return `None`."""
-        return None
-
-
-class AutoConfirm:
-    """Says yes to everything that may be asked for; never lifts a deny."""
-
-    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Consent."""
-        return ApprovalAnswer(verdict="allow", by="auto-confirm")
 
 
 class Gate:
@@ -440,3 +386,17 @@ def _egress(tool: Tool, passage: AdmittedCall) -> CallRequest:
     if tool.target_kind == "host":
         return replace(passage.request, permission="egress", default="ask")
     return CallRequest(permission="egress", targets=(tool.name,), default="ask")
+
+
+__all__ = [
+    "Admission",
+    "ApprovalAnswer",
+    "ApprovalRequest",
+    "Approver",
+    "AutoConfirm",
+    "DoomLoop",
+    "Gate",
+    "NobodyApproves",
+    "ToolPermissionFilter",
+    "default_action",
+]

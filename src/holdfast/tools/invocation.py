@@ -1,7 +1,8 @@
 """Call a tool's function in bounds: whatever it does, the run goes on.
 
 The function runs in a task of its own. It can end neither the task that waits for it nor the
-loop, and one that does not stop when it is told to is left behind.
+loop, and one that does not stop when it is told to is left behind. What it gives back is
+checked before anybody keeps or shows it.
 
 A coroutine that never waits costs no trip around the loop: its task starts at once. Python
 3.12 does this by itself. For 3.11 the first step is taken here, as the task that takes the
@@ -20,12 +21,17 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 
 from holdfast.errors import HoldfastError, TellModel, ToolError, ToolTimeout, UsageError
+from holdfast.messages import FilePart
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
-from holdfast.tools.result import NestedCallWaits, Outcome
+from holdfast.tools.result import NestedCallWaits, Outcome, ToolResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+MOST_KEPT_BYTES = 64 * 1024 * 1024
+_MOST_METADATA_BYTES = 256 * 1024
+_LONGEST_TITLE = 200
 
 STOP_GRACE_S = 5.0
 """How long a call that was told to stop may take to do so."""
@@ -135,6 +141,91 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 - even this can be a tool's own code
         return ""
+
+
+# --- results --------------------------------------------------------------------------
+
+
+def check_result(result: ToolResult, tool: str) -> ToolResult:
+    """Return a result that can be stored as JSON.
+
+    A tool may put anything into a result; what has no JSON form must not get as far as the
+    journal.
+
+    Raises:
+        ToolError: output, metadata or attachments are not what they should be.
+    """
+    output: object = result.output
+    title: object = result.title
+    if not isinstance(output, str) or not isinstance(title, str):
+        raise ToolError(tool=tool, detail="its result has an output or a title that is no text")
+    if not (output.isascii() and title.isascii()):
+        sound = _without_surrogates(output), _without_surrogates(title)
+        result = msgspec.structs.replace(result, output=sound[0], title=sound[1])
+    if len(title) > _LONGEST_TITLE:
+        result = msgspec.structs.replace(result, title=result.title[:_LONGEST_TITLE])
+    if result.metadata:
+        result = msgspec.structs.replace(result, metadata=_metadata(result.metadata, tool))
+    if result.attachments:
+        _check_attachments(result.attachments, tool)
+    return result
+
+
+async def shorten(result: ToolResult, limit: int, context: ToolContext) -> ToolResult:
+    """Return a result whose output has at most about `limit` characters.
+
+    Nothing is lost: the whole (up to 64 MB) is saved, and its handle stands in the text and
+    the metadata.
+    """
+    text = result.output
+    if len(text) <= limit:
+        return result
+    data = text.encode(errors="replace")[:MOST_KEPT_BYTES]
+    name = f"{context.call_id or 'call'}.txt"
+    handle = await context.artifacts.save(name, data, media_type="text/plain")
+    kept = f"artifact {handle}"
+    return msgspec.structs.replace(
+        result,
+        output=_head_and_tail(text, limit, f"; the whole is {kept}"),
+        metadata={**result.metadata, "artifact": handle, "full_length": len(text)},
+    )
+
+
+def clip(text: str, limit: int) -> str:
+    """Return text that can be stored, with head and tail of one that is too long."""
+    return _without_surrogates(text if len(text) <= limit else _head_and_tail(text, limit, ""))
+
+
+def _metadata(metadata: object, tool: str) -> dict[str, object]:
+    try:
+        data = msgspec.json.encode(metadata)
+        if len(data) > _MOST_METADATA_BYTES:
+            return {"left_out": f"metadata of {len(data)} bytes"}
+        return msgspec.json.decode(data, type=dict[str, object])
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ToolError(tool=tool, detail=f"its metadata has no JSON form: {error}") from error
+
+
+def _check_attachments(attachments: object, tool: str) -> None:
+    try:
+        msgspec.json.decode(msgspec.json.encode(attachments), type=tuple[FilePart, ...])
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ToolError(tool=tool, detail=f"its attachments are no file parts: {error}") from error
+
+
+def _head_and_tail(text: str, limit: int, where: str) -> str:
+    head, tail = text[: limit * 2 // 3], text[-(limit // 3) :]
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head}\n\n[... {left_out} characters left out{where} ...]\n\n{tail}"
+
+
+def _without_surrogates(text: str) -> str:
+    """Half characters cannot be stored as UTF-8; the same object comes back if there are none."""
+    try:
+        text.encode()
+        return text
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
 
 
 # --- tasks that start at once ---------------------------------------------------------

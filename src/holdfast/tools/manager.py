@@ -49,18 +49,12 @@ from holdfast.tools.events import (
 )
 from holdfast.tools.gate import Admission, Gate, ToolPermissionFilter
 from holdfast.tools.hooked import ToolHooks
-from holdfast.tools.invocation import ask_aside, invoke
+from holdfast.tools.invocation import ask_aside, check_result, clip, invoke, shorten
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.recording import CallFacts, NotRecorded, Recorder, recorded
 from holdfast.tools.registry import ToolRegistry
-from holdfast.tools.result import (
-    NestedCallWaits,
-    Parked,
-    ToolResult,
-    check_result,
-    clip,
-    shorten,
-)
+from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
+from holdfast.tools.services import Cancellation
 
 Spend: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -490,7 +484,13 @@ class ToolExecutionManager:
         """The context of one call; its key is the same after every restart."""
         call_id = call.part.call_id
         key = f"{self._context.run_id}:{call.message_id}:{call_id}"
-        return self._context.for_call(call_id, key, _NestedCalls(self, call))
+        return msgspec.structs.replace(
+            self._context,
+            call_id=call_id,
+            idempotency_key=key,
+            cancellation=Cancellation(),
+            nested=_NestedCalls(self, call),
+        )
 
     def _cache_key(self, tool: Tool, part: ToolPart) -> str:
         return digest([tool.name, tool.source_hash, part.input])

@@ -207,7 +207,7 @@ def _without_form(name: str, hints: Mapping[str, object], error: Exception) -> U
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """StepExecutor out titles that only repeat the name of a field or a class."""
+    """Leaves out titles that only repeat the name of a field or a class."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 - pydantic's own
         return False
