@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.canonical import digest
 from holdfast.policy.budgets import Budget
-from holdfast.policy.commands import parse_command
 from holdfast.policy.decision import QUESTIONS, Action, CallRequest, RuleSet, decide
 from holdfast.policy.files import (
     AgentPolicy,
@@ -278,7 +277,11 @@ def request_of(one: Expectation) -> CallRequest:
 
 def request_for(tool: str, kind: str, target: str) -> CallRequest:
     """Return the request of a call that touches one thing; a command is read as at a call."""
-    targets = parse_command(target).targets() if kind == "command" else (target,)
+    targets: tuple[str, ...] = (target,)
+    if kind == "command":
+        from holdfast.policy.commands import parse_command  # noqa: PLC0415 - first use
+
+        targets = parse_command(target).targets()
     return CallRequest(permission=tool, targets=targets, target_kind=kind, default="allow")
 
 

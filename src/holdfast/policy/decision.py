@@ -22,7 +22,8 @@ capitals do not count) or by the kind of thing that a call touches: `path`, `net
 A rule that allows certain commands allows no option that makes the program worse than the
 rule's own words (`find *` allows no `-exec`); one that denies or asks also means commands
 inside others (`env rm x`). A command that cannot be read asks at least, whatever rules say,
-and one that is not what it looks like is refused.
+and one that is not what it looks like is refused. The parser of commands loads with the first
+command.
 """
 
 from __future__ import annotations
@@ -33,9 +34,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.policy.commands.allowlist import is_no_worse
-from holdfast.policy.commands.inside import inner_commands
-from holdfast.policy.commands.parse import parse_command
 from holdfast.policy.patterns import (
     EVERYTHING,
     SEPARATORS,
@@ -213,6 +211,8 @@ def decide(
 
 def unread(target: str) -> tuple[Reason, ...]:
     """Say what becomes of a command that was not understood, whatever rules allow."""
+    from holdfast.policy.commands.parse import parse_command  # noqa: PLC0415 - first use
+
     parsed = parse_command(target)
     if parsed.is_parsed:
         return ()
@@ -261,12 +261,14 @@ def rule_matches(rule: PermissionRule, request: CallRequest, target: str) -> boo
         return meets(plain)
     if effective(rule, kind).action == "allow":
         return meets(plain) and is_covered(rule.pattern, plain)
-    return meets(plain) or any(map(meets, inner_commands(plain)))
+    return meets(plain) or any(map(meets, _commands_inside(plain)))
 
 
 @functools.lru_cache(maxsize=4_096)
 def is_covered(pattern: str, command: str) -> bool:
     """Say whether a pattern that allows a simple command also means all of its options."""
+    from holdfast.policy.commands.allowlist import is_no_worse  # noqa: PLC0415 - first use
+
     return is_no_worse(fixed_words(pattern), tuple(shlex.split(command)))
 
 
@@ -306,7 +308,7 @@ class _Search:
                 break  # whatever stood before it can no longer speak
 
     def find(self, target: str) -> PermissionRule | None:
-        inner = inner_commands(target) if self._is_command else ()
+        inner = _commands_inside(target) if self._is_command else ()
         places = self._always
         if self._by_word:
             words = set(target.split(self._separator))
@@ -326,6 +328,12 @@ class _Search:
             if speaks:
                 return rule
         return None
+
+
+def _commands_inside(command: str) -> tuple[str, ...]:
+    from holdfast.policy.commands.inside import inner_commands  # noqa: PLC0415 - first use
+
+    return inner_commands(command)
 
 
 @functools.lru_cache(maxsize=1_024)

@@ -84,7 +84,10 @@ Verdict = Literal["allow", "ask", "deny"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+    # Built when a file is read, or when the first bundle is made.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, defer_build=True
+    )
 
 
 class Expectation(_Strict):

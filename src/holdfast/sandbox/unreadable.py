@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from contextlib import suppress
@@ -12,7 +13,11 @@ from holdfast.errors import SandboxFailed
 from holdfast.sandbox.path_rules import PathRules
 
 MOST = 1_000
-_SPECIAL = re.compile(r"[*?\[\]{}]")
+
+
+@functools.cache
+def _special() -> re.Pattern[str]:
+    return re.compile(r"[*?\[\]{}]")
 
 
 def unreadable(root: str, rules: PathRules) -> list[str]:
@@ -27,7 +32,7 @@ def unreadable(root: str, rules: PathRules) -> list[str]:
     """
     if not rules.keeps_from_reading:
         return []
-    if rules.allows_all and not any(map(_SPECIAL.search, rules.blocked)):
+    if rules.allows_all and not any(map(_special().search, rules.blocked)):
         named = [os.path.join(root, one.removeprefix("./").strip("/")) for one in rules.blocked]
         return [path for path in named if os.path.lexists(path) and not os.path.islink(path)]
     found = _walk(root, rules).found

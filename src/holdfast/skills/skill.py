@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -20,9 +21,17 @@ RECOMMENDED_LINES = 500
 
 Source: TypeAlias = Literal["project", "user", "code"]
 
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@functools.cache
+def _name() -> re.Pattern[str]:
+    return re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@functools.cache
+def _control() -> re.Pattern[str]:
+    return re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +88,7 @@ def parse_skill(text: str, folder: str) -> tuple[Skill | None, tuple[Fault, ...]
     skill = Skill(
         name=_usable_name(found.fields.get("name"), folder),
         description=description[:MAX_DESCRIPTION],
-        content=_CONTROL.sub("", found.body.replace("\r\n", "\n")).strip(),
+        content=_control().sub("", found.body.replace("\r\n", "\n")).strip(),
         license=_line(found.fields.get("license")),
         compatibility=_line(found.fields.get("compatibility"))[:MAX_COMPATIBILITY],
         metadata={k: _line(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {},
@@ -112,7 +121,7 @@ def _field_faults(found: Frontmatter, folder: str) -> list[Fault]:
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         fault("metadata", "`metadata` maps names to texts")
     for key, value in found.fields.items():
-        if isinstance(value, str) and _CONTROL.search(value):
+        if isinstance(value, str) and _control().search(value):
             fault(key, f"`{key}` holds control characters")
     return faults
 
@@ -121,7 +130,7 @@ def _name_faults(name: FrontmatterValue | None, folder: str) -> list[tuple[str, 
     if not isinstance(name, str) or not name:
         return [("`name` is missing", "name")]
     faults = []
-    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+    if len(name) > MAX_NAME or not _name().fullmatch(name):
         text = f"`name` has 1 to {MAX_NAME} small letters and digits, with single hyphens between"
         faults.append((text, "name"))
     if name != folder:
@@ -141,7 +150,7 @@ def _body_faults(body: str) -> list[Fault]:
     faults = []
     if not body.strip():
         faults.append(Fault(text="there are no instructions below the block"))
-    if _CONTROL.search(body):
+    if _control().search(body):
         faults.append(Fault(text="the instructions hold control characters"))
     return faults
 
@@ -158,7 +167,7 @@ def _usable_name(name: FrontmatterValue | None, folder: str) -> str:
 
 def _line(value: FrontmatterValue | None) -> str:
     """A value as one harmless line."""
-    return _CONTROL.sub("", " ".join(value.split())) if isinstance(value, str) else ""
+    return _control().sub("", " ".join(value.split())) if isinstance(value, str) else ""
 
 
 def _tools(value: FrontmatterValue | None) -> tuple[str, ...]:

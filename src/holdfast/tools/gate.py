@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -26,18 +26,18 @@ from holdfast.errors import (
 )
 from holdfast.journal import Payload
 from holdfast.policy import (
+    NO_RULES,
+    Action,
+    ApprovalTerms,
     CallRequest,
     Decision,
-    PolicyBundle,
-    PolicyStore,
     Rights,
     RuleSet,
     could_ever,
     decide,
+    rules_for,
+    violation,
 )
-from holdfast.policy.approvals import ApprovalTerms, rules_for
-from holdfast.policy.decision import NO_RULES, Action
-from holdfast.policy.file_events import violation
 from holdfast.sessions import PermissionRule
 from holdfast.tools.approval_broker import (
     ApprovalAnswer,
@@ -59,6 +59,9 @@ from holdfast.tools.invocation import ask_aside
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import Parked
 from holdfast.tools.target import NO_TARGET
+
+if TYPE_CHECKING:
+    from holdfast.policy import PolicyBundle, PolicyStore
 
 ContextOf: TypeAlias = Callable[[Call], ToolContext]
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import regex
 from pydantic import Field
 
 from holdfast.errors import HoldfastError, TellModel, UsageError
@@ -24,6 +23,9 @@ from holdfast.tools.file_walk import FileWalk, any_depth
 from holdfast.tools.regex_literals import required_literals
 from holdfast.tools.result import ToolResult
 from holdfast.tools.target import path_target
+
+if TYPE_CHECKING:
+    import regex
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 _MAX_LINE = 400
@@ -79,6 +81,8 @@ async def grep(
 
 def prepare(pattern: str, *, include: str, ignore_case: bool, limit: int) -> Search:
     """Compile a search, or tell the model what is wrong with it."""
+    import regex  # noqa: PLC0415 - 40 ms
+
     try:
         compiled = regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
         if include:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import re
 
 import msgspec
@@ -14,7 +15,11 @@ from holdfast.messages import FilePart
 _MAX_IMAGES = 8
 _MAX_IMAGE_BYTES = 5 * 1024 * 1024
 _MAX_OUTPUT = 4_000
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@functools.cache
+def _ansi() -> re.Pattern[str]:
+    return re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class _Output(msgspec.Struct):
@@ -77,7 +82,7 @@ def _shown(output: _Output, images: list[FilePart]) -> str:
             if image is not None and len(images) < _MAX_IMAGES:
                 images.append(image)
                 shown += f"\n(image {len(images)}: {media_type})"
-    shown = _ANSI.sub("", shown).strip("\n")
+    shown = _ansi().sub("", shown).strip("\n")
     return shown if len(shown) <= _MAX_OUTPUT else f"{shown[:_MAX_OUTPUT]}… (output cut)"
 
 
