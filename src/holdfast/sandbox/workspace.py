@@ -31,7 +31,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import random_token
-from holdfast.sandbox.beneath import Finder, Place, Root, best_finder
+from holdfast.sandbox.beneath import Finder, FoundPath, Root, best_finder
 from holdfast.sandbox.path_rules import KeptPaths, PathRules
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other"]
@@ -284,7 +284,7 @@ class Workspace:
                 missing.append(name)
 
     @contextmanager
-    def _at(self, path: str, *, make_parents: bool = False) -> Iterator[tuple[_Tree, Place]]:
+    def _at(self, path: str, *, make_parents: bool = False) -> Iterator[tuple[_Tree, FoundPath]]:
         tree, relative = self._locate(path)
         with self._finder.find(tree.root, relative, make_parents=make_parents) as place:
             yield tree, place
@@ -369,7 +369,7 @@ class Workspace:
             _sync_directory(place.parent_fd)
 
     @staticmethod
-    def _write_temporary(place: Place, name: str, data: bytes) -> None:
+    def _write_temporary(place: FoundPath, name: str, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         # The umask applies to a new file; an existing one keeps what it had.
         mode = 0o666 if place.info is None else 0o600
@@ -464,14 +464,14 @@ def _stamp(info: os.stat_result | None) -> _Stamp | None:
     return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
-def _look(place: Place) -> os.stat_result | None:
+def _look(place: FoundPath) -> os.stat_result | None:
     try:
         return os.stat(place.name, dir_fd=place.parent_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
 
-def _present(place: Place, path: str) -> os.stat_result:
+def _present(place: FoundPath, path: str) -> os.stat_result:
     if place.info is None:
         raise FileMissing(path=path)
     return place.info

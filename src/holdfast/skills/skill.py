@@ -17,7 +17,6 @@ MAX_SKILL_BYTES = 256 * 1024
 MAX_NAME = 64
 MAX_DESCRIPTION = 1_024
 MAX_COMPATIBILITY = 500
-RECOMMENDED_LINES = 500
 
 Source: TypeAlias = Literal["project", "user", "code"]
 

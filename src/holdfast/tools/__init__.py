@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.tools.calls import Call as Call
     from holdfast.tools.child_limits import ChildLimits as ChildLimits
     from holdfast.tools.child_limits import without_end as without_end
+    from holdfast.tools.command_runner import UnconfinedRunner as UnconfinedRunner
     from holdfast.tools.context import ToolContext as ToolContext
     from holdfast.tools.definition import Tool as Tool
     from holdfast.tools.definition import ToolOptions as ToolOptions
@@ -120,6 +121,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "bundles": "LocalToolManager read_manifest register_bundles",
         "calls": "Call",
         "child_limits": "ChildLimits without_end",
+        "command_runner": "UnconfinedRunner",
         "context": "ToolContext",
         "definition": "Tool ToolOptions tool",
         "diffs": "unified_diff",
