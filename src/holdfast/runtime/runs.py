@@ -413,7 +413,7 @@ class RunService:
             with contextlib.suppress(AlreadyExists):
                 await self._journal.append(new.id, [new.created], must_be_new=True)
         place = request.place or await self.session_for(request.title, request.run_id)
-        return await self._turns.beginnings.look_up(place)
+        return await self._turns.executor.look_up(place)
 
     async def _check_names(self, request: RunRequest) -> None:
         """Refuse tools and skills that there are not, before anything is kept.
