@@ -273,7 +273,8 @@ class Runtime:
                 if not self._is_open:
                     await self.journal.open()
                     self._is_open = True
-        if not self.hooks.has_begun:
+        # Hooks that came since may want to be told of stored facts.
+        if not self.hooks.has_begun or not self.hooks.hooks.is_empty:
             await self.hooks.begin()
         return self
 
