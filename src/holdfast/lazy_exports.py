@@ -28,6 +28,9 @@ def lazy_exports(
     homes = {
         name: f"{package}.{module}" for module, names in modules.items() for name in names.split()
     }
+    # Importing a submodule puts it into the package under its name, in place of the export.
+    if clash := homes.keys() & modules.keys():
+        raise ImportError(f"{package} offers names that are its modules too: {sorted(clash)}")
     names = sorted(homes)
 
     def load(name: str) -> object:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.journal.envelope import Origin as Origin
     from holdfast.journal.envelope import Payload as Payload
     from holdfast.journal.envelope import chain_hash as chain_hash
+    from holdfast.journal.envelope import declare_payload_modules as declare_payload_modules
     from holdfast.journal.envelope import decode_payload as decode_payload
     from holdfast.journal.envelope import encode_payload as encode_payload
     from holdfast.journal.envelope import encode_redacted as encode_redacted
@@ -67,7 +68,7 @@ else:
         {
             "audit": "Finding HeadsFile check_chain export_heads parse_heads verify",
             "envelope": "GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
-            "chain_hash decode_payload encode_payload encode_redacted header_of known_kinds payload "
+            "chain_hash declare_payload_modules decode_payload encode_payload encode_redacted header_of known_kinds payload "
             "payload_digest upcaster",
             "events": "EventsRedacted SessionDeleted",
             "journal": "Journal checked_patterns",

@@ -19,8 +19,7 @@ from holdfast.orchestration.delegation import (
     Family,
     FamilyEvent,
 )
-from holdfast.orchestration.loop import LOOP_AGENT
-from holdfast.orchestration.workflows import AGENT_PREFIX
+from holdfast.orchestration.kinds import AGENT_PREFIX, LOOP_AGENT
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.providers.model import Model

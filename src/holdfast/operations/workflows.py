@@ -9,13 +9,8 @@ from holdfast.canonical import JsonObject
 from holdfast.journal import Payload
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
-from holdfast.orchestration.workflows import (
-    AGENT_PREFIX,
-    Definition,
-    Workflow,
-    WorkflowFile,
-    WorkflowResult,
-)
+from holdfast.orchestration.kinds import AGENT_PREFIX
+from holdfast.orchestration.workflows import Definition, Workflow, WorkflowFile, WorkflowResult
 from holdfast.orchestration.workflows.runner import hear_nothing
 from holdfast.policy.approvals import OnAsk
 from holdfast.policy.budgets import Budget

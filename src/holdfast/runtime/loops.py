@@ -17,8 +17,8 @@ from holdfast.errors import AlreadyExists, InvalidImport, UsageError
 from holdfast.journal import Event
 from holdfast.journal.envelope import SYSTEM_SESSION
 from holdfast.messages import ToolPart
+from holdfast.orchestration.kinds import LOOP_AGENT
 from holdfast.orchestration.loop import (
-    LOOP_AGENT,
     LoopDriver,
     LoopListener,
     LoopNews,
@@ -232,11 +232,6 @@ class LoopService:
             changes = SessionChanges(directory=here, permission=())
             await self._journal.append(name, [SessionUpdated(changes=changes)])
         return await self._turns.get(records.run_id)
-
-    @staticmethod
-    def is_loop(run: Run) -> bool:
-        """Say whether a run is one of a loop."""
-        return run.agent == LOOP_AGENT
 
     # --- inside -----------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from holdfast.canonical import JsonObject, digest
 from holdfast.errors import AlreadyExists, UsageError, WorkflowInvalid
 from holdfast.ids import check_id, new_id
 from holdfast.journal import Payload
+from holdfast.orchestration.kinds import AGENT_PREFIX
 from holdfast.orchestration.workflows import (
-    AGENT_PREFIX,
     Definition,
     Workflow,
     WorkflowFile,

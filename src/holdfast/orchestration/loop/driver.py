@@ -33,6 +33,7 @@ from holdfast.errors import (
 )
 from holdfast.journal import Event, Payload
 from holdfast.messages import ToolPart
+from holdfast.orchestration.kinds import LOOP_AGENT
 from holdfast.orchestration.loop import roles
 from holdfast.orchestration.loop.changes import Snapshot, deltas, overall, take_snapshot
 from holdfast.orchestration.loop.checkpoint import RunFiles
@@ -459,7 +460,7 @@ class LoopDriver:
 
     async def _note(self, *facts: Payload) -> None:
         """Keep facts, fold them, write the checkpoint, and tell whoever listens."""
-        events = await self._turn.append(*facts, agent_path=roles.LOOP_AGENT)
+        events = await self._turn.append(*facts, agent_path=LOOP_AGENT)
         for event, fact in zip(events, facts, strict=True):
             self._state.apply(fact, event.time)
         if self._snapshot is not None and not self._is_marked:
@@ -472,7 +473,7 @@ class LoopDriver:
 
     def _tell(self, event: Event, fact: Payload) -> None:
         step_id = str(getattr(fact, "step_id", ""))
-        self._listener(LoopNews(time=event.time, fact=fact, role=roles.LOOP_AGENT, step_id=step_id))
+        self._listener(LoopNews(time=event.time, fact=fact, role=LOOP_AGENT, step_id=step_id))
 
     def _hear(self, role: str, step_id: str = "") -> Listener:
         def hear(heard: Delta | ToolPart) -> None:
