@@ -20,7 +20,7 @@ from holdfast.observability import Logger
 from holdfast.providers.breaker import BreakerPolicy, CircuitBreaker, Outcome
 
 if TYPE_CHECKING:
-    from holdfast.memory.shelf import Floats
+    from holdfast.memory.vector_index import Floats
 
 Again: TypeAlias = Callable[[VectorSpace], Awaitable[MemoryEmbedder | None]]
 """Makes the embedder of a space again; None if nobody can."""

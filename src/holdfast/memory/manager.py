@@ -164,7 +164,7 @@ class MemoryManager:
             self._keeper = None
         await self.pipeline.settle(_CLOSING_PATIENCE_S if not self.pipeline.last_error else 0.0)
         await self.pipeline.stop()
-        self._searcher.forget_shelves()
+        self._searcher.clear_indexes()
         await self._searcher.former.close()
         await self._storage.close()
 

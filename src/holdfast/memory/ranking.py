@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from holdfast.memory import shelf as shelves
+from holdfast.memory import vector_index
 from holdfast.memory.entry import ScoreParts
 from holdfast.memory.times import NamedTime
 
 if TYPE_CHECKING:
-    from holdfast.memory.shelf import Flags, Floats, Ints, Shelf
     from holdfast.memory.storage import LexicalHit
+    from holdfast.memory.vector_index import Flags, Floats, Ints, VectorIndex
 
 _FAR = 0.15
 """Below this cosine, and without any word in common, a memory has nothing to do with it."""
@@ -71,7 +71,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     vector: Any = None
     """A unit vector as an array, or None."""
     former: tuple[Any, ...] = ()
-    """Shelf and vector of embedders that were used before, for what has no newer vector."""
+    """VectorIndex and vector of embedders that were used before, for what has no newer vector."""
     models: tuple[str, ...] = ("",)
     """Names of the embedder and of those that were used before."""
     speakers: frozenset[str] = frozenset()
@@ -81,9 +81,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 10
 
 
-def rank(shelf: Shelf, mask: Flags, query: Query, weights: Weights) -> Scores:
+def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Scores:
     """Return the best memories among those that the mask allows."""
-    table = _table(shelf, mask, query)
+    table = _table(index, mask, query)
     own, context = table.lexical
     cosine, near, space = _cosines(table, query)
     allowed = table.allowed
@@ -115,7 +115,7 @@ _LATER = ("neighbours", "session", "importance", "recency")
 class _Table:
     """The candidates, by place, and how they stand to each other."""
 
-    shelf: Shelf
+    index: VectorIndex
     places: Ints
     allowed: Flags
     previous: Ints
@@ -124,8 +124,8 @@ class _Table:
     lexical: tuple[Floats, Floats]
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
-        values = self.shelf.column(name)
-        return values if len(self.places) == self.shelf.count else values.take(self.places)
+        values = self.index.column(name)
+        return values if len(self.places) == self.index.count else values.take(self.places)
 
     @functools.cached_property
     def has_turns(self) -> bool:
@@ -133,45 +133,45 @@ class _Table:
         return bool((self.previous >= 0).any() or (self.following >= 0).any())
 
 
-def _table(shelf: Shelf, mask: Flags, query: Query) -> _Table:
+def _table(index: VectorIndex, mask: Flags, query: Query) -> _Table:
     # Doubles hold row numbers exactly as far as anybody will ever count.
     numbers = itertools.chain.from_iterable(query.hits)
     hits = np.fromiter(numbers, np.float64, 3 * len(query.hits)).reshape(-1, 3)
-    found = shelf.positions(hits[:, 0].astype(np.int64))
+    found = index.positions(hits[:, 0].astype(np.int64))
     hits, found = hits[found >= 0], found[found >= 0]
-    places = _candidates(shelf, mask, query, found)
+    places = _candidates(index, mask, query, found)
     # One more at the end, which is where -1 leads.
-    index = np.full(shelf.count + 1, -1, np.int64)
-    index[places] = np.arange(len(places))
+    ordinal = np.full(index.count + 1, -1, np.int64)
+    ordinal[places] = np.arange(len(places))
     allowed = mask[places]
     own, context = np.zeros((2, len(places)), np.float32)
-    own[index[found]], context[index[found]] = hits[:, 1], hits[:, 2]
+    own[ordinal[found]], context[ordinal[found]] = hits[:, 1], hits[:, 2]
     return _Table(
-        shelf,
+        index,
         places,
         allowed,
-        index[shelf.previous[places]],
-        index[shelf.following[places]],
+        ordinal[index.previous[places]],
+        ordinal[index.following[places]],
         (own * allowed, context * allowed),
     )
 
 
-def _candidates(shelf: Shelf, mask: Flags, query: Query, found: Ints) -> Ints:
+def _candidates(index: VectorIndex, mask: Flags, query: Query, found: Ints) -> Ints:
     """Return the places to weigh: all of a few, else the nearest with their neighbours."""
-    if shelf.count <= shelves.WHOLE:
-        return np.arange(shelf.count)
-    wanted = max(shelves.NEAREST, 4 * query.limit)
-    chosen = np.zeros(shelf.count + 1, np.bool_)
+    if index.count <= vector_index.WHOLE:
+        return np.arange(index.count)
+    wanted = max(vector_index.NEAREST, 4 * query.limit)
+    chosen = np.zeros(index.count + 1, np.bool_)
     chosen[found] = True
-    if query.vector is not None and shelf.dimension:
-        chosen[shelf.nearest(query.vector, mask, wanted)] = True
+    if query.vector is not None and index.dimension:
+        chosen[index.nearest(query.vector, mask, wanted)] = True
     for other, vector in query.former:
         everybody = np.ones(other.count, np.bool_)
         rows = other.column("row")[other.nearest(vector, everybody, wanted)]
-        chosen[shelf.positions(rows)] = True
+        chosen[index.positions(rows)] = True
     some = np.flatnonzero(chosen[:-1])
     for _ in range(2):
-        beside = np.concatenate([shelf.previous.take(some), shelf.following.take(some)])
+        beside = np.concatenate([index.previous.take(some), index.following.take(some)])
         if not (beside >= 0).any():
             break
         chosen[beside] = True
@@ -186,14 +186,14 @@ def _cosines(table: _Table, query: Query) -> tuple[Floats, Floats, Ints]:
     of the two and from their likeness; it need not be kept. The space is the place of the
     embedder among `Query.models`, -1 where there is no vector of any.
     """
-    shelf = table.shelf
+    index = table.index
     space = np.full(len(table.places), -1, np.int64)
     cosine = np.zeros(len(table.places), np.float32)
     if not len(table.places):
         return cosine, cosine, space
     has_vector, likeness = table.column("has_vector"), table.column("likeness")
-    if query.vector is not None and shelf.dimension:
-        cosine = shelf.cosines(query.vector, table.places)
+    if query.vector is not None and index.dimension:
+        cosine = index.cosines(query.vector, table.places)
         space[has_vector] = 0
     for number, (other, vector) in enumerate(query.former, 1):
         places = other.positions(table.column("row"))
@@ -230,7 +230,7 @@ def _spread(values: Floats, *, mask: Flags, is_open: bool) -> Floats:
 
 
 def _spoken_by(table: _Table, names: frozenset[str]) -> Floats:
-    codes = [code for name, code in table.shelf.speakers.items() if name and name in names]
+    codes = [code for name, code in table.index.speakers.items() if name and name in names]
     if not codes:
         return np.zeros(len(table.places), np.float32)
     spoken: Floats = np.isin(table.column("speaker"), codes).astype(np.float32)
@@ -277,9 +277,9 @@ def _neighbours(table: _Table, base: Floats, weights: Weights) -> Floats:
 
 
 def _best_of_session(table: _Table, base: Floats) -> Floats:
-    if len(table.shelf.sessions) < 2 or not len(base):
+    if len(table.index.sessions) < 2 or not len(base):
         return np.zeros(len(base), np.float32)
-    best = np.zeros(len(table.shelf.sessions), np.float32)
+    best = np.zeros(len(table.index.sessions), np.float32)
     session = table.column("session")
     np.maximum.at(best, session, base)
     lifted: Floats = best[session]

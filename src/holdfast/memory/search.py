@@ -13,7 +13,7 @@ import msgspec
 from holdfast.memory.embedder import MemoryEmbedder, UnreadyEmbedder
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.former import Former, FormerEmbedders, code_of, unit_vector
-from holdfast.memory.library import Lent, Library
+from holdfast.memory.index_cache import CachedIndex, IndexCache
 from holdfast.memory.storage import LexicalHit, MemoryFilter, MemoryStorage, Place
 from holdfast.memory.times import named_times
 from holdfast.memory.words import name_words, query_words, without_names
@@ -21,7 +21,7 @@ from holdfast.observability import Logger
 
 if TYPE_CHECKING:
     from holdfast.memory.ranking import Query, Scores, Weights
-    from holdfast.memory.shelf import Shelf
+    from holdfast.memory.vector_index import VectorIndex
 
 _log = Logger("holdfast.memory")
 
@@ -42,7 +42,7 @@ class Searcher:
         self._embedder = embedder
         self.former = former
         self._weights = weights
-        self._library = Library(storage)
+        self._indexes = IndexCache(storage)
 
     async def search(
         self, places: tuple[Place, ...], query: str, where: MemoryFilter, *, now: float, limit: int
@@ -53,43 +53,43 @@ class Searcher:
         """
         from holdfast.memory import ranking  # noqa: PLC0415 - loads numpy
 
-        lent = await self._library.lend(places, self._embedder.model_id, self._embedder.dimension)
-        async with lent.lock:
-            mentioned, names = _mentioned(query, lent.shelf.speakers)
-            is_whole = lent.shelf.is_whole
+        cached = await self._indexes.get(places, self._embedder.model_id, self._embedder.dimension)
+        async with cached.lock:
+            mentioned, names = _mentioned(query, cached.index.speakers)
+            is_whole = cached.index.is_whole
         words = query_words(query, leave_out=names)
         # Nobody waits for another one's embedder: the locks are open meanwhile.
         seen = await self._seen(places, without_names(query, mentioned), is_whole=is_whole)
         asked = ranking.Query(
             now=now,
             vector=seen.vector,
-            former=tuple((old.shelf, vector) for old, vector in seen.former),
+            former=tuple((old.index, vector) for old, vector in seen.former),
             models=seen.models,
             speakers=mentioned,
             times=named_times(query),
             limit=limit,
         )
-        ranker = _Ranker(lent.shelf, where, asked, self._weights())
+        ranker = _Ranker(cached.index, where, asked, self._weights())
         async with contextlib.AsyncExitStack() as stack:
-            for one in (lent, *(old for old, _ in seen.former)):
+            for one in (cached, *(old for old, _ in seen.former)):
                 await stack.enter_async_context(one.lock)
             found = await self._storage.select(places, words, where, ranker.choose, now=now)
         return ranker.scored(found)
 
-    def forget_shelves(self) -> None:
+    def clear_indexes(self) -> None:
         """Drop what is kept in memory."""
-        self._library.clear()
+        self._indexes.clear()
 
     async def _seen(self, places: tuple[Place, ...], text: str, *, is_whole: bool) -> _Seen:
         """Embed a query, also in the spaces of older vectors that these places still hold."""
         own = self._embedder.model_id
         if is_whole and not self.former.is_any:
             return _Seen(await _embed(self._embedder, text), (), (own,))
-        holding: list[tuple[Former, Lent]] = []
+        holding: list[tuple[Former, CachedIndex]] = []
         for one in await self.former.left():
-            old = await self._library.lend(places, one.space.model_id, one.embedder.dimension)
+            old = await self._indexes.get(places, one.space.model_id, one.embedder.dimension)
             async with old.lock:
-                if old.shelf.has_vectors:
+                if old.index.has_vectors:
                     holding.append((one, old))
         patience_s = self.former.patience_s
         vector, *others = await asyncio.gather(
@@ -105,10 +105,12 @@ class Searcher:
 
 
 class _Ranker:
-    """Picks the best memories of a shelf, and knows what made them so."""
+    """Picks the best memories of an index, and knows what made them so."""
 
-    def __init__(self, shelf: Shelf, where: MemoryFilter, query: Query, weights: Weights) -> None:
-        self._shelf = shelf
+    def __init__(
+        self, index: VectorIndex, where: MemoryFilter, query: Query, weights: Weights
+    ) -> None:
+        self._index = index
         self._where = where
         self._query = query
         self._weights = weights
@@ -117,7 +119,7 @@ class _Ranker:
     def choose(self, hits: list[LexicalHit], passing: list[int] | None) -> list[int]:
         """Return the rows of the best; the storage calls this, in one of its threads."""
         query = msgspec.structs.replace(self._query, hits=hits)
-        self._scores = _rank(self._shelf, passing, self._where, query, self._weights)
+        self._scores = _rank(self._index, passing, self._where, query, self._weights)
         return self._scores.rows
 
     def scored(self, found: dict[int, MemoryEntry]) -> list[MemoryEntry]:
@@ -136,27 +138,27 @@ class _Seen(NamedTuple):
     """A query as the embedders see it."""
 
     vector: Any
-    former: tuple[tuple[Lent, Any], ...]
+    former: tuple[tuple[CachedIndex, Any], ...]
     models: tuple[str, ...]
 
 
 def _rank(
-    shelf: Shelf, rows: list[int] | None, where: MemoryFilter, query: Query, weights: Weights
+    index: VectorIndex, rows: list[int] | None, where: MemoryFilter, query: Query, weights: Weights
 ) -> Scores:
     import numpy as np  # noqa: PLC0415 - loaded when used
 
     from holdfast.memory import ranking  # noqa: PLC0415 - loads numpy
 
-    mask = shelf.column("is_living") & (shelf.column("expires") > query.now)
+    mask = index.column("is_living") & (index.column("expires") > query.now)
     if not where.include_superseded:
         at = query.now if where.as_of is None else where.as_of
-        mask &= (shelf.column("valid_from") <= at) & (shelf.column("valid_to") > at)
+        mask &= (index.column("valid_from") <= at) & (index.column("valid_to") > at)
     if rows is not None:
-        allowed = np.zeros(shelf.count, np.bool_)
-        places = shelf.positions(np.asarray(rows, np.int64))
+        allowed = np.zeros(index.count, np.bool_)
+        places = index.positions(np.asarray(rows, np.int64))
         allowed[places[places >= 0]] = True
         mask &= allowed
-    return ranking.rank(shelf, mask, query, weights)
+    return ranking.rank(index, mask, query, weights)
 
 
 def _mentioned(query: str, speakers: dict[str, int]) -> tuple[frozenset[str], frozenset[str]]:

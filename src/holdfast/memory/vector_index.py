@@ -41,7 +41,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
 }
 
 
-class Shelf:
+class VectorIndex:
     """All memories of some places, for one embedder, sorted by row."""
 
     def __init__(self, dimension: int) -> None:
@@ -247,4 +247,4 @@ def _substance(row: IndexRow) -> float:
     return min(max(length, -1.0), 1.0) - (0.85 if row.is_question else 0.0)
 
 
-__all__ = ["Doubles", "Flags", "Floats", "Ints", "Shelf"]
+__all__ = ["Doubles", "Flags", "Floats", "Ints", "VectorIndex"]
