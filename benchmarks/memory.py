@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -32,8 +32,10 @@ from holdfast.memory import (
     Identity,
     InMemoryStorage,
     MemoryEmbedder,
+    MemoryEntry,
     MemoryManager,
     MemoryOptions,
+    MemoryRules,
     MiniLmEmbedder,
     NoEmbedder,
     SqliteMemoryStorage,
@@ -62,6 +64,8 @@ class Turn:
     speaker: str = ""
     previous: str = ""
     created: float | None = None
+    is_plain: bool = False
+    """Stored without saying anything about it, as most people do."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,15 @@ def locomo(path: Path) -> Iterator[Corpus]:
         yield Corpus(item["sample_id"], turns, questions)
 
 
+def plain(corpus: Corpus) -> Corpus:
+    """Return a corpus as lines `Speaker: text`, without any metadata."""
+    turns = [
+        Turn(turn.key, turn.session, f"{turn.speaker}: {turn.content}", is_plain=True)
+        for turn in corpus.turns
+    ]
+    return Corpus(corpus.name, turns, corpus.questions)
+
+
 def notes() -> Corpus:
     """Read our own data set: facts, code notes, other languages, near-duplicates."""
     turns, questions = [], []
@@ -140,27 +153,41 @@ def notes() -> Corpus:
     return Corpus("notes", turns, questions)
 
 
-async def answer(corpus: Corpus, embedder: MemoryEmbedder, found: dict[str, Found]) -> None:
-    """Store a corpus and ask all its questions."""
+async def ask(
+    corpus: Corpus, embedder: MemoryEmbedder, *, depth: int, rules: MemoryRules | None = None
+) -> AsyncIterator[tuple[Question, list[tuple[str, MemoryEntry]]]]:
+    """Store a corpus and ask all its questions; yields keys and entries, best first."""
     identity = Identity(project=corpus.name)
-    async with MemoryManager(InMemoryStorage(), embedder, identity=identity) as manager:
+    storage = InMemoryStorage()
+    async with MemoryManager(storage, embedder, identity=identity, rules=rules) as manager:
         ids: dict[str, str] = {}
         for turn in corpus.turns:
-            options = MemoryOptions(
-                scope="project",
-                speaker=turn.speaker,
-                created=turn.created,
-                previous_id=ids.get(turn.previous, ""),
-            )
+            options = None
+            if not turn.is_plain:
+                options = MemoryOptions(
+                    scope="project",
+                    speaker=turn.speaker,
+                    created=turn.created,
+                    previous_id=ids.get(turn.previous, ""),
+                )
             ids[turn.key] = await manager.store_memory(turn.session, turn.content, options=options)
         await manager.pipeline.settle()
         keys = {memory_id: key for key, memory_id in ids.items()}
         for question in corpus.questions:
-            order = [
-                keys[entry.id] for entry in await manager.search_memory("", question.text, DEPTH)
-            ]
-            for name in ("all", question.category):
-                found.setdefault(name, Found()).note(question, order)
+            entries = await manager.search_memory("", question.text, depth, across_sessions=True)
+            yield question, [(keys[entry.id], entry) for entry in entries]
+
+
+async def answer(
+    corpus: Corpus,
+    embedder: MemoryEmbedder,
+    found: dict[str, Found],
+    rules: MemoryRules | None = None,
+) -> None:
+    """Store a corpus, ask all its questions, and note how they were answered."""
+    async for question, entries in ask(corpus, embedder, depth=DEPTH, rules=rules):
+        for name in ("all", question.category):
+            found.setdefault(name, Found()).note(question, [key for key, _ in entries])
 
 
 def recall_results(path: Path | None) -> list[Result]:

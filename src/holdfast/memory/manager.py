@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -29,7 +29,7 @@ from holdfast.memory.events import (
     MemoryStored,
     MemorySuperseded,
 )
-from holdfast.memory.former import PATIENCE_S, Again, FormerEmbedders, unit_vector
+from holdfast.memory.former import Again, FormerEmbedders, unit_vector
 from holdfast.memory.identity import Identity, own_place, owning, places_of
 from holdfast.memory.pipeline import EmbeddingPipeline
 from holdfast.memory.recollection import Recollection, recollect
@@ -41,6 +41,7 @@ from holdfast.memory.requests import (
     narrowed,
     parse_filters,
 )
+from holdfast.memory.rules import MemoryRules
 from holdfast.memory.search import Searcher
 from holdfast.memory.space import space_of
 from holdfast.memory.storage import Draft, MemoryFilter, MemoryStats, MemoryStorage, Place, Purge
@@ -50,43 +51,14 @@ from holdfast.messages import Message
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
 
-if TYPE_CHECKING:
-    from holdfast.memory.ranking import Weights
-
 Note: TypeAlias = Callable[[str, Payload], Awaitable[None]]
 """Takes a fact about a session, to be journalled; the id may be empty."""
 
 _SUMMARY = "summary"
-_SUMMARY_WORDS = 150
 _SUMMED_UP = 1_000
 """So many memories a summary is made from; more would say less about each."""
 _CLOSING_PATIENCE_S = 5.0
 _log = Logger("holdfast.memory")
-
-
-class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How memories are ranked and how long they are kept."""
-
-    weights: Any = None
-    """`ranking.Weights`; the built-in ones if None."""
-    recency: float = 0.0
-    """How much being new counts when ranking, if no weights are given; words and meaning make 1."""
-    max_entries: int | None = None
-    """Most memories per place (a session, a user, a project); the least worth go first."""
-    max_bytes: int | None = None
-    half_life_s: float = 30 * 86_400.0
-    """After this time being new counts half, in ranking and for what goes first."""
-    purge_every_s: float = 300.0
-    former_patience_s: float = PATIENCE_S
-    """How long a search waits for the embedder of older vectors."""
-    summary_words: int = _SUMMARY_WORDS
-
-    def weighting(self) -> Weights:
-        """Return how much each part of a score counts."""
-        from holdfast.memory.ranking import Weights  # noqa: PLC0415 - loads numpy
-
-        given: Weights | None = self.weights
-        return given or Weights(recency=self.recency, half_life_s=self.half_life_s)
 
 
 async def note_nothing(session_id: str, fact: Payload) -> None:
@@ -137,7 +109,14 @@ class MemoryManager:
             patience_s=self.rules.former_patience_s,
             clock=clock,
         )
-        self._searcher = Searcher(storage, embedder, former, weights=self.rules.weighting)
+        self._searcher = Searcher(
+            storage,
+            embedder,
+            former,
+            weights=self.rules.weighting,
+            rerank_within_s=self.rules.rerank_within_s,
+            clock=clock,
+        )
         self.pipeline = EmbeddingPipeline(storage, embedder)
         self._keeper: asyncio.Task[None] | None = None
 
@@ -562,6 +541,7 @@ class MemoryManager:
             try:
                 await self.purge()
                 await self._storage.tidy()
+                self.pipeline.wake()  # what an older version stored may need another vector
             except HoldfastError as error:
                 # A disk that is full or locked now may not be so the next time.
                 _log.warning("memory.not_purged", error=error.code)

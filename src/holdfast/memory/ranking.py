@@ -18,6 +18,7 @@ import numpy as np
 
 from holdfast.memory import vector_index
 from holdfast.memory.entry import ScoreParts
+from holdfast.memory.reranking import Reranking
 from holdfast.memory.times import NamedTime
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     importance: float = 0.2
     recency: float = 0.0
     half_life_s: float = 30 * 86_400.0
+    reranking: Reranking = Reranking()
+    """How the best are ranked again."""
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,23 +82,61 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     times: tuple[NamedTime, ...] = ()
     """Months and days that the query mentions."""
     limit: int = 10
+    """So many of the best are wanted."""
 
 
-def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Scores:
-    """Return the best memories among those that the mask allows."""
+@dataclass(frozen=True)
+class Ranking:
+    """The best memories in order, and what their scores are made of; all of one length."""
+
+    places: Ints
+    """Positions in the index."""
+    totals: Floats
+    parts: dict[str, Floats]
+    cosine: Floats
+    space: Ints
+    """Whose vector told the cosine: a place among `models`; -1 for none."""
+    models: tuple[str, ...]
+    speaker: Floats
+    """1 for what was said by somebody whom the query names."""
+    time: Floats
+    """Up to 1 for what was said when the query says."""
+
+    def scores(self, index: VectorIndex, limit: int) -> Scores:
+        """Return the first ones as they are told to callers."""
+        places, count = self.places[:limit], min(limit, len(self.places))
+        columns = zip(*(values[:count].tolist() for values in self.parts.values()), strict=True)
+        told = zip(columns, self.cosine[:count].tolist(), self.space[:count].tolist(), strict=True)
+        return Scores(
+            rows=index.column("row").take(places).tolist(),
+            scores=self.totals[:count].tolist(),
+            parts=[
+                ScoreParts(
+                    **dict(zip(self.parts, values, strict=True)),
+                    cosine=cosine if space >= 0 else None,
+                    vector_model=self.models[space] if space >= 0 else "",
+                )
+                for values, cosine, space in told
+            ],
+        )
+
+
+def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Ranking:
+    """Return the best memories among those that the mask allows, as many as are wanted."""
     table = _table(index, mask, query)
     own, context = table.lexical
     cosine, near, space = _cosines(table, query)
     allowed = table.allowed
     substance: Floats = table.column("substance")
+    spoken, then = _spoken_by(table, query.speakers), _said_then(table, query.times)
     spread = functools.partial(_spread, mask=allowed, is_open=bool(allowed.all()))
     parts: dict[str, Floats] = {
         "lexical": weights.lexical * spread(own),
         "lexical_context": weights.lexical_context * spread(context),
         "vector": weights.vector * spread(cosine),
         "vector_context": weights.vector_context * spread(near),
-        "speaker": weights.speaker * _spoken_by(table, query.speakers),
-        "time": weights.time * _said_then(table, query.times),
+        "speaker": weights.speaker * spoken,
+        "time": weights.time * then,
         "substance": weights.substance * substance,
     }
     base: Floats = _sum(parts.values()) * allowed
@@ -105,7 +146,17 @@ def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Sco
     parts["recency"] = weights.recency * _recency(table, query.now, weights)
     total = base + _sum(parts[name] for name in _LATER)
     fits = allowed & _is_related(table, context, cosine, near)
-    return _best(table, fits, total, _Told(parts, cosine, space, query.models), query.limit)
+    best = _best(fits, total, query.limit)
+    return Ranking(
+        places=table.places.take(best),
+        totals=total.take(best),
+        parts={name: values.take(best) for name, values in parts.items()},
+        cosine=cosine.take(best),
+        space=space.take(best),
+        models=query.models,
+        speaker=spoken.take(best),
+        time=then.take(best),
+    )
 
 
 _LATER = ("neighbours", "session", "importance", "recency")
@@ -304,40 +355,13 @@ def _is_related(table: _Table, context: Floats, cosine: Floats, near: Floats) ->
     return beside
 
 
-@dataclass(frozen=True)
-class _Told:
-    """What the scores were made of."""
-
-    parts: dict[str, Floats]
-    cosine: Floats
-    space: Ints
-    models: tuple[str, ...]
-
-    def at(self, places: Ints) -> list[ScoreParts]:
-        spaces = self.space.take(places).tolist()
-        cosines = self.cosine.take(places).tolist()
-        parts = zip(*(values.take(places).tolist() for values in self.parts.values()), strict=True)
-        return [
-            ScoreParts(
-                **dict(zip(self.parts, values, strict=True)),
-                cosine=cosine if space >= 0 else None,
-                vector_model=self.models[space] if space >= 0 else "",
-            )
-            for values, cosine, space in zip(parts, cosines, spaces, strict=True)
-        ]
-
-
-def _best(table: _Table, fits: Flags, total: Floats, told: _Told, limit: int) -> Scores:
+def _best(fits: Flags, total: Floats, limit: int) -> Ints:
     places = np.flatnonzero(fits)
     if len(places) > limit:
         places = places[np.argpartition(-total[places], limit - 1)[:limit]]
     # Equal scores: the newer one first, always in the same order.
-    order = places[np.lexsort((-places, -total[places]))]
-    return Scores(
-        rows=table.column("row").take(order).tolist(),
-        scores=total.take(order).tolist(),
-        parts=told.at(order),
-    )
+    order: Ints = places[np.lexsort((-places, -total[places]))]
+    return order
 
 
-__all__ = ["Query", "Scores", "Weights", "rank"]
+__all__ = ["Query", "Ranking", "Scores", "Weights", "rank"]

@@ -36,6 +36,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
     "following": ("i8", -1),
     "substance": ("f4", 0),
     "likeness": ("f4", 0),
+    "is_question": ("?", 0),
     "is_living": ("?", 0),
     "has_vector": ("?", 0),
 }
@@ -102,6 +103,13 @@ class VectorIndex:
     def following(self) -> Ints:
         """The position of the turn after each one, the newest if several; -1 if none."""
         return self.column("following")
+
+    @property
+    def is_utterance(self) -> Flags:
+        """Whether somebody said it."""
+        silent = self.speakers.get("", -1)
+        said: Flags = self.column("speaker") != silent
+        return said
 
     @property
     def is_whole(self) -> bool:
@@ -190,6 +198,7 @@ class VectorIndex:
             "expires": [np.inf if one.expires is None else one.expires for one in changes],
             "importance": [one.importance for one in changes],
             "substance": [_substance(one) for one in changes],
+            "is_question": [one.is_question for one in changes],
             "is_living": [one.forgotten is None for one in changes],
             "has_vector": has_vector,
         }

@@ -29,6 +29,7 @@ from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import (
     Draft,
     LexicalHit,
+    Lookup,
     MemoryFilter,
     MemoryStorage,
     Place,
@@ -112,7 +113,9 @@ class MemoryStorageConformance:
         """Return what holds the words, by row."""
         hits: dict[int, LexicalHit] = {}
 
-        def all_of_them(found: list[LexicalHit], _: list[int] | None) -> Sequence[int]:
+        def all_of_them(
+            found: list[LexicalHit], _: list[int] | None, lookup: Lookup
+        ) -> Sequence[int]:
             hits.update({hit.row: hit for hit in found})
             return list(hits)
 
@@ -128,7 +131,7 @@ class MemoryStorageConformance:
     ) -> list[str]:
         """Return the ids at some rows, or at all that pass the filter."""
 
-        def pick(_: list[LexicalHit], passing: list[int] | None) -> Sequence[int]:
+        def pick(_: list[LexicalHit], passing: list[int] | None, lookup: Lookup) -> Sequence[int]:
             return (passing or ()) if rows is None else rows
 
         found = await storage.select([place], (), where, pick, now=T0)

@@ -25,10 +25,12 @@ from holdfast.memory.storage import (
     LexicalHit,
     MemoryFilter,
     MemoryStats,
+    Passage,
     Place,
     Purge,
     Relation,
     Unembedded,
+    WordCounts,
 )
 from holdfast.memory.stores import _reading, _writing
 from holdfast.memory.stores._file import open_file, open_memory
@@ -42,7 +44,7 @@ class _Line:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.lock = threading.Lock()
-        self.sizes = _reading.PlaceSizes()
+        self.statistics = _reading.IndexStatistics()
 
 
 class SqliteMemoryStorage:
@@ -143,16 +145,16 @@ class SqliteMemoryStorage:
             if not where.is_plain:
                 passing = self._reading(lambda db: _reading.rows_where(db, places, where, now))
             # Others may read meanwhile.
-            rows = choose(hits, passing)
+            rows = choose(hits, passing, _SearchLookup(self, places))
             return self._reading(lambda db: _reading.by_row(db, places, rows)) if rows else {}
 
         # One thread for all of it: each change of threads costs as much as a query.
         return await asyncio.to_thread(work)
 
     def _lexical(self, places: Sequence[Place], words: Sequence[str]) -> list[LexicalHit]:
-        sizes = self._line(self._reader).sizes
+        known = self._line(self._reader).statistics
         try:
-            return self._reading(lambda db: _reading.lexical(db, places, words, sizes))
+            return self._reading(lambda db: _reading.lexical(db, places, words, known))
         except StorageDamaged as error:
             raise MemoryIndexDamaged(path=self._name, detail=error.context["detail"]) from error
 
@@ -172,9 +174,13 @@ class SqliteMemoryStorage:
         """Return what changed in a place."""
         return await self._read(lambda db: _reading.changes(db, place, model, after))
 
-    async def unembedded(self, model: str, limit: int, *, after: int = 0) -> list[Unembedded]:
-        """Return memories without a vector of the model."""
-        return await self._read(lambda db: _reading.unembedded(db, model, limit, after))
+    async def unembedded(
+        self, model: str, limit: int, *, after: int = 0, needs_tokens: bool = False
+    ) -> list[Unembedded]:
+        """Return memories without a vector of the model, or without its tokens."""
+        return await self._read(
+            lambda db: _reading.unembedded(db, model, limit, after, needs_tokens=needs_tokens)
+        )
 
     async def spaces(self) -> list[VectorSpace]:
         """Return the spaces of all vectors."""
@@ -198,9 +204,12 @@ class SqliteMemoryStorage:
         refused: Mapping[int, str],
         *,
         space: VectorSpace | None = None,
+        tokens: Mapping[int, bytes] | None = None,
     ) -> None:
-        """Keep vectors, refusals, and how the model is reached."""
-        await self._write(lambda db: _writing.put_vectors(db, model, vectors, refused, space))
+        """Keep vectors, tokens, refusals, and how the model is reached."""
+        await self._write(
+            lambda db: _writing.put_vectors(db, model, vectors, refused, tokens or {}, space)
+        )
 
     async def pin(self, tenant: str, memory_id: str, is_pinned: bool) -> None:
         """Protect a memory from retention, or no longer."""
@@ -236,7 +245,12 @@ class SqliteMemoryStorage:
         return await asyncio.to_thread(self._compact_file)
 
     async def tidy(self) -> None:
-        """Merge the index of words step by step, so that others can write between the steps."""
+        """Merge the index of words step by step, so that others can write between the steps.
+
+        Lines of an older version are looked at once, also in steps: who says them.
+        """
+        while await self._write(_writing.infer_old_turns):
+            pass
         is_more = await self._write(_writing.begin_merging)
         while is_more:
             is_more = await self._write(_writing.go_on_merging)
@@ -300,6 +314,21 @@ class SqliteMemoryStorage:
         if line is None:
             raise UsageError(detail="The storage of memories is not open.")
         return line
+
+
+class _SearchLookup:
+    """What a search reads while it chooses, from the connection that its storage reads with."""
+
+    def __init__(self, storage: SqliteMemoryStorage, places: Sequence[Place]) -> None:
+        self._storage = storage
+        self._places = places
+
+    def passages(self, rows: Sequence[int], model: str) -> dict[int, Passage]:
+        return self._storage._reading(lambda db: _reading.passages(db, self._places, rows, model))
+
+    def word_counts(self, words: Sequence[str]) -> WordCounts:
+        known = self._storage._line(self._storage._reader).statistics
+        return self._storage._reading(lambda db: _reading.word_counts(db, words, known))
 
 
 class InMemoryStorage(SqliteMemoryStorage):
