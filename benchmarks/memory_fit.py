@@ -143,30 +143,46 @@ def judge(some: Questions, weights: Array) -> tuple[Array, Array]:
     return recall, rank
 
 
-def cross_validate(some: Questions, free: Sequence[int]) -> tuple[Array, Array, list[Array]]:
-    """Answer every conversation by weights fitted on the others."""
-    recall, rank = np.zeros((2, len(some.wanted)))
-    fitted = []
-    for number in np.unique(some.conversation):
-        held = some.conversation == number
-        fitted.append(fit(some.of(~held), free))
-        recall[held], rank[held] = judge(some.of(held), fitted[-1])
-    return recall, rank, fitted
+def free_parts(some: Questions) -> list[int]:
+    """Return the features that any candidate has."""
+    return [one for one in range(1, 1 + len(PARTS)) if some.features[:, :, one].any()]
+
+
+def fit_without_each(some: Questions, free: Sequence[int]) -> list[Array]:
+    """Fit once per conversation, on all others."""
+    numbers = range(int(some.conversation.max()) + 1)
+    return [fit(some.of(some.conversation != number), free) for number in numbers]
+
+
+def say(line: str) -> None:
+    """Print a line at once: fitting takes minutes."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def show(title: str, recall: Array, rank: Array) -> None:
     """Print one line of a table."""
-    print(f"  {title:26} {recall.mean():.4f}  {rank.mean():.4f}  {len(recall)}")
+    say(f"  {title:28} {recall.mean():.4f}  {rank.mean():.4f}  {len(recall)}")
 
 
-def tell(name: str, some: Questions, *, has_ablation: bool) -> Array:
-    """Fit, print what the weights are worth, and return those to ship."""
-    free = [one for one in range(1, 1 + len(PARTS)) if some.features[:, :, one].any()]
-    print(f"\n{name}: recall@10, MRR, questions")
+def held_out(some: Questions, sets: Sequence[Array]) -> tuple[Array, Array]:
+    """Answer every conversation by the weights that were fitted without it."""
+    recall, rank = np.zeros((2, len(some.wanted)))
+    for number, weights in enumerate(sets):
+        held = some.conversation == number
+        recall[held], rank[held] = judge(some.of(held), weights)
+    return recall, rank
+
+
+def tell(name: str, some: Questions, *, has_ablation: bool) -> list[Array]:
+    """Fit, print what the weights are worth, and return a set per conversation left out."""
+    free = free_parts(some)
+    say(f"\n{name}: recall@10, MRR, questions")
     first = np.zeros(1 + len(PARTS))
     first[0] = 1.0
     show("first ranking", *judge(some, first))
-    recall, rank, sets = cross_validate(some, free)
+    sets = fit_without_each(some, free)
+    recall, rank = held_out(some, sets)
     show("cross-validated", recall, rank)
     for category in sorted(set(some.category)):
         show(f"  {category}", recall[some.category == category], rank[some.category == category])
@@ -181,12 +197,12 @@ def tell(name: str, some: Questions, *, has_ablation: bool) -> Array:
             columns = [1 + PARTS.index(part) for part in parts]
             if some.features[:, :, columns].any():
                 left = [one for one in free if one not in columns]
-                less, later, _ = cross_validate(some.without(columns), left)
-                show(f"without {title}", less, later)
+                less = some.without(columns)
+                show(f"without {title}", *held_out(less, fit_without_each(less, left)))
     told = {part: round(float(one), 2) for part, one in zip(PARTS, shipped[1:], strict=True)}
     spread = np.std(sets, axis=0)[1:].max()
-    print(f"  weights: {told}\n  most spread between the sets: {spread:.2f}")
-    return shipped
+    say(f"  weights: {told}\n  most spread between the sets: {spread:.2f}")
+    return sets
 
 
 def main() -> int:
@@ -204,20 +220,11 @@ def main() -> int:
     }
     for name, embedder in tiers.items():
         some = gather(corpora, embedder)
-        shipped = tell(name, some, has_ablation=options.ablation)
+        sets = tell(name, some, has_ablation=options.ablation)
         if name != "lexical":
             bare = gather(lines, embedder)
-            every = range(1, 1 + len(PARTS))
-            sets = [
-                fit(some.of(some.conversation != number), every)
-                for number in np.unique(some.conversation)
-            ]
-            recall, rank = np.zeros((2, len(bare.wanted)))
-            for number, weights in enumerate(sets):
-                held = bare.conversation == number
-                recall[held], rank[held] = judge(bare.of(held), weights)
-            show("plain lines, cross-validated", recall, rank)
-            show("plain lines, mean of sets", *judge(bare, shipped))
+            show("plain lines, cross-validated", *held_out(bare, sets))
+            show("plain lines, mean of the sets", *judge(bare, np.mean(sets, axis=0)))
     return 0
 
 

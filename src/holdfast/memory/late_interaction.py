@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -107,11 +107,15 @@ def max_sim_signs(query: Floats, texts: Sequence[bytes]) -> Floats:
     lengths = _lengths(texts, width)
     if dimension % 8 or not lengths.any() or not len(query):
         return _nothing(texts, query, -1.0)
-    packed = np.frombuffer(b"".join(texts), np.uint8)
-    bits = _SIGNS.take(packed, axis=0).reshape(-1, dimension)
+    packed = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, width)
     # q . sign(t) = 2 q . bit(t) - sum(q): so zeros and ones will do.
     scale = np.float32(1.0 / math.sqrt(dimension))
-    products = _product(bits, query.T * (2.0 * scale)) - query.sum(axis=1) * scale
+    products = np.empty((len(packed), len(query)), np.float32)
+    for some in _steps(len(packed), query.size):
+        # Unpacked step by step: bits of all tokens at once would not fit into any cache.
+        bits = _SIGNS.take(packed[some], axis=0).reshape(-1, dimension)
+        products[some] = (query @ bits.T).T
+    products = products * (2.0 * scale) - query.sum(axis=1) * scale
     return _greatest(products, lengths, -1.0)
 
 
@@ -138,7 +142,10 @@ def max_sim_ids(query: Floats, texts: Sequence[bytes], table: Floats, norms: Flo
     own = np.flatnonzero(is_there)
     where = np.zeros(len(table), np.int64)
     where[own] = np.arange(len(own))
-    cosines = _product(table.take(own, axis=0), query.T) / norms.take(own)[:, None]
+    cosines = np.empty((len(own), len(query)), np.float32)
+    for some in _steps(len(own), query.size):
+        cosines[some] = (query @ table.take(own[some], axis=0).T).T
+    cosines /= norms.take(own)[:, None]
     likeness = np.clip((cosines - 0.3) / 0.7, 0.0, 1.0).astype(np.float32)
     return _greatest(likeness.take(where.take(every), axis=0), lengths, 0.0)
 
@@ -153,14 +160,11 @@ def _nothing(texts: Sequence[bytes], query: Floats, value: float) -> Floats:
     return np.full((len(texts), len(query)), value, np.float32)
 
 
-def _product(left: Floats, right: Floats) -> Floats:
-    """Multiply in steps that are small enough for BLAS to stay in this thread."""
-    right = np.ascontiguousarray(right, np.float32)
-    made = np.empty((len(left), right.shape[1]), np.float32)
-    step = max(1, _ONE_THREAD // right.size)
-    for start in range(0, len(left), step):
-        np.matmul(left[start : start + step], right, out=made[start : start + step])
-    return made
+def _steps(count: int, size: int) -> Iterator[slice]:
+    """Yield slices that BLAS multiplies with a matrix of some size without another thread."""
+    step = max(1, _ONE_THREAD // size)
+    for start in range(0, count, step):
+        yield slice(start, start + step)
 
 
 def _greatest(values: Floats, lengths: np.ndarray[Any, np.dtype[np.int64]], least: float) -> Floats:

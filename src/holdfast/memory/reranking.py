@@ -57,9 +57,31 @@ class RerankWeights(msgspec.Struct, frozen=True, kw_only=True):
     """An utterance that says "you", and never "I" or "we"."""
 
 
-CONTEXTUAL = RerankWeights()
-STATIC = RerankWeights()
-LEXICAL = RerankWeights()
+CONTEXTUAL = RerankWeights(
+    speaker=0.20,
+    time=0.98,
+    late=0.52,
+    late_context=1.47,
+    when=0.59,
+    number=0.27,
+    where=0.51,
+    name=0.36,
+    reply=0.31,
+    address=-0.35,
+)
+STATIC = RerankWeights(
+    speaker=0.09,
+    time=0.47,
+    late=0.10,
+    late_context=0.59,
+    when=0.39,
+    number=0.20,
+    where=0.38,
+    name=0.22,
+    reply=0.21,
+    address=-0.22,
+)
+LEXICAL = RerankWeights(when=0.19, number=0.15, where=0.15, name=0.09, address=-0.08)
 
 
 class Reranking(msgspec.Struct, frozen=True, kw_only=True):
