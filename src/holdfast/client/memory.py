@@ -81,6 +81,8 @@ class MemoryMethods(ContextMethods, SessionMethods):
                         max_bytes=wanted.max_bytes,
                         recency=wanted.recency_weight,
                         half_life_s=wanted.half_life_days * _DAY_S,
+                        rerank=wanted.rerank,
+                        rerank_within_s=wanted.rerank_within_s,
                     ),
                     former_embedders=self._make_former,
                     note=self._note_memory,
@@ -212,10 +214,12 @@ class MemoryMethods(ContextMethods, SessionMethods):
             await manager.pipeline.settle()
         return count
 
-    async def memory_lines(self, session_id: str = "") -> AsyncGenerator[bytes, None]:
+    async def memory_lines(
+        self, session_id: str = "", *, with_vectors: bool = False
+    ) -> AsyncGenerator[bytes, None]:
         """Yield memories of a session, or all, as JSON lines for `import_memories`."""
         session_id, manager = await self._memory_of(session_id)
-        async for line in export_memories(manager, session_id):
+        async for line in export_memories(manager, session_id, with_vectors=with_vectors):
             yield line
 
     async def import_memories(

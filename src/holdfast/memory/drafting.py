@@ -60,8 +60,10 @@ def draft_of(new: NewMemory, identity: Identity, *, now: float, redactor: Redact
     )
 
 
-def with_vector(draft: Draft, embedder: MemoryEmbedder, vector: Sequence[float]) -> Draft:
-    """Return a draft with a vector that the caller made; raises UsageError."""
+def with_vector(
+    draft: Draft, embedder: MemoryEmbedder, vector: Sequence[float], tokens: bytes = b""
+) -> Draft:
+    """Return a draft with a vector and tokens that the caller has; raises UsageError."""
     model, dimension = embedder.model_id, embedder.dimension
     if not model:
         raise UsageError(detail="A vector needs an embedder that made it; there is none.")
@@ -71,7 +73,7 @@ def with_vector(draft: Draft, embedder: MemoryEmbedder, vector: Sequence[float])
         detail = f"The vector does not fit the embedder {model}: {error}"
         raise UsageError(detail=detail) from error
     return msgspec.structs.replace(
-        draft, vector=data, vector_model=model, vector_space=space_of(embedder)
+        draft, vector=data, vector_model=model, vector_space=space_of(embedder), tokens=tokens
     )
 
 

@@ -93,6 +93,8 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     content: str
     embedding: list[float] | None = None
+    tokens: bytes | None = None
+    """Quantized token vectors for late interaction; there where the embedding is asked for."""
     metadata: JsonObject = msgspec.field(default_factory=dict)
     created: float
     relevance_score: float = 0.0

@@ -185,15 +185,34 @@ class MemoryManager:
             NotFound: a memory that the options refer to does not exist.
             AlreadyExists: `memory_id` is taken.
         """
-        draft = self._draft(session_id, content, metadata, options, memory_id)
+        new = NewMemory(
+            session_id=session_id,
+            content=content,
+            metadata=metadata,
+            options=options,
+            memory_id=memory_id,
+        )
+        return await self.store_new(new, embeddings=embeddings)
+
+    async def store_new(
+        self,
+        new: NewMemory,
+        *,
+        embeddings: Sequence[float] | None = None,
+        tokens: bytes = b"",
+    ) -> str:
+        """Store a memory as `store_memory` does, with tokens that its embedder made before."""
+        draft = draft_of(new, self.identity, now=self._clock.now(), redactor=self._redactor)
         if embeddings is not None:
-            draft = with_vector(draft, self.embedder, embeddings)
+            # What the redactor took out of the text must not come back with its tokens.
+            kept = tokens if draft.content == new.content else b""
+            draft = with_vector(draft, self.embedder, embeddings, kept)
         await self._storage.add([draft])
         self.pipeline.wake()
         fact = MemoryStored(
             memory_id=draft.id, scope=draft.options.scope, memory_kind=draft.options.kind
         )
-        await self._note(session_id, fact)
+        await self._note(new.session_id, fact)
         return draft.id
 
     async def update_memory(
@@ -381,6 +400,11 @@ class MemoryManager:
             limit=check_limit(limit),
             after=after,
         )
+
+    async def with_embeddings(self, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
+        """Return memories with the vectors and tokens of the manager's embedder."""
+        ids, model = [entry.id for entry in entries], self.embedder.model_id
+        return await self._storage.get(self.identity.tenant, ids, model=model)
 
     async def all_memories(self, *, limit: int = 500, after: str = "") -> list[MemoryEntry]:
         """Return memories of the whole tenant, superseded ones too, newest first, in pages."""

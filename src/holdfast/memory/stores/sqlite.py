@@ -348,10 +348,12 @@ def _with_vector(
     db: sqlite3.Connection, tenant: str, row: int, entry: MemoryEntry, model: str
 ) -> MemoryEntry:
     found = db.execute(
-        "SELECT vector FROM vectors WHERE tenant = ? AND row = ? AND model = ?",
+        "SELECT v.vector, t.tokens FROM vectors v"
+        " LEFT JOIN tokens t ON t.row = v.row AND +t.model = v.model AND t.tenant = v.tenant"
+        " WHERE v.tenant = ? AND v.row = ? AND v.model = ?",
         (tenant, row, model),
     ).fetchone()
     if found is None:
         return entry
     numbers = list(struct.unpack(f"<{len(found[0]) // 2}e", found[0]))
-    return msgspec.structs.replace(entry, embedding=numbers)
+    return msgspec.structs.replace(entry, embedding=numbers, tokens=found[1])
