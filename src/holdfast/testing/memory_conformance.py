@@ -32,8 +32,10 @@ from holdfast.memory.storage import (
     Lookup,
     MemoryFilter,
     MemoryStorage,
+    Passage,
     Place,
     Purge,
+    WordCounts,
 )
 from holdfast.memory.words import query_words
 
@@ -136,6 +138,19 @@ class MemoryStorageConformance:
 
         found = await storage.select([place], (), where, pick, now=T0)
         return [entry.id for entry in found.values()]
+
+    async def tokens(
+        self, storage: MemoryStorage, rows: list[int], model: str, place: Place = HOME
+    ) -> dict[int, bytes | None]:
+        """Return the tokens that a search can read at some rows."""
+        found: dict[int, Passage] = {}
+
+        def look(_: list[LexicalHit], passing: list[int] | None, lookup: Lookup) -> Sequence[int]:
+            found.update(lookup.passages(rows, model))
+            return ()
+
+        await storage.select([place], (), MemoryFilter(), look, now=T0)
+        return {row: passage.tokens for row, passage in found.items()}
 
     # --- storing ----------------------------------------------------------------------
 
@@ -312,6 +327,75 @@ class MemoryStorageConformance:
             assert await storage.drop_vectors("new/1") == 1
             assert [one.row for one in await storage.unembedded("new/1", 10)] == [first, second]
 
+    async def test_tokens_are_kept_beside_vectors_and_replaced_with_them(
+        self, tmp_path: Path
+    ) -> None:
+        """Tokens are kept beside vectors, by model, and replaced with them."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a"), draft("b")])
+            first, second = (one.row for one in await storage.unembedded(MODEL, 10))
+            await storage.put_vectors(MODEL, {first: vector(1, 0), second: vector(0, 1)}, {})
+            assert await storage.unembedded(MODEL, 10) == []
+            waiting = await storage.unembedded(MODEL, 10, needs_tokens=True)
+            assert [(one.row, one.has_vector) for one in waiting] == [(first, True), (second, True)]
+            await storage.put_vectors(MODEL, {}, {}, tokens={first: b"\x01\x02", second: b""})
+            assert await storage.unembedded(MODEL, 10, needs_tokens=True) == []
+            kept, empty = await storage.get("acme", ["a", "b"], model=MODEL)
+            assert (kept.embedding, kept.tokens, empty.tokens) == ([1.0, 0.0], b"\x01\x02", b"")
+            assert await self.tokens(storage, [first], MODEL) == {first: b"\x01\x02"}
+            assert await self.tokens(storage, [first], "new/1") == {first: None}
+            await storage.put_vectors("new/1", {first: vector(0, 1)}, {}, tokens={first: b"\x03"})
+            assert (await storage.stats("acme")).tokens == {"new/1": 1, MODEL: 1}
+            await storage.put_vectors("new/1", {}, {second: "NaN"})
+            assert (await storage.stats("acme")).tokens == {"new/1": 1}
+            await storage.drop_vectors("new/1")
+            assert (await storage.stats("acme")).tokens == {}
+
+    async def test_a_search_reads_passages_of_its_places_only(self, tmp_path: Path) -> None:
+        """A search reads passages of its places only, and counts words."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "apples " * 999), draft("b", "apples and pears")])
+            await storage.add([draft("c", "apples", session_id="s2"), draft("d", tenant="other")])
+            rows = [one.row for one in await storage.unembedded(MODEL, 10)]
+            await storage.forget("acme", ["b"], now=T0, reason="")
+            found: dict[int, Passage] = {}
+            counts: list[WordCounts] = []
+
+            def look(
+                _: list[LexicalHit], passing: list[int] | None, lookup: Lookup
+            ) -> Sequence[int]:
+                found.update(lookup.passages(rows, MODEL))
+                counts.append(lookup.word_counts(["apples", "zebra"]))
+                return ()
+
+            assert await storage.select([HOME], (), MemoryFilter(), look, now=T0) == {}
+            assert list(found) == rows[:1]
+            assert found[rows[0]].tokens is None and len(found[rows[0]].content) >= 2_000
+            assert counts[0].counts["zebra"] == 0 < counts[0].counts["apples"] <= counts[0].total
+
+    async def test_plain_lines_of_a_conversation_become_turns(self, tmp_path: Path) -> None:
+        """Plain lines of a conversation become turns, with speakers and neighbours."""
+        lines = ("Ada: Hi, Bo", "Bo: Hi, Ada", "Ada: Tea?")
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("n", "Note: buy tea")])
+            for number, line in enumerate(lines):
+                await storage.add([draft(f"l{number}", line)])
+            entries = await storage.get("acme", ["n", "l0", "l1", "l2"])
+            assert [entry.previous_id for entry in entries] == ["", "", "l0", "l1"]
+            seen = await storage.changes(HOME, MODEL, after=0)
+            names = {one.row: one.speaker for one in seen}
+            assert [names[row] for row in sorted(names)] == ["", "Ada", "Bo", "Ada"]
+            waiting = await storage.unembedded(MODEL, 10)
+            assert [one.content for one in waiting] == [
+                "Note: buy tea",
+                "Hi, Bo",
+                "Hi, Ada",
+                "Tea?",
+            ]
+            assert set(waiting[0].names) == {"Ada", "Bo"}
+            hits, _ = await self.hits(storage, query_words("Tea"))
+            assert len(hits) == 2
+
     async def test_a_space_is_known_as_long_as_it_has_vectors(self, tmp_path: Path) -> None:
         """A space is known as long as it has vectors."""
         old = VectorSpace(
@@ -360,7 +444,7 @@ class MemoryStorageConformance:
             await storage.add([draft("b", "stripes", options=MemoryOptions(previous_id="a"))])
             await storage.add([draft("s", "zebra", options=MemoryOptions(derived_from=("a",)))])
             (row, *_) = [one.row for one in await storage.unembedded(MODEL, 10)]
-            await storage.put_vectors(MODEL, {row: vector(1, 0)}, {})
+            await storage.put_vectors(MODEL, {row: vector(1, 0)}, {}, tokens={row: b"bits"})
             gone = await storage.forget("acme", ["a", "nobody"], now=T0, reason="asked")
             assert gone == ["a", "s"]
             assert await self.words(storage, "zebra") == set()
@@ -368,8 +452,10 @@ class MemoryStorageConformance:
             tomb, summary = await storage.get("acme", ["a", "s"], model=MODEL)
             assert (tomb.content, tomb.metadata, tomb.embedding) == ("", {}, None)
             assert tomb.forgotten == summary.forgotten == T0
-            await storage.put_vectors(MODEL, {row: vector(1, 0)}, {})
-            assert (await storage.stats("acme")).vectors == {}
+            await storage.put_vectors(MODEL, {row: vector(1, 0)}, {}, tokens={row: b"bits"})
+            counts = await storage.stats("acme")
+            assert counts.vectors == counts.tokens == {}
+            assert await self.tokens(storage, [row], MODEL) == {}
             assert await storage.forget("acme", ["a"], now=T0, reason="again") == []
             assert await storage.compact()
             with pytest.raises(AlreadyExists):
