@@ -2,10 +2,19 @@
 
 Memories lie in a storage of their own, so that forgetting really forgets; the journal notes
 only that something was stored, recalled or forgotten. Searching needs no network and no key.
+
+A search ranks twice: first all memories, by words (BM25), vectors and conversation
+(`ranking`), then the best again, by late interaction (MaxSim) and answer types (`reranking`).
 """
 
 from holdfast.memory.choice import local_again, local_embedder, made_again, remote_again
-from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder, UnreadyEmbedder
+from holdfast.memory.embedder import (
+    EmbeddedText,
+    MemoryEmbedder,
+    NoEmbedder,
+    TokenEmbedder,
+    UnreadyEmbedder,
+)
 from holdfast.memory.entry import (
     SCOPES,
     MemoryEntry,
@@ -37,6 +46,7 @@ from holdfast.memory.transfer import export_memories, import_memories
 
 __all__ = [
     "SCOPES",
+    "EmbeddedText",
     "ExtractiveSummarizer",
     "Identity",
     "InMemoryStorage",
@@ -60,6 +70,7 @@ __all__ = [
     "ScoreParts",
     "SqliteMemoryStorage",
     "StaticEmbedder",
+    "TokenEmbedder",
     "UnreadyEmbedder",
     "VectorSpace",
     "default_embedder",

@@ -110,8 +110,8 @@ _PLACE = _words(
     "mountains forest woods cafe restaurant bar shop store mall market office studio gym library "
     "theater theatre cinema stadium hotel airport station city town village country state island "
     "street downtown neighborhood neighbourhood center centre campground camp farm garden trail "
-    "coast shelter abroad kitchen attic cellar basement garage bedroom bathroom balcony room drawer "
-    "cupboard shelf desk"
+    "coast shelter abroad kitchen attic cellar basement garage bedroom bathroom balcony room "
+    "drawer cupboard shelf desk"
 )
 _WHERE = re.compile(
     r"\b(?:in|at|to|from|near|around|visit(?:ed|ing)?|through|via|of|into) "

@@ -192,9 +192,9 @@ class MemoryManager:
             options=options,
             memory_id=memory_id,
         )
-        return await self.store_new(new, embeddings=embeddings)
+        return await self._store(new, embeddings=embeddings)
 
-    async def store_new(
+    async def _store(
         self,
         new: NewMemory,
         *,

@@ -108,7 +108,7 @@ async def import_memories(
             owning = manager.acting_for(_owning(manager.identity, one))
             new = _new(one, kept, now)
             vector, tokens = _embedded(one, manager.embedder)
-            await owning.store_new(new, embeddings=vector, tokens=tokens)
+            await owning._store(new, embeddings=vector, tokens=tokens)
             stored += 1
         except AlreadyExists:
             skipped += 1
