@@ -228,7 +228,7 @@ def held_out_results(path: Path) -> list[Result]:
     tiers: dict[str, MemoryEmbedder] = {"tier 0": StaticEmbedder(), "tier 1": MiniLmEmbedder()}
     results = []
     for tier, embedder in tiers.items():
-        weights = []
+        weights: list[memory_fit.Array] = []
         for name, corpora in sets.items():
             asked = memory_fit.gather(corpora, embedder)
             # Fitted with metadata only: plain lines are answered by the same weights.

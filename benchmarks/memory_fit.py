@@ -124,7 +124,8 @@ def fit(some: Questions, free: Sequence[int], steps: int = 400) -> Array:
         moving[1] = 0.99 * moving[1] + 0.01 * slope**2
         mean, square = moving[0] / (1 - 0.9**step), moving[1] / (1 - 0.99**step)
         weights[learned] -= 0.05 * (mean / (np.sqrt(square) + 1e-8))[learned]
-    return weights / weights[0]
+    shares: Array = weights / weights[0]
+    return shares
 
 
 def _softmax(scores: Array) -> Array:

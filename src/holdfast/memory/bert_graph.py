@@ -56,10 +56,10 @@ def bert_model(weights: Weights, shape: Shape) -> bytes:
     Texts are the mean of their tokens, brought to length 1; tokens are as the last layer
     leaves them.
     """
-    return _Builder(weights, shape).build()
+    return _GraphBuilder(weights, shape).build()
 
 
-class _Builder:
+class _GraphBuilder:
     def __init__(self, weights: Weights, shape: Shape) -> None:
         self._weights = weights
         self._shape = shape

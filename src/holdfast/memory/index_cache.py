@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from holdfast.memory.storage import MemoryStorage, Place
+    from holdfast.memory.storage import MemoryPlace, MemoryStorage
     from holdfast.memory.vector_index import VectorIndex
 
-_Key: TypeAlias = "tuple[tuple[Place, ...], str]"
+_Key: TypeAlias = "tuple[tuple[MemoryPlace, ...], str]"
 
 
 @dataclass
@@ -33,7 +33,7 @@ class IndexCache:
         self._max_bytes = max_bytes
         self._held: OrderedDict[_Key, CachedIndex] = OrderedDict()
 
-    async def get(self, places: tuple[Place, ...], model: str, dimension: int) -> CachedIndex:
+    async def get(self, places: tuple[MemoryPlace, ...], model: str, dimension: int) -> CachedIndex:
         """Return the index of some places, up to date; nobody changes it under its lock."""
         from holdfast.memory.vector_index import VectorIndex  # noqa: PLC0415 - loads numpy
 
@@ -63,7 +63,7 @@ class IndexCache:
         self._held.clear()
 
     async def _bring_up_to_date(
-        self, index: VectorIndex, places: tuple[Place, ...], model: str
+        self, index: VectorIndex, places: tuple[MemoryPlace, ...], model: str
     ) -> None:
         changes = []
         for place in places:

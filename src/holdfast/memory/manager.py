@@ -44,7 +44,14 @@ from holdfast.memory.requests import (
 from holdfast.memory.rules import MemoryRules
 from holdfast.memory.search import Searcher
 from holdfast.memory.space import space_of
-from holdfast.memory.storage import Draft, MemoryFilter, MemoryStats, MemoryStorage, Place, Purge
+from holdfast.memory.storage import (
+    MemoryDraft,
+    MemoryFilter,
+    MemoryPlace,
+    MemoryStats,
+    MemoryStorage,
+    Purge,
+)
 from holdfast.memory.summarizer import ExtractiveSummarizer, MemorySummarizer
 from holdfast.memory.turns import TURN, new_turns, turn_id
 from holdfast.messages import Message
@@ -408,7 +415,7 @@ class MemoryManager:
 
     async def all_memories(self, *, limit: int = 500, after: str = "") -> list[MemoryEntry]:
         """Return memories of the whole tenant, superseded ones too, newest first, in pages."""
-        places = [Place(self.identity.tenant, scope, None) for scope in SCOPES]
+        places = [MemoryPlace(self.identity.tenant, scope, None) for scope in SCOPES]
         where = MemoryFilter(include_superseded=True)
         now = self._clock.now()
         return await self._storage.find(places, where, now=now, limit=limit, after=after)
@@ -578,7 +585,7 @@ class MemoryManager:
         metadata: Mapping[str, Any] | None,
         options: MemoryOptions | None,
         memory_id: str,
-    ) -> Draft:
+    ) -> MemoryDraft:
         new = NewMemory(
             session_id=session_id,
             content=content,

@@ -146,7 +146,15 @@ class EmbeddingPipeline:
             except EmbeddingFailed as error:
                 refused[one.row] = str(error)
                 tokens.pop(one.row, None)
-        await self._storage.put_vectors(model, good, refused, space=self._space, tokens=tokens)
+        await self._storage.put_vectors(
+            model,
+            good,
+            refused,
+            space=self._space,
+            tokens=tokens,
+            # What became another text meanwhile is embedded again.
+            revisions={one.row: one.revision for one in batch},
+        )
         self._new += len(batch)
 
 

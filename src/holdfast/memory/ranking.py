@@ -163,7 +163,7 @@ _LATER = ("neighbours", "session", "importance", "recency")
 
 
 @dataclass(frozen=True)
-class _Table:
+class _CandidateTable:
     """The candidates, by place, and how they stand to each other."""
 
     index: VectorIndex
@@ -184,7 +184,7 @@ class _Table:
         return bool((self.previous >= 0).any() or (self.following >= 0).any())
 
 
-def _table(index: VectorIndex, mask: Flags, query: Query) -> _Table:
+def _table(index: VectorIndex, mask: Flags, query: Query) -> _CandidateTable:
     # Doubles hold row numbers exactly as far as anybody will ever count.
     numbers = itertools.chain.from_iterable(query.hits)
     hits = np.fromiter(numbers, np.float64, 3 * len(query.hits)).reshape(-1, 3)
@@ -197,7 +197,7 @@ def _table(index: VectorIndex, mask: Flags, query: Query) -> _Table:
     allowed = mask[places]
     own, context = np.zeros((2, len(places)), np.float32)
     own[ordinal[found]], context[ordinal[found]] = hits[:, 1], hits[:, 2]
-    return _Table(
+    return _CandidateTable(
         index,
         places,
         allowed,
@@ -230,7 +230,7 @@ def _candidates(index: VectorIndex, mask: Flags, query: Query, found: Ints) -> I
     return some
 
 
-def _cosines(table: _Table, query: Query) -> tuple[Floats, Floats, Ints]:
+def _cosines(table: _CandidateTable, query: Query) -> tuple[Floats, Floats, Ints]:
     """Return how near each memory is, how near with the turn before, and in which space.
 
     The vector of two turns is the direction of their sum, so its cosine follows from those
@@ -280,7 +280,7 @@ def _spread(values: Floats, *, mask: Flags, is_open: bool) -> Floats:
     return np.minimum(np.maximum(spread, 0.0, out=spread), 1.0, out=spread)
 
 
-def _spoken_by(table: _Table, names: frozenset[str]) -> Floats:
+def _spoken_by(table: _CandidateTable, names: frozenset[str]) -> Floats:
     codes = [code for name, code in table.index.speakers.items() if name and name in names]
     if not codes:
         return np.zeros(len(table.places), np.float32)
@@ -288,7 +288,7 @@ def _spoken_by(table: _Table, names: frozenset[str]) -> Floats:
     return spoken
 
 
-def _said_then(table: _Table, times: tuple[NamedTime, ...]) -> Floats:
+def _said_then(table: _CandidateTable, times: tuple[NamedTime, ...]) -> Floats:
     """Return 1 for what was said in a named month; the less, the farther from a named day."""
     best = np.zeros(len(table.places), np.float32)
     if not times or not len(best):
@@ -309,7 +309,7 @@ def _said_then(table: _Table, times: tuple[NamedTime, ...]) -> Floats:
     return best
 
 
-def _neighbours(table: _Table, base: Floats, weights: Weights) -> Floats:
+def _neighbours(table: _CandidateTable, base: Floats, weights: Weights) -> Floats:
     if not table.has_turns:
         return np.zeros(len(base), np.float32)
     previous, following = table.previous, table.following
@@ -327,7 +327,7 @@ def _neighbours(table: _Table, base: Floats, weights: Weights) -> Floats:
     return lifted
 
 
-def _best_of_session(table: _Table, base: Floats) -> Floats:
+def _best_of_session(table: _CandidateTable, base: Floats) -> Floats:
     if len(table.index.sessions) < 2 or not len(base):
         return np.zeros(len(base), np.float32)
     best = np.zeros(len(table.index.sessions), np.float32)
@@ -337,7 +337,7 @@ def _best_of_session(table: _Table, base: Floats) -> Floats:
     return lifted
 
 
-def _recency(table: _Table, now: float, weights: Weights) -> Floats:
+def _recency(table: _CandidateTable, now: float, weights: Weights) -> Floats:
     if not weights.recency:
         return np.zeros(len(table.places), np.float32)
     age = np.maximum(now - table.column("created"), 0.0)
@@ -345,7 +345,7 @@ def _recency(table: _Table, now: float, weights: Weights) -> Floats:
     return fresh
 
 
-def _is_related(table: _Table, context: Floats, cosine: Floats, near: Floats) -> Flags:
+def _is_related(table: _CandidateTable, context: Floats, cosine: Floats, near: Floats) -> Flags:
     is_hit = (context > 0) | (cosine >= _FAR) | (near >= _FAR)
     if not table.has_turns:
         return is_hit

@@ -28,7 +28,7 @@ from holdfast.memory.late_interaction import QueryTokens, idf_weights
 if TYPE_CHECKING:
     from holdfast.memory.embedder import TokenEmbedder
     from holdfast.memory.ranking import Ranking
-    from holdfast.memory.storage import Lookup, Passage
+    from holdfast.memory.storage import MemoryPassage, SearchLookup
     from holdfast.memory.vector_index import Flags, Floats, Ints, VectorIndex
 
 _ENOUGH = 0.5
@@ -119,7 +119,7 @@ class RerankQuery:
 
 
 def rerank(
-    index: VectorIndex, first: Ranking, query: RerankQuery, rules: Reranking, lookup: Lookup
+    index: VectorIndex, first: Ranking, query: RerankQuery, rules: Reranking, lookup: SearchLookup
 ) -> Ranking:
     """Return the first ranking with its best ones in a better order.
 
@@ -173,7 +173,7 @@ class _Late:
 
 
 def _late_interaction(
-    turns: _Turns, passages: dict[int, Passage], query: RerankQuery, lookup: Lookup
+    turns: _Turns, passages: dict[int, MemoryPassage], query: RerankQuery, lookup: SearchLookup
 ) -> _Late | None:
     """Return MaxSim of each candidate, brought to 0..1 among them; None without tokens."""
     late = query.late
@@ -221,7 +221,7 @@ def _filled(values: Floats, known: Flags) -> Floats:
 
 
 def _answer_types(
-    turns: _Turns, passages: dict[int, Passage], text: str, languages: Sequence[AnswerRules]
+    turns: _Turns, passages: dict[int, MemoryPassage], text: str, languages: Sequence[AnswerRules]
 ) -> dict[str, Floats]:
     rows = turns.index.column("row").take(turns.places).tolist()
     texts = [passages[row].content if row in passages else "" for row in rows]

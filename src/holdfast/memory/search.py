@@ -15,7 +15,13 @@ from holdfast.memory.embedder import MemoryEmbedder, TokenEmbedder, UnreadyEmbed
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.former import Former, FormerEmbedders, checked_unit, code_of, unit_vector
 from holdfast.memory.index_cache import CachedIndex, IndexCache
-from holdfast.memory.storage import LexicalHit, Lookup, MemoryFilter, MemoryStorage, Place
+from holdfast.memory.storage import (
+    LexicalHit,
+    MemoryFilter,
+    MemoryPlace,
+    MemoryStorage,
+    SearchLookup,
+)
 from holdfast.memory.times import named_times
 from holdfast.memory.words import name_words, query_words, without_names
 from holdfast.observability import Logger
@@ -55,7 +61,13 @@ class Searcher:
         self._indexes = IndexCache(storage)
 
     async def search(
-        self, places: tuple[Place, ...], query: str, where: MemoryFilter, *, now: float, limit: int
+        self,
+        places: tuple[MemoryPlace, ...],
+        query: str,
+        where: MemoryFilter,
+        *,
+        now: float,
+        limit: int,
     ) -> list[MemoryEntry]:
         """Return the best memories of the places, best first, with their scores.
 
@@ -113,7 +125,7 @@ class Searcher:
             late = TokenQuery(tokens, self._embedder, self._embedder.model_id)
         return RerankQuery(query, words, late, is_late)
 
-    async def _seen(self, places: tuple[Place, ...], text: str, *, is_whole: bool) -> _Seen:
+    async def _seen(self, places: tuple[MemoryPlace, ...], text: str, *, is_whole: bool) -> _Seen:
         """Embed a query, also in the spaces of older vectors that these places still hold."""
         own = self._embedder.model_id
         if is_whole and not self.former.is_any:
@@ -157,7 +169,7 @@ class _Ranker:
         self._scores: Scores | None = None
 
     def choose(
-        self, hits: list[LexicalHit], passing: list[int] | None, lookup: Lookup
+        self, hits: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
     ) -> list[int]:
         """Return the rows of the best; the storage calls this, in one of its threads."""
         from holdfast.memory.reranking import rerank  # noqa: PLC0415 - loads numpy

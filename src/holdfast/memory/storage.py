@@ -14,7 +14,7 @@ from holdfast.memory.space import VectorSpace
 Relation: TypeAlias = Literal["contradicts", "derived_from"]
 
 
-class Place(msgspec.Struct, frozen=True):
+class MemoryPlace(msgspec.Struct, frozen=True):
     """Where memories lie: a tenant, a scope, and whose; `owner=None` is everybody's.
 
     Words are found without an owner only in the scope `session`.
@@ -25,7 +25,7 @@ class Place(msgspec.Struct, frozen=True):
     owner: str | None
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A memory about to be stored."""
 
     id: str
@@ -100,7 +100,7 @@ class LexicalHit(NamedTuple):
     context: float
 
 
-class Passage(NamedTuple):
+class MemoryPassage(NamedTuple):
     """What reranking reads of a memory."""
 
     content: str
@@ -117,10 +117,10 @@ class WordCounts(NamedTuple):
     """How many memories there are, about."""
 
 
-class Lookup(Protocol):
+class SearchLookup(Protocol):
     """What a search may read while it chooses; in the thread in which it was called."""
 
-    def passages(self, rows: Sequence[int], model: str) -> dict[int, Passage]:
+    def passages(self, rows: Sequence[int], model: str) -> dict[int, MemoryPassage]:
         """Return the texts at some rows of the places, with tokens of a model."""
         ...
 
@@ -129,7 +129,7 @@ class Lookup(Protocol):
         ...
 
 
-Choose: TypeAlias = Callable[[list[LexicalHit], list[int] | None, Lookup], Sequence[int]]
+Choose: TypeAlias = Callable[[list[LexicalHit], list[int] | None, SearchLookup], Sequence[int]]
 """Picks rows among those that hold the words, and those that pass a filter (None: all do)."""
 
 
@@ -144,6 +144,8 @@ class Unembedded(msgspec.Struct, frozen=True, array_like=True):
     """Speakers of its place, which are no part of the meaning."""
     has_vector: bool = False
     """Only its tokens are missing."""
+    revision: int = 0
+    """Of the memory when it was read."""
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +196,7 @@ class MemoryStorage(Protocol):
         """Finish and give everything back; safe to repeat."""
         ...
 
-    async def add(self, drafts: Sequence[Draft]) -> None:
+    async def add(self, drafts: Sequence[MemoryDraft]) -> None:
         """Store memories, all or none, findable by their words at once.
 
         A draft with `supersedes` ends the validity of the older memory at its own beginning.
@@ -212,14 +214,20 @@ class MemoryStorage(Protocol):
         ...
 
     async def find(
-        self, places: Sequence[Place], where: MemoryFilter, *, now: float, limit: int, after: str
+        self,
+        places: Sequence[MemoryPlace],
+        where: MemoryFilter,
+        *,
+        now: float,
+        limit: int,
+        after: str,
     ) -> list[MemoryEntry]:
         """Return memories, newest first, after a known one."""
         ...
 
     async def select(
         self,
-        places: Sequence[Place],
+        places: Sequence[MemoryPlace],
         words: Sequence[str],
         where: MemoryFilter,
         choose: Choose,
@@ -245,7 +253,7 @@ class MemoryStorage(Protocol):
         """
         ...
 
-    async def changes(self, place: Place, model: str, *, after: int) -> list[IndexRow]:
+    async def changes(self, place: MemoryPlace, model: str, *, after: int) -> list[IndexRow]:
         """Return what changed in a place after a revision, oldest change first."""
         ...
 
@@ -266,11 +274,13 @@ class MemoryStorage(Protocol):
         *,
         space: VectorSpace | None = None,
         tokens: Mapping[int, bytes] | None = None,
+        revisions: Mapping[int, int] | None = None,
     ) -> None:
         """Keep vectors (float16) and tokens, and note which memories the model refused, and why.
 
         Vectors and tokens of other models of the same memories are removed. `space` says how the
-        model is reached again; that of another model is dropped with its last vector.
+        model is reached again; that of another model is dropped with its last vector. A memory
+        that has another revision by now than `revisions` says is left to be embedded again.
         """
         ...
 
@@ -325,15 +335,15 @@ class MemoryStorage(Protocol):
 
 __all__ = [
     "Choose",
-    "Draft",
+    "MemoryDraft",
     "IndexRow",
     "LexicalHit",
-    "Lookup",
+    "SearchLookup",
     "MemoryFilter",
     "MemoryStats",
     "MemoryStorage",
-    "Passage",
-    "Place",
+    "MemoryPassage",
+    "MemoryPlace",
     "Purge",
     "Relation",
     "Unembedded",

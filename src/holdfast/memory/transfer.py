@@ -24,7 +24,7 @@ _FORMAT = "holdfast.memory/1"
 _FORMAT_WITH_VECTORS = "holdfast.memory/2"
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ExportedMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: str
     id: str
     session_id: str
@@ -47,7 +47,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     derived_from: tuple[str, ...] = ()
 
 
-class _LineWithVector(_Line, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ExportedVector(_ExportedMemory, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line of the second format: what an embedder made of the memory, too."""
 
     vector_model: str = ""
@@ -120,13 +120,13 @@ async def import_memories(
     return stored, skipped
 
 
-def _in_order(lines: Sequence[_LineWithVector]) -> list[_LineWithVector]:
+def _in_order(lines: Sequence[_ExportedVector]) -> list[_ExportedVector]:
     """Return lines oldest first, but what others refer to always before them.
 
     Raises:
         InvalidImport: they refer to each other in a circle.
     """
-    known: dict[str, _LineWithVector] = {}
+    known: dict[str, _ExportedVector] = {}
     again = [one for one in lines if known.setdefault(one.id, one) is not one]
     sorter = TopologicalSorter(
         {one.id: {other for other in _referred(one) if other in known} for one in known.values()}
@@ -135,7 +135,7 @@ def _in_order(lines: Sequence[_LineWithVector]) -> list[_LineWithVector]:
         sorter.prepare()
     except CycleError as error:
         raise InvalidImport(detail="its memories refer to each other in a circle") from error
-    ordered: list[_LineWithVector] = []
+    ordered: list[_ExportedVector] = []
     waiting: list[tuple[float, str]] = []
     while sorter.is_active():
         for memory_id in sorter.get_ready():
@@ -146,20 +146,20 @@ def _in_order(lines: Sequence[_LineWithVector]) -> list[_LineWithVector]:
     return [*ordered, *again]
 
 
-def _referred(one: _Line) -> tuple[str, ...]:
+def _referred(one: _ExportedMemory) -> tuple[str, ...]:
     return (one.previous_id, one.supersedes, *one.derived_from)
 
 
-def _line(entry: MemoryEntry) -> _Line:
-    names: Sequence[str] = _Line.__struct_fields__
+def _line(entry: MemoryEntry) -> _ExportedMemory:
+    names: Sequence[str] = _ExportedMemory.__struct_fields__
     values: dict[str, Any] = {name: getattr(entry, name) for name in names if name != "format"}
-    return _Line(format=_FORMAT, **values)
+    return _ExportedMemory(format=_FORMAT, **values)
 
 
-def _line_with_vector(line: _Line, entry: MemoryEntry, model: str) -> _LineWithVector:
+def _line_with_vector(line: _ExportedMemory, entry: MemoryEntry, model: str) -> _ExportedVector:
     numbers = entry.embedding or []
     known = {name: getattr(line, name) for name in line.__struct_fields__ if name != "format"}
-    return _LineWithVector(
+    return _ExportedVector(
         format=_FORMAT_WITH_VECTORS,
         **known,
         vector_model=model,
@@ -168,7 +168,7 @@ def _line_with_vector(line: _Line, entry: MemoryEntry, model: str) -> _LineWithV
     )
 
 
-def _embedded(one: _LineWithVector, embedder: MemoryEmbedder) -> tuple[list[float] | None, bytes]:
+def _embedded(one: _ExportedVector, embedder: MemoryEmbedder) -> tuple[list[float] | None, bytes]:
     """Return the vector and tokens of a line if they are of this embedder; else they are made."""
     if not one.vector or one.vector_model != embedder.model_id:
         return None, b""
@@ -194,9 +194,9 @@ def _check_tokens(tokens: bytes, embedder: MemoryEmbedder) -> None:
         raise UsageError(detail=f"the tokens are none of the embedder: {error}") from error
 
 
-def _parse(number: int, line: bytes) -> _LineWithVector:
+def _parse(number: int, line: bytes) -> _ExportedVector:
     try:
-        found = msgspec.json.decode(line, type=_LineWithVector)
+        found = msgspec.json.decode(line, type=_ExportedVector)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidImport(detail=f"line {number} is no memory: {error}") from error
     if found.format not in (_FORMAT, _FORMAT_WITH_VECTORS):
@@ -204,7 +204,7 @@ def _parse(number: int, line: bytes) -> _LineWithVector:
     return found
 
 
-def _check(number: int, one: _LineWithVector, manager: MemoryManager, now: float) -> None:
+def _check(number: int, one: _ExportedVector, manager: MemoryManager, now: float) -> None:
     """Refuse a line that reads like a memory but can be none."""
     try:
         owning = _owning(manager.identity, one)
@@ -217,13 +217,13 @@ def _check(number: int, one: _LineWithVector, manager: MemoryManager, now: float
         raise InvalidImport(detail=f"line {number} is no memory: {error}") from error
 
 
-def _owning(identity: Identity, one: _Line) -> Identity:
+def _owning(identity: Identity, one: _ExportedMemory) -> Identity:
     if one.scope == "project":
         return msgspec.structs.replace(identity, project=one.owner)
     return identity
 
 
-def _new(one: _Line, kept: set[str], now: float) -> NewMemory:
+def _new(one: _ExportedMemory, kept: set[str], now: float) -> NewMemory:
     options = MemoryOptions(
         scope=one.scope,
         kind=one.kind,

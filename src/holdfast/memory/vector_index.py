@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.memory.storage import IndexRow, Place
+    from holdfast.memory.storage import IndexRow, MemoryPlace
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 Doubles: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -48,7 +48,7 @@ class VectorIndex:
     def __init__(self, dimension: int) -> None:
         """Start empty."""
         self.dimension = dimension
-        self.revisions: dict[Place, int] = {}
+        self.revisions: dict[MemoryPlace, int] = {}
         self.count = 0
         self.speakers: dict[str, int] = {}
         self.sessions: dict[str, int] = {}

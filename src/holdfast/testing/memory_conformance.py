@@ -27,21 +27,21 @@ from holdfast.errors import AlreadyExists, NotFound
 from holdfast.memory.entry import MemoryEntry, MemoryOptions, Provenance
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import (
-    Draft,
     LexicalHit,
-    Lookup,
+    MemoryDraft,
     MemoryFilter,
+    MemoryPassage,
+    MemoryPlace,
     MemoryStorage,
-    Passage,
-    Place,
     Purge,
+    SearchLookup,
     WordCounts,
 )
 from holdfast.memory.words import query_words
 
 T0 = 1_800_000_000.0
 MODEL = "test/1"
-HOME = Place("acme", "session", "s1")
+HOME = MemoryPlace("acme", "session", "s1")
 
 
 def draft(
@@ -53,10 +53,10 @@ def draft(
     metadata: JsonObject | None = None,
     options: MemoryOptions | None = None,
     time: float = T0,
-) -> Draft:
+) -> MemoryDraft:
     """Return a memory of a session, about to be stored."""
     chosen = options or MemoryOptions(kind="fact")
-    return Draft(
+    return MemoryDraft(
         id=memory_id,
         tenant=tenant,
         owner=session_id,
@@ -97,26 +97,26 @@ class MemoryStorageConformance:
             await storage.close()
 
     async def found(
-        self, storage: MemoryStorage, where: MemoryFilter | None = None, place: Place = HOME
+        self, storage: MemoryStorage, where: MemoryFilter | None = None, place: MemoryPlace = HOME
     ) -> list[str]:
         """Return the ids that a filter finds, newest first."""
         chosen = where or MemoryFilter()
         entries = await storage.find([place], chosen, now=T0, limit=100, after="")
         return [entry.id for entry in entries]
 
-    async def words(self, storage: MemoryStorage, text: str, place: Place = HOME) -> set[str]:
+    async def words(self, storage: MemoryStorage, text: str, place: MemoryPlace = HOME) -> set[str]:
         """Return the ids that hold the words of a text."""
         _, found = await self.hits(storage, query_words(text), place)
         return {entry.id for entry in found.values()}
 
     async def hits(
-        self, storage: MemoryStorage, words: Sequence[str], place: Place = HOME
+        self, storage: MemoryStorage, words: Sequence[str], place: MemoryPlace = HOME
     ) -> tuple[dict[int, LexicalHit], dict[int, MemoryEntry]]:
         """Return what holds the words, by row."""
         hits: dict[int, LexicalHit] = {}
 
         def all_of_them(
-            found: list[LexicalHit], _: list[int] | None, lookup: Lookup
+            found: list[LexicalHit], _: list[int] | None, lookup: SearchLookup
         ) -> Sequence[int]:
             hits.update({hit.row: hit for hit in found})
             return list(hits)
@@ -127,25 +127,29 @@ class MemoryStorageConformance:
     async def picked(
         self,
         storage: MemoryStorage,
-        place: Place,
+        place: MemoryPlace,
         rows: list[int] | None,
         where: MemoryFilter = MemoryFilter(),  # noqa: B008 - frozen
     ) -> list[str]:
         """Return the ids at some rows, or at all that pass the filter."""
 
-        def pick(_: list[LexicalHit], passing: list[int] | None, lookup: Lookup) -> Sequence[int]:
+        def pick(
+            _: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
+        ) -> Sequence[int]:
             return (passing or ()) if rows is None else rows
 
         found = await storage.select([place], (), where, pick, now=T0)
         return [entry.id for entry in found.values()]
 
     async def tokens(
-        self, storage: MemoryStorage, rows: list[int], model: str, place: Place = HOME
+        self, storage: MemoryStorage, rows: list[int], model: str, place: MemoryPlace = HOME
     ) -> dict[int, bytes | None]:
         """Return the tokens that a search can read at some rows."""
-        found: dict[int, Passage] = {}
+        found: dict[int, MemoryPassage] = {}
 
-        def look(_: list[LexicalHit], passing: list[int] | None, lookup: Lookup) -> Sequence[int]:
+        def look(
+            _: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
+        ) -> Sequence[int]:
             found.update(lookup.passages(rows, model))
             return ()
 
@@ -234,15 +238,21 @@ class MemoryStorageConformance:
                     draft("a", "shared secret", tenant="other"),
                 ]
             )
-            rival = Place("other", "session", "s1")
-            for place, expected in ((HOME, 1), (rival, 1), (Place("acme", "session", None), 2)):
+            rival = MemoryPlace("other", "session", "s1")
+            for place, expected in (
+                (HOME, 1),
+                (rival, 1),
+                (MemoryPlace("acme", "session", None), 2),
+            ):
                 hits, entries = await self.hits(storage, ["secret"], place)
                 assert len(hits) == expected
                 rows = await storage.changes(place, MODEL, after=0)
                 assert {row.row for row in rows} == set(hits) == set(entries)
                 # Picking rows of others gives nothing.
-                foreign = Place("other" if place.tenant == "acme" else "acme", "session", None)
-                for elsewhere in (foreign, Place(place.tenant, "session", "s3")):
+                foreign = MemoryPlace(
+                    "other" if place.tenant == "acme" else "acme", "session", None
+                )
+                for elsewhere in (foreign, MemoryPlace(place.tenant, "session", "s3")):
                     assert await self.picked(storage, elsewhere, list(hits)) == []
             assert await storage.forget("third", ["a", "b"], now=T0, reason="") == []
             with pytest.raises(NotFound):
@@ -358,11 +368,11 @@ class MemoryStorageConformance:
             await storage.add([draft("c", "apples", session_id="s2"), draft("d", tenant="other")])
             rows = [one.row for one in await storage.unembedded(MODEL, 10)]
             await storage.forget("acme", ["b"], now=T0, reason="")
-            found: dict[int, Passage] = {}
+            found: dict[int, MemoryPassage] = {}
             counts: list[WordCounts] = []
 
             def look(
-                _: list[LexicalHit], passing: list[int] | None, lookup: Lookup
+                _: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
             ) -> Sequence[int]:
                 found.update(lookup.passages(rows, MODEL))
                 counts.append(lookup.word_counts(["apples", "zebra"]))
@@ -434,6 +444,22 @@ class MemoryStorageConformance:
             await storage.forget("acme", ["a"], now=T0, reason="")
             (change,) = await storage.changes(HOME, MODEL, after=last)
             assert change.forgotten == T0
+
+    async def test_a_vector_of_what_has_changed_meanwhile_is_not_kept(self, tmp_path: Path) -> None:
+        """A vector of what has changed meanwhile is not kept, but made again."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "Ada: Hi"), draft("b", "Bo: Hi")])
+            first, second = await storage.unembedded(MODEL, 10)
+            await storage.add([draft("c", "Ada: Tea?")])  # now all three are turns
+            seen = {first.row: first.revision, second.row: second.revision}
+            made = {first.row: vector(1, 0), second.row: vector(1, 0)}
+            bits = dict.fromkeys(made, b"bits")
+            await storage.put_vectors(MODEL, made, {}, tokens=bits, revisions=seen)
+            waiting = await storage.unembedded(MODEL, 10)
+            assert [one.content for one in waiting] == ["Hi", "Hi", "Tea?"]
+            seen = {one.row: one.revision for one in waiting}
+            await storage.put_vectors(MODEL, made, {}, tokens=bits, revisions=seen)
+            assert (await storage.stats("acme")).tokens == {MODEL: 2}
 
     # --- forgetting -------------------------------------------------------------------
 

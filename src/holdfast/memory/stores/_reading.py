@@ -18,9 +18,9 @@ from holdfast.memory.storage import (
     IndexRow,
     LexicalHit,
     MemoryFilter,
+    MemoryPassage,
+    MemoryPlace,
     MemoryStats,
-    Passage,
-    Place,
     Unembedded,
     WordCounts,
 )
@@ -46,14 +46,14 @@ def place_words(tenant: str, scope: str, owner: str) -> str:
     return f"{own} {place_word(tenant, 'session')}" if scope == "session" else own
 
 
-def search_word(place: Place) -> str:
+def search_word(place: MemoryPlace) -> str:
     """Return the word by which rows of a place are found."""
     if place.owner is None:
         return place_word(place.tenant, place.scope)
     return place_word(place.tenant, place.scope, place.owner)
 
 
-def in_places(places: Sequence[Place], *, sign: str = "") -> tuple[str, list[object]]:
+def in_places(places: Sequence[MemoryPlace], *, sign: str = "") -> tuple[str, list[object]]:
     """Return the SQL condition for rows of some places; with the sign `+` not by an index."""
     parts, values = [], []
     for place in places:
@@ -139,7 +139,7 @@ def by_id(db: sqlite3.Connection, tenant: str, ids: Sequence[str]) -> dict[int, 
 
 
 def by_row(
-    db: sqlite3.Connection, places: Sequence[Place], rows: Sequence[int]
+    db: sqlite3.Connection, places: Sequence[MemoryPlace], rows: Sequence[int]
 ) -> dict[int, MemoryEntry]:
     """Return living memories of some places by their rows."""
     # The sign keeps SQLite from walking through whole places instead of looking rows up.
@@ -148,7 +148,7 @@ def by_row(
 
 
 def rows_where(
-    db: sqlite3.Connection, places: Sequence[Place], where: MemoryFilter, now: float
+    db: sqlite3.Connection, places: Sequence[MemoryPlace], where: MemoryFilter, now: float
 ) -> list[int]:
     """Return the rows of some places that pass a filter, ascending."""
     place, values = in_places(places)
@@ -236,7 +236,10 @@ class IndexStatistics:
 
 
 def lexical(
-    db: sqlite3.Connection, places: Sequence[Place], words: Sequence[str], known: IndexStatistics
+    db: sqlite3.Connection,
+    places: Sequence[MemoryPlace],
+    words: Sequence[str],
+    known: IndexStatistics,
 ) -> list[LexicalHit]:
     """Return how well rows fit the words, alone and together with the turn before."""
     if not words or not places:
@@ -305,11 +308,11 @@ def word_counts(db: sqlite3.Connection, words: Sequence[str], known: IndexStatis
 
 
 def passages(
-    db: sqlite3.Connection, places: Sequence[Place], rows: Sequence[int], model: str
-) -> dict[int, Passage]:
+    db: sqlite3.Connection, places: Sequence[MemoryPlace], rows: Sequence[int], model: str
+) -> dict[int, MemoryPassage]:
     """Return the texts of living memories of some places, with tokens of a model."""
     condition, values = in_places(places, sign="+")
-    found: dict[int, Passage] = {}
+    found: dict[int, MemoryPassage] = {}
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
         sql = (
@@ -319,7 +322,7 @@ def passages(
             " AND m.forgotten IS NULL"
         )
         for row, content, tokens in db.execute(sql, [model, *chunk, *values]):
-            found[row] = Passage(content, tokens)
+            found[row] = MemoryPassage(content, tokens)
     return found
 
 
@@ -340,7 +343,7 @@ def lines_before(
     return [StoredLine(*line) for line in found]
 
 
-def changes(db: sqlite3.Connection, place: Place, model: str, after: int) -> list[IndexRow]:
+def changes(db: sqlite3.Connection, place: MemoryPlace, model: str, after: int) -> list[IndexRow]:
     """Return what changed in a place after a revision."""
     condition, values = in_places([place])
     found = db.execute(
@@ -366,7 +369,7 @@ def unembedded(
     has_tokens = "EXISTS (SELECT 1 FROM tokens t WHERE t.model = ? AND t.row = m.row)"
     found = db.execute(
         "SELECT m.row, m.tenant, m.content, m.scope, m.owner,"
-        f" coalesce(m.inferred_speaker, ''), {has_vector} FROM memories m"
+        f" coalesce(m.inferred_speaker, ''), {has_vector}, m.revision FROM memories m"
         f" WHERE m.row > ? AND m.forgotten IS NULL"
         f" AND NOT ({has_vector} AND (NOT ? OR {has_tokens}))"
         " AND NOT EXISTS (SELECT 1 FROM refusals r"
@@ -375,7 +378,7 @@ def unembedded(
         (model, after, model, needs_tokens, model, model, limit),
     ).fetchall()
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for _, tenant, _, scope, owner, _, _ in found:
+    for _, tenant, _, scope, owner, *_ in found:
         if (tenant, scope, owner) not in names:
             names[tenant, scope, owner] = _speakers(db, tenant, scope, owner)
     return [
@@ -385,8 +388,9 @@ def unembedded(
             without_label(content) if inferred else content,
             names[tenant, scope, owner],
             bool(has),
+            revision,
         )
-        for row, tenant, content, scope, owner, inferred, has in found
+        for row, tenant, content, scope, owner, inferred, has, revision in found
     ]
 
 

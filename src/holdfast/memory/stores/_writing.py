@@ -11,7 +11,7 @@ import msgspec
 from holdfast.errors import AlreadyExists, NotFound
 from holdfast.memory.dialogue import NOTHING, WINDOW, Inferred, infer_turn, label_of
 from holdfast.memory.space import VectorSpace
-from holdfast.memory.storage import Draft, Purge
+from holdfast.memory.storage import MemoryDraft, Purge
 from holdfast.memory.stores._reading import lines_before, place_words
 from holdfast.memory.words import index_text
 
@@ -32,7 +32,7 @@ def next_revision(db: sqlite3.Connection) -> int:
     return last
 
 
-def add(db: sqlite3.Connection, draft: Draft) -> int:
+def add(db: sqlite3.Connection, draft: MemoryDraft) -> int:
     """Store a memory with its words; returns its row."""
     options = draft.options
     before = _row_of(db, draft.tenant, options.previous_id) if options.previous_id else None
@@ -74,7 +74,7 @@ def add(db: sqlite3.Connection, draft: Draft) -> int:
     return row
 
 
-def _infer(db: sqlite3.Connection, draft: Draft) -> Inferred:
+def _infer(db: sqlite3.Connection, draft: MemoryDraft) -> Inferred:
     """Say who says a line that is stored without a speaker."""
     options = draft.options
     if options.speaker or draft.supersedes or options.derived_from:
@@ -136,7 +136,7 @@ def _content_of(db: sqlite3.Connection, row: int) -> str:
     return content
 
 
-def _insert(db: sqlite3.Connection, draft: Draft, previous: int | None, inferred: str) -> int:
+def _insert(db: sqlite3.Connection, draft: MemoryDraft, previous: int | None, inferred: str) -> int:
     options = draft.options
     values: dict[str, object] = {
         "tenant": draft.tenant,
@@ -169,7 +169,7 @@ def _insert(db: sqlite3.Connection, draft: Draft, previous: int | None, inferred
     return row
 
 
-def _supersede(db: sqlite3.Connection, draft: Draft) -> None:
+def _supersede(db: sqlite3.Connection, draft: MemoryDraft) -> None:
     row, _ = _row_of(db, draft.tenant, draft.supersedes)
     changed = db.execute(
         "UPDATE memories SET superseded_by = ?, revision = ?,"
@@ -274,6 +274,12 @@ def put_vectors(
             db.execute("DELETE FROM tokens WHERE row = ?", (row,))
             db.execute("UPDATE memories SET revision = ? WHERE row = ?", (next_revision(db), row))
     _drop_empty_spaces(db, model)
+
+
+def changed_since(db: sqlite3.Connection, revisions: Mapping[int, int]) -> set[int]:
+    """Return the rows that have another revision by now."""
+    find = "SELECT 1 FROM memories WHERE row = ? AND revision = ?"
+    return {one[0] for one in revisions.items() if db.execute(find, one).fetchone() is None}
 
 
 def _drop_empty_spaces(db: sqlite3.Connection, current: str) -> None:
