@@ -151,9 +151,10 @@ def max_sim_ids(query: Floats, texts: Sequence[bytes], table: Floats, norms: Flo
 
 
 def _lengths(texts: Sequence[bytes], width: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    if any(len(text) % max(width, 1) for text in texts):
+    lengths, rests = np.divmod(np.array(list(map(len, texts)), np.int64), max(width, 1))
+    if rests.any():
         raise ValueError("half of a token")
-    return np.array([len(text) // max(width, 1) for text in texts], np.int64)
+    return lengths
 
 
 def _nothing(texts: Sequence[bytes], query: Floats, value: float) -> Floats:

@@ -54,6 +54,8 @@ class Searcher:
         """
         self._storage = storage
         self._embedder = embedder
+        # Asked once: looking through a protocol takes as long as a small query.
+        self._token_embedder = embedder if isinstance(embedder, TokenEmbedder) else None
         self.former = former
         self._weights = weights
         self._rerank_within_s = rerank_within_s
@@ -121,15 +123,15 @@ class Searcher:
         from holdfast.memory.reranking import RerankQuery, TokenQuery  # noqa: PLC0415 - numpy
 
         late = None
-        if tokens is not None and isinstance(self._embedder, TokenEmbedder):
-            late = TokenQuery(tokens, self._embedder, self._embedder.model_id)
+        if tokens is not None and self._token_embedder is not None:
+            late = TokenQuery(tokens, self._token_embedder, self._embedder.model_id)
         return RerankQuery(query, words, late, is_late)
 
     async def _seen(self, places: tuple[MemoryPlace, ...], text: str, *, is_whole: bool) -> _Seen:
         """Embed a query, also in the spaces of older vectors that these places still hold."""
         own = self._embedder.model_id
         if is_whole and not self.former.is_any:
-            vector, tokens = await _embed(self._embedder, text)
+            vector, tokens = await self._embed(text)
             return _Seen(vector, tokens, (), (own,))
         holding: list[tuple[Former, CachedIndex]] = []
         for one in await self.former.left():
@@ -139,7 +141,7 @@ class Searcher:
                     holding.append((one, old))
         patience_s = self.former.patience_s
         (vector, tokens), *others = await asyncio.gather(
-            _embed(self._embedder, text), *(one.ask(text, patience_s) for one, _ in holding)
+            self._embed(text), *(one.ask(text, patience_s) for one, _ in holding)
         )
         answered = [
             (one.space.model_id, old, found)
@@ -148,6 +150,21 @@ class Searcher:
         ]
         former = tuple((old, found) for _, old, found in answered)
         return _Seen(vector, tokens, former, (own, *(model for model, _, _ in answered)))
+
+    async def _embed(self, text: str) -> tuple[Any, QueryTokens | None]:
+        """Return the direction of a query and its tokens, from one pass; None where none is."""
+        embedder = self._embedder
+        if not embedder.model_id or isinstance(embedder, UnreadyEmbedder):
+            return None, None
+        try:
+            if self._token_embedder is not None:
+                vector, tokens = await self._token_embedder.embed_query(text)
+                return checked_unit(vector, embedder), tokens
+            return await unit_vector(embedder, text), None
+        except Exception as error:  # noqa: BLE001 - a foreign embedder may raise anything
+            kind = code_of(error)
+            _log.warning("memory.query_not_embedded", model=embedder.model_id, error=kind)
+            return None, None
 
 
 class _Ranker:
@@ -237,21 +254,6 @@ def _mentioned(query: str, speakers: dict[str, int]) -> tuple[frozenset[str], fr
 
 
 _words_of_speaker = functools.lru_cache(maxsize=1_024)(name_words)
-
-
-async def _embed(embedder: MemoryEmbedder, text: str) -> tuple[Any, QueryTokens | None]:
-    """Return the direction of a query and its tokens, from one pass; None where there is none."""
-    if not embedder.model_id or isinstance(embedder, UnreadyEmbedder):
-        return None, None
-    try:
-        if isinstance(embedder, TokenEmbedder):
-            vector, tokens = await embedder.embed_query(text)
-            return checked_unit(vector, embedder), tokens
-        return await unit_vector(embedder, text), None
-    except Exception as error:  # noqa: BLE001 - a foreign embedder may raise anything
-        kind = code_of(error)
-        _log.warning("memory.query_not_embedded", model=embedder.model_id, error=kind)
-        return None, None
 
 
 __all__ = ["Searcher"]

@@ -123,10 +123,12 @@ class VectorIndex:
 
     def cosines(self, vector: Floats, places: Ints) -> Floats:
         """Return the cosines of the memories at some places with a unit vector."""
-        some = self.vectors if len(places) == self.count else self.vectors.take(places, axis=0)
+        # Of more than half it is cheaper to look at all than to copy some.
+        is_most = 2 * len(places) > self.count
+        some = self.vectors if is_most else self.vectors.take(places, axis=0)
         # Not `@`: for so little work, waking the threads of BLAS costs more than it saves.
         exact: Floats = np.einsum("ij,j->i", some, vector)
-        return exact
+        return exact.take(places) if is_most else exact
 
     def nearest(self, vector: Floats, mask: Flags, wanted: int) -> Ints:
         """Return the places of the allowed memories that are nearest by their signs.

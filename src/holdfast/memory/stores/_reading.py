@@ -321,8 +321,8 @@ def passages(
             f" WHERE m.row IN ({', '.join('?' * len(chunk))}) AND {condition}"
             " AND m.forgotten IS NULL"
         )
-        for row, content, tokens in db.execute(sql, [model, *chunk, *values]):
-            found[row] = MemoryPassage(content, tokens)
+        for row, *rest in db.execute(sql, [model, *chunk, *values]).fetchall():
+            found[row] = tuple.__new__(MemoryPassage, rest)
     return found
 
 
