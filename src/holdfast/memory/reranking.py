@@ -131,7 +131,8 @@ def rerank(
         return first
     places = first.places[:count]
     turns = _Turns(index, places)
-    passages = lookup.passages(turns.rows, query.late.model if query.late else "")
+    model = query.late.model if query.late is not None else ""
+    passages = lookup.passages(turns.rows(places), model)
     if query.is_late():
         return first
     late = _late_interaction(turns, passages, query, lookup)
@@ -157,7 +158,11 @@ class _Turns:
         self.two_before = np.where(first >= 0, index.previous.take(np.maximum(first, 0)), -1)
         every = np.unique(np.concatenate([places, first, self.two_before]))
         self.every = every[every >= 0]
-        self.rows: list[int] = index.column("row").take(self.every).tolist()
+
+    def rows(self, places: Ints) -> list[int]:
+        """Return the rows at some places."""
+        rows: list[int] = self.index.column("row").take(places).tolist()
+        return rows
 
     def lines(self, places: Ints) -> Ints:
         """Return where places stand among all turns; -1 for those that are not there."""
@@ -179,7 +184,11 @@ def _late_interaction(
     late = query.late
     if late is None or not len(late.tokens.matrix):
         return None
-    blobs = [passages[row].tokens if row in passages else None for row in turns.rows]
+    rows = turns.rows(turns.every)
+    tokens = {row: one.tokens for row, one in passages.items() if one.tokens is not None}
+    beside = [row for row in rows if row not in passages]
+    tokens |= lookup.tokens(beside, late.model)
+    blobs = [tokens.get(row) for row in rows]
     is_known: Flags = np.array([blob is not None for blob in blobs], np.bool_)
     own_lines = turns.lines(turns.places)
     if is_known[own_lines].mean() < _ENOUGH:
@@ -223,7 +232,7 @@ def _filled(values: Floats, known: Flags) -> Floats:
 def _answer_types(
     turns: _Turns, passages: dict[int, MemoryPassage], text: str, languages: Sequence[AnswerRules]
 ) -> dict[str, Floats]:
-    rows = turns.index.column("row").take(turns.places).tolist()
+    rows = turns.rows(turns.places)
     texts = [passages[row].content if row in passages else "" for row in rows]
     expected = expected_answer(text, languages)
     found = {kind: np.zeros(len(texts), np.float32) for kind in TYPES}

@@ -124,6 +124,10 @@ class SearchLookup(Protocol):
         """Return the texts at some rows of the places, with tokens of a model."""
         ...
 
+    def tokens(self, rows: Sequence[int], model: str) -> dict[int, bytes]:
+        """Return the tokens at some rows of the tenants that have any, without the texts."""
+        ...
+
     def word_counts(self, words: Sequence[str]) -> WordCounts:
         """Return how many memories hold each word; of very frequent ones an estimate."""
         ...

@@ -146,15 +146,19 @@ class MemoryStorageConformance:
     ) -> dict[int, bytes | None]:
         """Return the tokens that a search can read at some rows."""
         found: dict[int, MemoryPassage] = {}
+        alone: dict[int, bytes] = {}
 
         def look(
             _: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
         ) -> Sequence[int]:
             found.update(lookup.passages(rows, model))
+            alone.update(lookup.tokens(rows, model))
             return ()
 
         await storage.select([place], (), MemoryFilter(), look, now=T0)
-        return {row: passage.tokens for row, passage in found.items()}
+        known = {row: passage.tokens for row, passage in found.items()}
+        assert alone == {row: some for row, some in known.items() if some is not None}
+        return known
 
     # --- storing ----------------------------------------------------------------------
 
@@ -367,6 +371,7 @@ class MemoryStorageConformance:
             await storage.add([draft("a", "apples " * 999), draft("b", "apples and pears")])
             await storage.add([draft("c", "apples", session_id="s2"), draft("d", tenant="other")])
             rows = [one.row for one in await storage.unembedded(MODEL, 10)]
+            await storage.put_vectors(MODEL, {}, {}, tokens=dict.fromkeys(rows[1:], b"bits"))
             await storage.forget("acme", ["b"], now=T0, reason="")
             found: dict[int, MemoryPassage] = {}
             counts: list[WordCounts] = []
@@ -375,6 +380,8 @@ class MemoryStorageConformance:
                 _: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
             ) -> Sequence[int]:
                 found.update(lookup.passages(rows, MODEL))
+                # Neither what was forgotten nor what another tenant has.
+                assert set(lookup.tokens(rows, MODEL)) == {rows[2]}
                 counts.append(lookup.word_counts(["apples", "zebra"]))
                 return ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -323,6 +323,21 @@ def passages(
         )
         for row, *rest in db.execute(sql, [model, *chunk, *values]).fetchall():
             found[row] = tuple.__new__(MemoryPassage, rest)
+    return found
+
+
+def tokens(
+    db: sqlite3.Connection, tenants: Collection[str], rows: Sequence[int], model: str
+) -> dict[int, bytes]:
+    """Return the tokens of memories of some tenants; forgotten ones have none."""
+    found: dict[int, bytes] = {}
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        sql = (
+            f"SELECT row, tokens FROM tokens WHERE row IN ({', '.join('?' * len(chunk))})"
+            f" AND +model = ? AND tenant IN ({', '.join('?' * len(tenants))})"
+        )
+        found.update(db.execute(sql, [*chunk, model, *tenants]).fetchall())
     return found
 
 

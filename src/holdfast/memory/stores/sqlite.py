@@ -343,6 +343,10 @@ class _SqliteLookup:
     def passages(self, rows: Sequence[int], model: str) -> dict[int, MemoryPassage]:
         return self._storage._reading(lambda db: _reading.passages(db, self._places, rows, model))
 
+    def tokens(self, rows: Sequence[int], model: str) -> dict[int, bytes]:
+        tenants = {place.tenant for place in self._places}
+        return self._storage._reading(lambda db: _reading.tokens(db, tenants, rows, model))
+
     def word_counts(self, words: Sequence[str]) -> WordCounts:
         known = self._storage._opened(self._storage._reader).statistics
         return self._storage._reading(lambda db: _reading.word_counts(db, words, known))
