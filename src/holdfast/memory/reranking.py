@@ -4,7 +4,7 @@ The first ranking is cheap and sees every memory; this one reads the texts of it
 Late interaction (MaxSim) says how well a memory's tokens cover those of the query, alone and
 with the two turns before it; answer types say whether it can hold what the query asks for.
 Each part is weighted and added to the first score. How the weights were fitted is told in
-`docs/concepts/memory.md`; `benchmarks/memory_fit.py` fits them.
+`docs/concepts/memory.md`; `benchmarks/_memory_fit.py` fits them.
 """
 
 from __future__ import annotations

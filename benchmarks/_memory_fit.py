@@ -1,6 +1,6 @@
 """Fits the weights of the second ranking of memories, and says what they are worth.
 
-    python benchmarks/memory_fit.py [--locomo FILE] [--ablation]
+    python benchmarks/_memory_fit.py [--locomo FILE] [--ablation]
 
 Run it again when a part of the second ranking changes. It asks every question with all
 weights 1, so that the parts of the scores are the features, and fits the weights by gradient
