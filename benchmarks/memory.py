@@ -334,7 +334,11 @@ class Bench:
         telling = [
             [word for word in text.split() if int(word[1:]) >= 100] for text in self.texts[:200]
         ]
-        self.queries = [" ".join(pick.sample(words, min(5, len(words)))) for words in telling]
+        said = [" ".join(pick.sample(words, min(5, len(words)))) for words in telling]
+        # Every second one asks for an answer of some type.
+        self.queries = [
+            f"When did {words}?" if number % 2 else words for number, words in enumerate(said)
+        ]
         self.turn = 0
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -236,7 +236,7 @@ def _answer_types(
     texts = [passages[row].content if row in passages else "" for row in rows]
     expected = expected_answer(text, languages)
     found = {kind: np.zeros(len(texts), np.float32) for kind in TYPES}
-    if expected.patterns:
+    if expected.rules:
         for line, content in enumerate(texts):
             for kind, fits in expected.fits(content).items():
                 found[kind][line] = fits

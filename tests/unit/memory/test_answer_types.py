@@ -10,6 +10,7 @@ from memory_setting import opened
 from holdfast.memory import MemoryOptions, MemoryRules, NoEmbedder
 from holdfast.memory.answer_types import (
     ENGLISH,
+    AnswerRule,
     AnswerRules,
     expected_answer,
     speaks_to_other,
@@ -17,7 +18,7 @@ from holdfast.memory.answer_types import (
 
 
 def kinds(question: str) -> set[str]:
-    return set(expected_answer(question, (ENGLISH,)).patterns)
+    return set(expected_answer(question, (ENGLISH,)).rules)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +56,13 @@ def test_what_speaks_of_the_other_one_only_is_told_apart() -> None:
 
 GERMAN = AnswerRules(
     language="de",
-    asks={"when": ((re.compile(r"\bwann\b", re.I), re.compile(r"\b(?:gestern|morgen)\b", re.I)),)},
-    addresses=re.compile(r"\bdu\b", re.I),
-    tells=re.compile(r"\bich\b", re.I),
+    asks={
+        "when": (
+            AnswerRule(asked=re.compile(r"\bwann\b"), lower=re.compile(r"\b(?:gestern|morgen)\b")),
+        )
+    },
+    addresses=re.compile(r"\bdu\b"),
+    tells=re.compile(r"\bich\b"),
 )
 
 
