@@ -58,15 +58,15 @@ class RerankWeights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CONTEXTUAL = RerankWeights(
-    speaker=0.20,
-    time=0.98,
-    late=0.52,
-    late_context=1.47,
-    when=0.59,
+    speaker=0.21,
+    time=1.01,
+    late=0.53,
+    late_context=1.49,
+    when=0.60,
     number=0.27,
-    where=0.51,
+    where=0.52,
     name=0.36,
-    reply=0.31,
+    reply=0.32,
     address=-0.35,
 )
 STATIC = RerankWeights(
