@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
     from holdfast.journal.stores.registry import StoreKind as StoreKind
     from holdfast.journal.stores.registry import StoreOptions as StoreOptions
+    from holdfast.journal.stores.registry import directory_of as directory_of
     from holdfast.journal.stores.registry import known_schemes as known_schemes
     from holdfast.journal.stores.registry import open_chains as open_chains
     from holdfast.journal.stores.registry import open_store as open_store
@@ -76,7 +77,7 @@ else:
             "store": "BLOB_THRESHOLD AppendRequest Chains Durability Head LeaseWish Store",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry StoreKind StoreOptions known_schemes open_chains "
-            "open_store store_places",
+            "directory_of open_store store_places",
             "stores.sqlite": "SqliteStore",
         },
     )

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from holdfast.errors import MissingExtra, UsageError
 from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder, UnreadyEmbedder
 from holdfast.memory.minilm import MiniLmEmbedder
-from holdfast.memory.remote_vectors import RemoteEmbedder
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.static_vectors import StaticEmbedder, default_embedder
 from holdfast.providers.address import plain_address
 from holdfast.providers.wire import Endpoint
 
 if TYPE_CHECKING:
+    from holdfast.memory.remote_vectors import RemoteEmbedder
     from holdfast.providers.rate_limits import RateLimiter
 
 _LONGEST = 65_536
@@ -71,6 +71,8 @@ def remote_again(
     if not 1 <= space.dimension <= _LONGEST:
         return None
     # One attempt: a search does not wait, and the next one tries again.
+    from holdfast.memory.remote_vectors import RemoteEmbedder  # noqa: PLC0415 - loads aiohttp
+
     return RemoteEmbedder(
         endpoint, space.model, dimension=space.dimension, limiter=limiter, attempts=1
     )

@@ -58,13 +58,13 @@ class _Vector(msgspec.Struct):
     index: int = -1
 
 
-class _Usage(msgspec.Struct):
+class _EmbeddingUsage(msgspec.Struct):
     total_tokens: int = 0
 
 
-class _Answer(msgspec.Struct):
+class _EmbeddingAnswer(msgspec.Struct):
     data: list[_Vector]
-    usage: _Usage | None = None
+    usage: _EmbeddingUsage | None = None
 
 
 class RemoteEmbedder:
@@ -172,7 +172,7 @@ class RemoteEmbedder:
             await self._limiter.settle(held, answer.usage.total_tokens)
         return self._checked(answer.data, len(texts))
 
-    async def _ask(self, texts: list[str]) -> _Answer:
+    async def _ask(self, texts: list[str]) -> _EmbeddingAnswer:
         """Send one request and return its answer."""
         endpoint = self._endpoint
         question: dict[str, object] = {
@@ -212,7 +212,7 @@ class RemoteEmbedder:
                 endpoint, self._model, status=status, headers=headers, body=body, clock=self._clock
             )
         try:
-            return msgspec.json.decode(body, type=_Answer)
+            return msgspec.json.decode(body, type=_EmbeddingAnswer)
         except (msgspec.MsgspecError, RecursionError):
             raise failure_in_answer(endpoint, self._model, body) from None
 
