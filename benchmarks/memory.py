@@ -29,6 +29,7 @@ import numpy as np
 from _report import Result, add_arguments, interleave, report
 
 from holdfast.memory import (
+    EmbeddedText,
     Identity,
     InMemoryStorage,
     MemoryEmbedder,
@@ -41,7 +42,6 @@ from holdfast.memory import (
     SqliteMemoryStorage,
     StaticEmbedder,
 )
-from holdfast.memory.embedder import EmbeddedText
 from holdfast.memory.late_interaction import QueryTokens, max_sim_signs, query_tokens
 
 T = TypeVar("T")

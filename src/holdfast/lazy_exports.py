@@ -19,7 +19,7 @@ def lazy_exports(
     `modules` names, for each module of the package, what it offers, separated by blanks::
 
         if TYPE_CHECKING:
-            from holdfast.tools.gate import Gate as Gate
+            from holdfast.tools import Gate as Gate
         else:
             __getattr__, __dir__, __all__ = lazy_exports(__name__, {"gate": "Gate"})
 

@@ -10,12 +10,11 @@ from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder, UnreadyEmbedder
 from holdfast.memory.minilm import MiniLmEmbedder
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.static_vectors import StaticEmbedder, default_embedder
-from holdfast.providers.address import plain_address
-from holdfast.providers.wire import Endpoint
+from holdfast.providers import Endpoint, plain_address
 
 if TYPE_CHECKING:
     from holdfast.memory.remote_vectors import RemoteEmbedder
-    from holdfast.providers.rate_limits import RateLimiter
+    from holdfast.providers import RateLimiter
 
 _LONGEST = 65_536
 _LOCAL: dict[str, Callable[[], MemoryEmbedder]] = {

@@ -17,7 +17,7 @@ from holdfast.memory.embedder import MemoryEmbedder, packed
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import MemoryStorage
 from holdfast.observability import Logger
-from holdfast.providers.breaker import BreakerPolicy, CircuitBreaker, Outcome
+from holdfast.providers import BreakerPolicy, CircuitBreaker, Outcome
 
 if TYPE_CHECKING:
     from holdfast.memory.vector_index import Floats

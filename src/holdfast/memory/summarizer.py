@@ -15,7 +15,7 @@ from holdfast.errors import LLMError
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.words import query_words
 from holdfast.messages import Message, TextPart
-from holdfast.providers.model import Finished, Model, ModelRequest
+from holdfast.providers import Finished, Model, ModelRequest
 
 _SENTENCE = re.compile(r"(?<=[.!?।])\s+|(?<=[。！？])\s*|\n+")
 _MODEL_INPUT = 24_000

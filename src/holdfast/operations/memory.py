@@ -21,7 +21,7 @@ from holdfast.memory import (
 )
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.providers.model import Model
+from holdfast.providers import Model
 from holdfast.runtime import Runtime
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.context.history import compaction_of
+from holdfast.context import compaction_of
 from holdfast.errors import HoldfastError, LLMAuthError
 from holdfast.journal import SYSTEM_SESSION, Payload
 from holdfast.messages import Message
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Scope,
         VectorSpace,
     )
-    from holdfast.providers.model import Model
+    from holdfast.providers import Model
 
 _log = Logger("holdfast.memory")
 

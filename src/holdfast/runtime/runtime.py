@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.agents import AGENTS, AgentRegistry
-from holdfast.agents.files import AgentFiles
+from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
 from holdfast.errors import StorageReadOnly, UsageError
 from holdfast.journal import (
@@ -27,14 +26,9 @@ from holdfast.journal import (
     store_places,
 )
 from holdfast.observability import process_redactor
-from holdfast.orchestration.triggers.book import TRIGGER_PROJECTIONS
-from holdfast.policy import PolicyStore
-from holdfast.policy.approvals import APPROVALS
-from holdfast.policy.budgets import Budget, BudgetLedger
-from holdfast.policy.shared_budget import TENANTS, SharedBudget
-from holdfast.runs.children import CHILDREN
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.spending import Budgets
+from holdfast.orchestration.triggers import TRIGGER_PROJECTIONS
+from holdfast.policy import APPROVALS, TENANTS, Budget, BudgetLedger, PolicyStore, SharedBudget
+from holdfast.runs import CHILDREN, Budgets, Confinement
 from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.calls import CallEnvironment
 from holdfast.runtime.contexts import ContextService
@@ -48,12 +42,16 @@ from holdfast.runtime.skills import SkillService
 from holdfast.runtime.storage import StorageService
 from holdfast.runtime.toolbox import Toolbox
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
-from holdfast.settings import Settings, load_settings
-from holdfast.settings.guarded import governing_places, secret_places, unvouched_settings
-from holdfast.settings.load import config_error
+from holdfast.settings import (
+    Settings,
+    config_error,
+    governing_places,
+    load_settings,
+    secret_places,
+    unvouched_settings,
+)
 from holdfast.skills import TrustStore
-from holdfast.tools.safe_http import SafeHttpClient
-from holdfast.tools.state import TOOL_STATE
+from holdfast.tools import TOOL_STATE, SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
 
 if TYPE_CHECKING:

@@ -12,24 +12,24 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from holdfast import private_files
-from holdfast.agents import AgentRegistry
-from holdfast.agents.layout import agent_files
+from holdfast.agents import AgentRegistry, agent_files
 from holdfast.errors import InvalidImport, UsageError
 from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import Message, TokenUsage
-from holdfast.orchestration.kinds import LOOP_AGENT
-from holdfast.providers.accounting import PICO, Charge, LedgerScope, UsageLedger, UsageTotals
+from holdfast.orchestration import LOOP_AGENT
+from holdfast.providers import PICO, Charge, LedgerScope, UsageLedger, UsageTotals
 from holdfast.runtime.memory import MemoryService
 from holdfast.sessions import (
     RUNS,
+    MessageCreated,
     Run,
     RunStatus,
+    SessionForked,
     SessionManager,
     layout_files,
     parse_export,
 )
-from holdfast.sessions.events import MessageCreated, SessionForked
-from holdfast.tools.tracker import execution_files
+from holdfast.tools import execution_files
 
 if TYPE_CHECKING:
     from holdfast.runtime.loops import LoopService

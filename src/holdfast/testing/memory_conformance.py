@@ -24,15 +24,19 @@ import pytest
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound
-from holdfast.memory.entry import MemoryEntry, MemoryOptions, Provenance
-from holdfast.memory.space import VectorSpace
+from holdfast.memory import (
+    MemoryEntry,
+    MemoryFilter,
+    MemoryOptions,
+    MemoryStorage,
+    Provenance,
+    VectorSpace,
+)
 from holdfast.memory.storage import (
     LexicalHit,
     MemoryDraft,
-    MemoryFilter,
     MemoryPassage,
     MemoryPlace,
-    MemoryStorage,
     Purge,
     SearchLookup,
     WordCounts,

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from holdfast.orchestration.loop.checkpoint import RunFiles as RunFiles
     from holdfast.orchestration.loop.checkpoint import RunRecords as RunRecords
     from holdfast.orchestration.loop.checkpoint import parse_run_file as parse_run_file
+    from holdfast.orchestration.loop.crew import Crew as Crew
     from holdfast.orchestration.loop.driver import LoopDriver as LoopDriver
     from holdfast.orchestration.loop.driver import LoopListener as LoopListener
     from holdfast.orchestration.loop.driver import LoopNews as LoopNews
+    from holdfast.orchestration.loop.events import StepStarted as StepStarted
     from holdfast.orchestration.loop.options import CheckFunction as CheckFunction
     from holdfast.orchestration.loop.options import LoopAgents as LoopAgents
     from holdfast.orchestration.loop.options import LoopLimits as LoopLimits
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.orchestration.loop.plan import PlannedStep as PlannedStep
     from holdfast.orchestration.loop.plan import problems_of as problems_of
     from holdfast.orchestration.loop.plan import to_plan as to_plan
+    from holdfast.orchestration.loop.report import LoopOutcome as LoopOutcome
     from holdfast.orchestration.loop.report import LoopReport as LoopReport
     from holdfast.orchestration.loop.report import make_report as make_report
     from holdfast.orchestration.loop.state import LoopState as LoopState
@@ -39,11 +42,13 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
+            "events": "StepStarted",
+            "crew": "Crew",
             "checkpoint": "RunFiles RunRecords parse_run_file",
             "driver": "LoopDriver LoopListener LoopNews",
             "options": "CheckFunction LoopAgents LoopLimits LoopOptions StepEvidence",
             "plan": "Check DraftPlan Plan PlannedStep problems_of to_plan",
-            "report": "LoopReport make_report",
+            "report": "LoopOutcome LoopReport make_report",
             "state": "LoopState carried_over fold",
             "verdict": "Verdict",
         },

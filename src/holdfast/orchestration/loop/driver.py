@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents.result import Listener
+from holdfast.agents import Listener
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     BudgetExceeded,
@@ -57,8 +57,8 @@ from holdfast.orchestration.loop.plan import DraftPlan, Plan, PlannedStep, probl
 from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, make_report
 from holdfast.orchestration.loop.state import LoopState, StepAttempt, StepState, fold
 from holdfast.orchestration.loop.verdict import Verdict
-from holdfast.providers.model import Delta
-from holdfast.runs.services import RunServices
+from holdfast.providers import Delta
+from holdfast.runs import RunServices
 from holdfast.sessions import Run, Session
 from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from holdfast.agents import Agent
-from holdfast.agents.builtin import builtin_agents
+from holdfast.agents import Agent, builtin_agents
 from holdfast.orchestration.kinds import LOOP_AGENT
 from holdfast.orchestration.loop.options import LoopAgents
 from holdfast.orchestration.loop.plan import CHECK_KINDS, DraftPlan, PlannedStep

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from holdfast.orchestration.triggers.book import Firing as Firing
     from holdfast.orchestration.triggers.book import TriggerBook as TriggerBook
     from holdfast.orchestration.triggers.book import TriggerRow as TriggerRow
+    from holdfast.orchestration.triggers.events import FiringStatus as FiringStatus
+    from holdfast.orchestration.triggers.loop import LOOK_S as LOOK_S
     from holdfast.orchestration.triggers.loop import MOST_CHAIN as MOST_CHAIN
     from holdfast.orchestration.triggers.loop import TRIGGER_KEY as TRIGGER_KEY
     from holdfast.orchestration.triggers.loop import End as End
@@ -27,8 +29,9 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
+            "events": "FiringStatus",
             "book": "FIRINGS Firing TRIGGERS TRIGGER_PROJECTIONS TriggerBook TriggerRow",
-            "loop": "End MOST_CHAIN Start Starter TRIGGER_KEY TriggerLoop",
+            "loop": "LOOK_S End MOST_CHAIN Start Starter TRIGGER_KEY TriggerLoop",
             "trigger": "EventPattern Timetable Trigger read_trigger",
         },
     )

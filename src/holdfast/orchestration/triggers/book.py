@@ -15,6 +15,7 @@ from holdfast.errors import AlreadyExists, NotFound, StaleWriter
 from holdfast.ids import new_id
 from holdfast.journal import (
     SYSTEM_SESSION,
+    AnyProjection,
     Condition,
     Event,
     Journal,
@@ -22,7 +23,6 @@ from holdfast.journal import (
     Projection,
     RowQuery,
 )
-from holdfast.journal.projection import AnyProjection
 from holdfast.orchestration.triggers import events as facts
 from holdfast.orchestration.triggers.events import FiringStatus
 

@@ -10,8 +10,7 @@ from holdfast.orchestration.workflows.record import read_record
 from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult, result_of
 from holdfast.orchestration.workflows.step_executor import WorkflowCode
-from holdfast.runs.lineage import refresh_ancestor_rules
-from holdfast.runs.services import RunServices
+from holdfast.runs import RunServices, refresh_ancestor_rules
 from holdfast.sessions import Session, compose
 from holdfast.turns import Outcome, Turn
 
