@@ -15,6 +15,12 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeAlias
+
+from holdfast.client import handles, surface
+from holdfast.operations import LocalFunction, Operation, StreamOperation
+
+Asked: TypeAlias = Operation[Any, Any] | StreamOperation[Any, Any] | LocalFunction[Any, Any]
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
@@ -25,10 +31,16 @@ def render() -> str:
 
 
 def rooms() -> list[ModuleType]:
-    """Return `holdfast` and every public room or module directly under it."""
+    """Return `holdfast`, every public room or module directly under it, and rooms in rooms."""
     front = importlib.import_module("holdfast")
     names = sorted(info.name for info in pkgutil.iter_modules(front.__path__))
-    return [front, *(importlib.import_module(f"holdfast.{n}") for n in names if n[0] != "_")]
+    found = [front]
+    for name in names:
+        if not name.startswith("_"):
+            room = importlib.import_module(f"holdfast.{name}")
+            listed = (getattr(room, one) for one in getattr(room, "__all__", ()))
+            found += [room, *(one for one in listed if isinstance(one, ModuleType))]
+    return found
 
 
 def public_names(room: ModuleType) -> list[str]:
@@ -46,6 +58,33 @@ def _room_lines(room: ModuleType) -> Iterator[str]:
             yield f"{room.__name__}.{name}"  # the front door repeats; the room has the details
         else:
             yield from _value_lines(f"{room.__name__}.{name}", value)
+    if room.__name__ == "holdfast.client":
+        yield from _client_lines(f"{room.__name__}.AsyncClient")
+
+
+def _client_lines(client: str) -> Iterator[str]:
+    """Render what a client has besides its own methods; the blocking one has the same."""
+    for name, kind in sorted(namespaces().items()):
+        for member in sorted(_members(kind)):
+            yield from _member_lines(f"{client}.{name}.{member}", _members(kind)[member])
+    for name, target in sorted(surface.FLAT.items()):
+        yield f"  {client}.{name} = {client}.{target}"
+    yield from _value_lines("holdfast.client.handles.RunHandle", handles.RunHandle)
+
+
+def namespaces() -> dict[str, type]:
+    """Return the classes of a client's namespaces by the names that it has for them."""
+    found: dict[str, type] = {}
+    for name, member in vars(surface.ClientSurface).items():
+        hint = (
+            inspect.get_annotations(member.fget)["return"] if isinstance(member, property) else ""
+        )
+        if hint.endswith("Namespace[Mode]"):
+            kind = hint.partition("[")[0]
+            module = "hooks" if name == "hook_files" else name
+            home = importlib.import_module(f"holdfast.client.namespaces.{module}")
+            found[name] = getattr(home, kind)
+    return found
 
 
 def _value_lines(name: str, value: object) -> Iterator[str]:
@@ -59,16 +98,28 @@ def _value_lines(name: str, value: object) -> Iterator[str]:
     elif isinstance(value, type):
         is_protocol = getattr(value, "_is_protocol", False)
         yield f"{name}: Protocol" if is_protocol else f"{name}{_signature(value)}"
-        for member in sorted(vars(value)):
-            if not member.startswith("_"):
-                yield from _member_lines(f"{name}.{member}", vars(value)[member])
+        for member, found in sorted(_members(value).items()):
+            yield from _member_lines(f"{name}.{member}", found)
+    elif isinstance(value, ModuleType):
+        yield f"{name}: room"
     elif callable(value) and hasattr(value, "__qualname__"):
         yield f"{name}{_signature(value)}"
     else:
         yield f"{name}: {type(value).__name__}"
 
 
+def _members(kind: type) -> dict[str, object]:
+    """Return the public members of a class, inherited ones too as far as they are ours."""
+    ours = [one for one in reversed(kind.__mro__) if one.__module__.startswith("holdfast")]
+    found = {name: member for one in ours for name, member in vars(one).items()}
+    return {name: member for name, member in found.items() if not name.startswith("_")}
+
+
 def _member_lines(name: str, member: object) -> Iterator[str]:
+    asked = getattr(member, "_operation", getattr(member, "operation", member))
+    if isinstance(asked, Operation | StreamOperation | LocalFunction):
+        yield f"  {name}{_asked_for(member, asked)}"
+        return
     if isinstance(member, classmethod | staticmethod):
         member = member.__func__
     if inspect.isfunction(member):
@@ -77,6 +128,20 @@ def _member_lines(name: str, member: object) -> Iterator[str]:
         yield f"  {name}(...)"  # only some Pythons know the parameters of their own functions
     elif isinstance(member, property):
         yield f"  {name}: property"
+
+
+def _asked_for(member: object, asked: Asked) -> str:
+    """Render an operation as the method that it is of a surface."""
+    taken = 1 if isinstance(asked, LocalFunction) else 2
+    if member is not asked and not isinstance(member, handles.StartsRun):
+        taken += 1  # the run of the handle
+    signature = inspect.signature(asked.function)
+    kept = list(signature.parameters.values())[taken:]
+    if isinstance(member, handles.StartsRun):
+        signature = signature.replace(return_annotation="RunHandle")
+    how = "" if isinstance(asked, StreamOperation) else " async "
+    needs = "local" if isinstance(asked, LocalFunction) else asked.scope
+    return f"{how}{_text(signature.replace(parameters=kept))} [{needs}]"
 
 
 class _Bare(str):
@@ -93,12 +158,16 @@ def _signature(value: object) -> str:
         signature = inspect.signature(value)  # type: ignore[arg-type]
     except (ValueError, TypeError):
         return prefix + "(...)"
+    return prefix + _text(signature)
+
+
+def _text(signature: inspect.Signature) -> str:
     bare = [p.replace(annotation=_bare(p.annotation)) for p in signature.parameters.values()]
     signature = signature.replace(
         parameters=bare, return_annotation=_bare(signature.return_annotation)
     )
     text = str(signature).replace("pathlib._local.", "pathlib.")  # where Python 3.13 has Path
-    return prefix + re.sub(r" at 0x[0-9a-f]+|\btyping\.|\bholdfast\.[a-z_.]*", "", text)
+    return re.sub(r" at 0x[0-9a-f]+|\btyping\.|\bholdfast\.[a-z_.]*", "", text)
 
 
 def _bare(annotation: object) -> object:

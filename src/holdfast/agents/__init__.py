@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.agents.request import RunExecutor as RunExecutor
     from holdfast.agents.request import RunRequest as RunRequest
     from holdfast.agents.request import Starter as Starter
+    from holdfast.agents.request import title_of as title_of
     from holdfast.agents.result import AgentResult as AgentResult
     from holdfast.agents.result import ChildPiece as ChildPiece
     from holdfast.agents.result import Listener as Listener
@@ -62,7 +63,7 @@ else:
             "output": "OutputType",
             "handoff": "HANDED_TO HandedOff HandoffInput HandoffPayload STATE_KEY Transform answer_handed_over digest_of transfer_to transform",
             "as_tool": "RUN_TIMEOUT_S",
-            "request": "KeptRequest RunExecutor RunRequest Starter UNLIMITED",
+            "request": "title_of KeptRequest RunExecutor RunRequest Starter UNLIMITED",
             "delegation": "Delegation outcome_of",
             "layout": "agent_files",
             "builtin": "builtin_agents",

@@ -14,9 +14,8 @@ from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.cli.sessions import open_client
 from holdfast.errors import FileError, UsageError
-from holdfast.memory import SCOPES, MemoryEntry, MemoryOptions
-from holdfast.memory.former import READY
-from holdfast.runtime.storage import write_whole
+from holdfast.memory import READY, SCOPES, MemoryEntry, MemoryOptions
+from holdfast.runtime import write_whole
 
 _SCALAR: msgspec.json.Decoder[str | int | float | bool | None] = msgspec.json.Decoder(
     str | int | float | bool | None

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.memory.answer_types import ENGLISH as ENGLISH
+    from holdfast.memory.answer_types import AnswerRule as AnswerRule
+    from holdfast.memory.answer_types import AnswerRules as AnswerRules
     from holdfast.memory.choice import local_again as local_again
     from holdfast.memory.choice import local_embedder as local_embedder
     from holdfast.memory.choice import made_again as made_again
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.memory.entry import Provenance as Provenance
     from holdfast.memory.entry import Scope as Scope
     from holdfast.memory.entry import ScoreParts as ScoreParts
+    from holdfast.memory.former import READY as READY
     from holdfast.memory.manager import Identity as Identity
     from holdfast.memory.manager import MemoryManager as MemoryManager
     from holdfast.memory.manager import MemoryRules as MemoryRules
@@ -57,6 +61,8 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
+            "answer_types": "ENGLISH AnswerRule AnswerRules",
+            "former": "READY",
             "choice": "local_again local_embedder made_again remote_again",
             "embedder": "EmbeddedText MemoryEmbedder NoEmbedder TokenEmbedder UnreadyEmbedder",
             "entry": "MemoryEntry MemoryOptions MemorySummary Provenance SCOPES Scope ScoreParts",

@@ -346,6 +346,7 @@ _OF_CODE = frozenset(
         "pathlib",
         "asyncio.locks",
         "holdfast.agents.definition",
+        "holdfast.orchestration.loop.options",
         "holdfast.orchestration.workflows.definition",
         "holdfast.orchestration.workflows.workflow",
         "holdfast.orchestration.triggers.trigger",

@@ -15,8 +15,7 @@ from holdfast.messages import Message
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.providers import Model
-from holdfast.runtime import Runtime
-from holdfast.runtime.storage import read_export, whole_file
+from holdfast.runtime import Runtime, read_export, whole_file
 from holdfast.sessions import (
     Page,
     PermissionRule,

@@ -15,4 +15,8 @@ if TYPE_CHECKING:
     from holdfast.orchestration.kinds import AGENT_PREFIX as AGENT_PREFIX
     from holdfast.orchestration.kinds import LOOP_AGENT as LOOP_AGENT
 else:
-    __getattr__, __dir__, __all__ = lazy_exports(__name__, {"kinds": "AGENT_PREFIX LOOP_AGENT"})
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {"kinds": "AGENT_PREFIX LOOP_AGENT"},
+        rooms=("delegation", "loop", "triggers", "workflows"),
+    )

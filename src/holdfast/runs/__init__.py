@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.runs.lineage import lineage_of as lineage_of
     from holdfast.runs.lineage import position_of as position_of
     from holdfast.runs.lineage import refresh_ancestor_rules as refresh_ancestor_rules
+    from holdfast.runs.lineage import starter_options as starter_options
     from holdfast.runs.runtime import AgentRuntime as AgentRuntime
     from holdfast.runs.runtime import TakeOver as TakeOver
     from holdfast.runs.runtime import run_messages as run_messages
@@ -53,7 +54,7 @@ else:
             "spending": "Budgets Spending session_budget",
             "children": "CHILDREN ChildRun children_of runs_below runs_below_session",
             "tools": "compact plan_tools",
-            "lineage": "LINEAGE_KEY Lineage PropagatingApprover RunPosition add_rules_above below below_call lineage_of position_of refresh_ancestor_rules",
+            "lineage": "starter_options LINEAGE_KEY Lineage PropagatingApprover RunPosition add_rules_above below below_call lineage_of position_of refresh_ancestor_rules",
             "history": "history_tool",
             "confinement": "Confinement visible_tools",
             "streaming": "StartedRun StreamItem streamed",

@@ -67,7 +67,7 @@ class ChildrenTable(Projection[ChildRun]):
             parent_run=starter.run_id,
             parent_call=starter.call_id,
             root=starter.root,
-            path=(*starter.path, payload.agent),
+            path=(*starter.path, payload.agent) if payload.agent else starter.path,
             queued_at=event.session_seq,
         )
 

@@ -14,6 +14,7 @@ from typing import get_args
 import msgspec
 
 from holdfast.agents import Agent, Sandbox, Starter
+from holdfast.canonical import JsonObject
 from holdfast.errors import NotFound, UsageError
 from holdfast.journal import Journal
 from holdfast.policy import NO_RULES, QUESTIONS, Rights, RuleSet, Share
@@ -88,6 +89,15 @@ def _read_lineage(session: Session) -> Lineage:
     except msgspec.ValidationError as error:
         detail = f"The lineage of session {session.id} cannot be read: {error}"
         raise UsageError(detail=detail) from error
+
+
+def starter_options(session: Session) -> JsonObject:
+    """Return what a queued run of a session keeps of its starter; nothing if a person started it.
+
+    By this the starter finds the run again: to count what it spent, to cancel it.
+    """
+    above = lineage_of(session)
+    return {} if above is None else {"starter": msgspec.to_builtins(above.starter)}
 
 
 class RunPosition(msgspec.Struct, frozen=True, kw_only=True):

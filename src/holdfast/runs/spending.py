@@ -17,7 +17,7 @@ import msgspec
 from holdfast.clock import Clock
 from holdfast.errors import BudgetExceeded, UsageError
 from holdfast.journal import Condition, Event, Journal, RowQuery
-from holdfast.messages import Message, TokenUsage
+from holdfast.messages import Message, TokenUsage, ToolPart
 from holdfast.policy import (
     NO_BUDGET,
     NOTHING,
@@ -38,11 +38,14 @@ from holdfast.sessions import (
     RUNS,
     SESSIONS,
     MessageCreated,
+    MessagePartUpdated,
     RunParked,
     RunResumed,
     RunStarted,
+    RunStatus,
     Session,
 )
+from holdfast.tools import ToolStarted
 from holdfast.turns import Turn
 
 Charge: TypeAlias = Callable[[Message], Message]
@@ -67,6 +70,8 @@ _LEAST_OUTPUT = 16
 """An answer that may not have this many tokens is not worth asking for."""
 _PAGE = 500
 _KINDS = frozenset({MessageCreated.kind, RunStarted.kind, RunResumed.kind, RunParked.kind})
+_CALLS = frozenset({MessageCreated.kind, ToolStarted.kind, MessagePartUpdated.kind})
+_UNDER_WAY: tuple[RunStatus, ...] = ("queued", "running", "parked")
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +158,8 @@ class Spending:
         spent = NOTHING
         top = await self._open_above(journal)
         if self._turn.is_resumed:
+            # What began is taken up where it was, and not spent again.
+            pending = min(pending, await _not_begun(journal, [run.id]))
             spent, self._worked_s = await _spent_before(journal, self._turn, pending)
             spent += await _spent_below(journal, run.id)
             if self._tenant is not None:
@@ -372,13 +379,23 @@ def _affordable(
 async def _spent_before(journal: Journal, turn: Turn, pending: int) -> tuple[Amount, float]:
     """Return what a run spent before it was interrupted, and how long it worked."""
     events = await _events_of(journal, turn.session_id, turn.run.id, turn.run.queued_at)
-    spent = _spent_by(events) + Amount(tool_calls=-pending)
-    return msgspec.structs.replace(spent, tool_calls=max(0, spent.tool_calls)), _worked(events)
+    return _without(_spent_by(events), pending), _worked(events)
 
 
-async def _events_of(journal: Journal, session_id: str, run_id: str, after: int) -> list[Event]:
+def _without(spent: Amount, pending: int) -> Amount:
+    """Take off tool calls that were asked for and have not run."""
+    return msgspec.structs.replace(spent, tool_calls=max(0, spent.tool_calls - pending))
+
+
+async def _events_of(
+    journal: Journal,
+    session_id: str,
+    run_id: str,
+    after: int,
+    kinds: frozenset[str] = _KINDS,
+) -> list[Event]:
     events: list[Event] = []
-    while page := await journal.read(session_id, after=after, limit=_PAGE, kinds=_KINDS):
+    while page := await journal.read(session_id, after=after, limit=_PAGE, kinds=kinds):
         events += [event for event in page if event.run_id == run_id]
         after = page[-1].session_seq
     return events
@@ -386,20 +403,44 @@ async def _events_of(journal: Journal, session_id: str, run_id: str, after: int)
 
 async def _spent_below(journal: Journal, run_id: str) -> Amount:
     """Return what all runs spent that a run started, directly or through others."""
-    spent = NOTHING
-    for child in await runs_below(journal, run_id):
+    spent, children = NOTHING, await runs_below(journal, run_id)
+    for child in children:
         events = await _events_of(journal, child.session_id, child.id, child.queued_at)
         spent += _spent_by(events)
-    return spent
+    return _without(spent, await _not_begun(journal, [child.id for child in children]))
 
 
 async def _spent_below_session(journal: Journal, session_id: str) -> Amount:
     """Return what was spent in all sessions that were started from one."""
-    below = {row.session_id for row in await runs_below_session(journal, session_id)}
+    rows = await runs_below_session(journal, session_id)
     spent = NOTHING
-    for one in below - {session_id}:
+    for one in {row.session_id for row in rows} - {session_id}:
         spent += await _spent_in_session(journal, one)
-    return spent
+    return _without(spent, await _not_begun(journal, [row.id for row in rows]))
+
+
+async def _not_begun(journal: Journal, run_ids: Sequence[str]) -> int:
+    """Count the calls of runs that were asked for and did not begin: they wait for a person."""
+    if not run_ids:
+        return 0
+    count = 0
+    where = (Condition("id", "in", tuple(run_ids)), Condition("status", "in", _UNDER_WAY))
+    for found in await journal.rows(RowQuery(projection=RUNS, where=where, limit=len(run_ids))):
+        run, waiting = found.row, set[str]()
+        for event in await _events_of(journal, run.session_id, run.id, run.queued_at, _CALLS):
+            fact = event.decode()
+            if isinstance(fact, MessageCreated):
+                waiting |= {part.call_id for part in fact.message.tool_calls if _is_open(part)}
+            elif isinstance(fact, ToolStarted):
+                waiting.discard(fact.intent.call_id)
+            elif isinstance(fact, MessagePartUpdated) and isinstance(fact.part, ToolPart):
+                waiting -= set() if _is_open(fact.part) else {fact.part.call_id}
+        count += len(waiting)
+    return count
+
+
+def _is_open(part: ToolPart) -> bool:
+    return part.state == "pending"
 
 
 async def _spent_in_session(journal: Journal, session_id: str) -> Amount:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import forked_client as forked_client
     from holdfast.runtime.storage import UsageReport as UsageReport
+    from holdfast.runtime.storage import read_export as read_export
+    from holdfast.runtime.storage import whole_file as whole_file
+    from holdfast.runtime.storage import write_whole as write_whole
     from holdfast.runtime.workflows import OnWait as OnWait
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -34,7 +37,7 @@ else:
             "models": "ReadyModel",
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime forked_client",
-            "storage": "UsageReport",
+            "storage": "UsageReport read_export whole_file write_whole",
             "workflows": "OnWait",
         },
     )

@@ -20,7 +20,7 @@ from holdfast.policy import (
     settles,
 )
 from holdfast.runtime.runs import RunService
-from holdfast.runtime.toolbox import Toolbox
+from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import RUNS, PermissionRule, Run, SessionManager, SessionRulesAdded
 from holdfast.tools import CallRecord, ToolAnswered, ToolOutcomeDecided, ToolResult, read_records
 from holdfast.turns import TurnQueue
@@ -58,7 +58,7 @@ class ApprovalService:
     """Lists what waits for a person, and takes the answers."""
 
     def __init__(
-        self, sessions: SessionManager, turns: TurnQueue, runs: RunService, toolbox: Toolbox
+        self, sessions: SessionManager, turns: TurnQueue, runs: RunService, toolbox: ToolService
     ) -> None:
         """Answer for runs of these sessions."""
         self._sessions = sessions

@@ -15,7 +15,7 @@ from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
-from holdfast.runtime.toolbox import Toolbox
+from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import Session, SessionManager, check_open
 
 
@@ -31,7 +31,7 @@ class ContextService:
         hooks: HookService,
         skills: SkillService,
         memory: MemoryService,
-        toolbox: Toolbox,
+        toolbox: ToolService,
     ) -> None:
         """Build them as runs do."""
         self._sessions = sessions

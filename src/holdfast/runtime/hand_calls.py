@@ -15,7 +15,7 @@ from holdfast.policy import NO_BUDGET, Budget, OnAsk, Rights, RuleSet
 from holdfast.runs import CallScope, lineage_of
 from holdfast.runtime.run_kinds import called_tool
 from holdfast.runtime.runs import RunService
-from holdfast.runtime.toolbox import Toolbox
+from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import Run, Session, SessionManager, compose
 from holdfast.tools import Call, read_records
 from holdfast.turns import (
@@ -49,7 +49,7 @@ class HandCallService:
         turns: TurnQueue,
         runs: RunService,
         agents: AgentRegistry,
-        toolbox: Toolbox,
+        toolbox: ToolService,
     ) -> None:
         """Call tools of this toolbox."""
         self._sessions = sessions

@@ -21,8 +21,8 @@ from holdfast.agents import (
     Listener,
     RunRequest,
     hear_nothing,
+    title_of,
 )
-from holdfast.agents.request import title_of
 from holdfast.context import ContextBuilder
 from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.hooks import Where
@@ -57,7 +57,7 @@ from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
 from holdfast.runtime.run_kinds import check_is_agents, session_begun_by
 from holdfast.runtime.skills import SkillService
-from holdfast.runtime.toolbox import Toolbox
+from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import (
     PermissionRule,
     Run,
@@ -95,7 +95,7 @@ class RunService:
         hooks: HookService,
         skills: SkillService,
         memory: MemoryService,
-        toolbox: Toolbox,
+        toolbox: ToolService,
         confinement: Confinement,
         context: ContextBuilder,
         budgets: Budgets,

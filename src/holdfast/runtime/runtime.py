@@ -40,7 +40,7 @@ from holdfast.runtime.models import ModelService
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
 from holdfast.runtime.storage import StorageService
-from holdfast.runtime.toolbox import Toolbox
+from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
 from holdfast.settings import (
     Settings,
@@ -203,7 +203,7 @@ class Runtime:
             self.loaded_policies,
             self.confinement,
         )
-        self.toolbox = Toolbox(
+        self.toolbox = ToolService(
             settings,
             self.sessions,
             self.confinement,

@@ -35,7 +35,7 @@ _AGENTS_KNOWN_S = 5.0
 _MOST_LAYERS = 64
 
 
-class Toolbox:
+class ToolService:
     """Makes the registry of tools with the first use, and the layer of each run."""
 
     def __init__(

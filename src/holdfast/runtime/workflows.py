@@ -34,7 +34,7 @@ from holdfast.redaction import Redactor
 from holdfast.runs import below, runs_below
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.runs import RunService
-from holdfast.runtime.toolbox import Toolbox
+from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import Run, Session, SessionManager
 from holdfast.settings import Settings
 from holdfast.tools import Tool
@@ -56,7 +56,7 @@ class WorkflowService:
         turns: TurnQueue,
         *,
         runs: RunService,
-        toolbox: Toolbox,
+        toolbox: ToolService,
         mcp: McpService,
         redactor: Redactor,
     ) -> None:

@@ -82,7 +82,8 @@ class Family:
         assert isinstance(queued, RunQueued)
         starter = KeptRequest.of(queued.options).starter if "starter" in queued.options else None
         if starter is not None:
-            self._paths[event.session_id] = "/".join((*starter.path, queued.agent))
+            names = (*starter.path, queued.agent) if queued.agent else starter.path
+            self._paths[event.session_id] = "/".join(names)
 
     async def _chain(self, session_id: str, after: int, limit: int) -> list[Event]:
         events: list[Event] = []

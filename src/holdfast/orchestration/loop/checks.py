@@ -26,7 +26,7 @@ from holdfast.orchestration.loop.options import CheckFunction, StepEvidence
 from holdfast.orchestration.loop.plan import Check, PlannedStep
 from holdfast.policy import ApprovalTerms
 from holdfast.providers.json_schema import problems
-from holdfast.runs import CallScope, RunServices, position_of
+from holdfast.runs import CallScope, RunServices, position_of, starter_options
 from holdfast.sessions import Run, Session, compose
 from holdfast.tools import (
     NOTHING_KNOWN,
@@ -72,7 +72,9 @@ class CheckRound:
         services = self._services
         now = services.sessions.journal.clock.now()
         asked = compose(session.id, "user", f"Check the step {self._step.id}.", now)
-        run = await services.turns.submit(session.id, asked, run_id=run_id)
+        run = await services.turns.submit(
+            session.id, asked, run_id=run_id, options=starter_options(session)
+        )
 
         async def handler(turn: Turn) -> Outcome:
             return await self._make(turn, session)
@@ -179,7 +181,8 @@ class CheckRound:
         tools = [_shell_tool(), _look_tool()]
         if any(check.kind == "function" for check in self._step.checks):
             tools.append(self._function_tool())
-        return ToolRegistry(tools, scope="checks")
+        # A command asks here where it would ask in the executor's own turn: no rule, no consent.
+        return ToolRegistry(tools, scope="built-in")
 
     def _function_tool(self) -> Tool:
         functions, evidence = self._functions, self._evidence

@@ -1,0 +1,67 @@
+"""The surroundings of a call are put together in one place.
+
+Where four places did it, each forgot something: labels, state, hooks. A second construction is
+how the next hole would begin.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.tools import ToolContext
+
+SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
+
+ONLY_IN = {
+    "ToolContext": "runtime/calls.py",
+    "ToolExecutionManager": "runtime/calls.py",
+    "CallEnvironment": "runtime/runtime.py",
+}
+
+RUNNERS = {
+    "runs/confinement.py": 2,  # for commands of calls; for scripts of hooks and MCP servers
+    # May only shrink: rooms below that run a process for themselves.
+    "sandbox/report.py": 1,  # asks the sandbox what it can do
+    "sandbox/runner.py": 1,  # itself, for another directory
+    "tools/lsp/servers.py": 1,  # language servers
+}
+"""Where a `SandboxRunner` is made, and how often."""
+
+
+def constructions(name: str) -> dict[str, int]:
+    """Return in which files of the source a class is called, and how often."""
+    found: Counter[str] = Counter()
+    for file in SOURCE.rglob("*.py"):
+        path = file.relative_to(SOURCE).as_posix()
+        if path.startswith("testing/"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and _called(node.func) == name:
+                found[path] += 1
+    return dict(found)
+
+
+def _called(function: ast.expr) -> str:
+    match function:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+@pytest.mark.parametrize(("name", "home"), ONLY_IN.items(), ids=ONLY_IN)
+def test_what_surrounds_a_call_is_constructed_once(name: str, home: str) -> None:
+    assert constructions(name) == {home: 1}
+
+
+def test_processes_are_started_by_runners_from_one_place() -> None:
+    assert constructions("SandboxRunner") == RUNNERS
+
+
+def test_a_context_of_calls_has_no_defaults() -> None:
+    given = [field.name for field in msgspec.structs.fields(ToolContext) if not field.required]
+    assert given == [], "what is forgotten would be missing in silence"
