@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -77,11 +77,13 @@ async def session_of(client: AsyncClient, limit: int | None) -> str:
 def follows(calls: Sequence[ToolPart]) -> FunctionModel:
     """Return a model that asks for calls in order; it knows from the conversation how far it is."""
 
-    def answer(request: ModelRequest) -> object:
-        done = sum(message.role == "tool" for message in request.messages)
-        return calls[done] if done < len(calls) else "done"
+    return FunctionModel(lambda request: next_of(calls, request))
 
-    return FunctionModel(answer)  # type: ignore[arg-type]
+
+def next_of(calls: Sequence[ToolPart], request: ModelRequest) -> ToolPart | str:
+    """Return the call that a conversation has not made yet; `done` after all of them."""
+    done = sum(message.role == "tool" for message in request.messages)
+    return calls[done] if done < len(calls) else "done"
 
 
 def agent(name: str, calls: Sequence[ToolPart], **fields: object) -> Agent:
@@ -168,19 +170,46 @@ async def inner_workflow_step(
 async def loop_check(client: AsyncClient, calls: Sequence[ToolPart], limit: int | None) -> str:
     """Commands that a planned step names as its checks."""
     checks = [{"kind": "command", "command": call.input["command"]} for call in calls]
-    planned = {"id": "a", "title": "Do a", "instruction": "Do it.", "checks": checks}
+    budget = NO_BUDGET if limit is None else Budget(max_tool_calls=limit)
+    return await run_loop(client, loop_of({"a": []}, checks, budget))
 
-    def answer(request: ModelRequest) -> str:
+
+def loop_of(
+    steps: Mapping[str, Sequence[ToolPart]],
+    checks: Sequence[Mapping[str, object]] = ({"kind": "answer_contains", "text": "done"},),
+    budget: Budget = NO_BUDGET,
+) -> LoopOptions:
+    """Return a loop whose executor makes calls in each step, one step after the other."""
+    names = list(steps)
+    planned = [
+        {
+            "id": name,
+            "title": f"Do {name}",
+            "instruction": f"Do {name}.",
+            "depends_on": names[place - 1 : place] if place else [],
+            "checks": checks,
+        }
+        for place, name in enumerate(names)
+    ]
+
+    def answer(request: ModelRequest) -> object:
         wanted = (request.output_schema or {}).get("properties", {})
         if "steps" in wanted:
-            return json.dumps({"steps": [planned]})
-        return '{"verdict": "accept", "reason": ""}' if "verdict" in wanted else "done"
+            return json.dumps({"steps": planned})
+        if "verdict" in wanted:
+            return '{"verdict": "accept", "reason": ""}'
+        asked = next(message.text for message in request.messages if message.role == "user")
+        mine = next(calls for name, calls in steps.items() if f"Do {name}." in asked)
+        return next_of(mine, request)
 
-    crew = {name: Agent(name, model=FunctionModel(answer)) for name in ROLES}
-    budget = NO_BUDGET if limit is None else Budget(max_tool_calls=limit)
+    crew = {name: Agent(name, model=FunctionModel(answer)) for name in ROLES}  # type: ignore[arg-type]
     limits = LoopLimits(max_attempts=1, max_replans=0, budget=budget)
-    options = LoopOptions(agents=LoopAgents(**crew), limits=limits, on_ask="park")
-    report = await client.loops.run("Do it", run_id=RUN, options=options)
+    return LoopOptions(agents=LoopAgents(**crew), limits=limits, on_ask="park")
+
+
+async def run_loop(client: AsyncClient, options: LoopOptions) -> str:
+    """Run a loop, or go on with it."""
+    report = await client.loops.run("Reach the goal", run_id=RUN, options=options)
     return {"waiting": "parked", "done": "completed"}.get(report.outcome, "failed")
 
 

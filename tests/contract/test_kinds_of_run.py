@@ -14,14 +14,20 @@ from kinds_of_run import (
     KINDS,
     Kind,
     World,
+    agent,
     answer_all,
     exceeded,
+    flow_of,
     loop_check,
+    loop_of,
+    run_loop,
+    run_workflow,
     workflow_step,
     write_line,
 )
 
 from holdfast.hooks import Cancel, HookPayload
+from holdfast.orchestration.workflows import Workflow
 from holdfast.testing import tool_call
 from holdfast.tools.gate import AutoConfirm
 
@@ -122,6 +128,31 @@ async def test_labels_are_there_after_another_client_resumed_the_run(
     async with world.open() as third:
         assert await kind.run(third, *calls) == "completed"
     assert (world.done, world.sent) == (["a"], ["hello"])
+
+
+async def test_an_agents_step_begins_with_what_the_steps_before_it_had_read(world: World) -> None:
+    flow = flow_of([DIARY, NEWS]).step("send", agent=agent("worker", [LETTER]), message="go")
+    async with world.open() as client:
+        assert await run_workflow(client, flow, None) == "parked"
+        assert (await answer_all(client), world.sent) == (["egress"], [])
+
+
+async def test_a_step_that_follows_an_agents_has_read_what_the_agent_had_read(
+    world: World,
+) -> None:
+    inner = Workflow("inner").step("look", agent=agent("worker", [DIARY]), message="go")
+    flow = flow_of([NEWS]).step("ask", workflow=inner)
+    flow = flow.step("send", tool="post", args={"text": "${steps.ask.output}"})
+    async with world.open() as client:
+        assert await run_workflow(client, flow, None) == "parked"
+        assert (await answer_all(client), world.sent) == (["egress"], [])
+
+
+async def test_later_steps_of_a_loop_have_read_what_the_earlier_ones_had(world: World) -> None:
+    asks = {"a": [DIARY], "b": [NEWS, LETTER]}
+    async with world.open() as client:
+        assert await run_loop(client, loop_of(asks)) == "parked"
+        assert (await answer_all(client), world.sent) == (["egress"], [])
 
 
 # --- state and grants -----------------------------------------------------------------

@@ -8,7 +8,7 @@ rights, sandbox, budgets and the operator's ceiling of every agent above it stil
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
 import msgspec
@@ -160,11 +160,12 @@ def below(
     tool_ids: tuple[str, ...] | None = None,
     skill_names: tuple[str, ...] | None = None,
     shares: tuple[Share, ...] | None = None,
+    labels: Iterable[Label] = (),
 ) -> Lineage:
     """Return the lineage of what an agent, or without one a person, starts from a session.
 
     `shares` are the starter's budgets with those above it; without them, those of whoever
-    started the session hold.
+    started the session hold. `labels` are the taint labels of what the starter has read.
     """
     at = position_of(agent, session, tool_ids, skill_names)
     above = at.above
@@ -178,6 +179,7 @@ def below(
         line=_line(at.rights, session, above),
         shares=at.shares if shares is None else shares,
         root=(above.root if above is not None else "") or run_id,
+        labels=tuple(sorted({*labels, *(above.labels if above is not None else ())})),
     )
 
 

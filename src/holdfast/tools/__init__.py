@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.tools.labels import ContextLabels as ContextLabels
     from holdfast.tools.labels import Label as Label
     from holdfast.tools.labels import kept_labels as kept_labels
+    from holdfast.tools.labels import new_labels as new_labels
     from holdfast.tools.ledger import NOTHING_KNOWN as NOTHING_KNOWN
     from holdfast.tools.ledger import CallRecord as CallRecord
     from holdfast.tools.ledger import read_records as read_records
@@ -142,7 +143,7 @@ else:
             "file_walk": "FileWalk",
             "gate": "Gate ToolPermissionFilter default_action",
             "hooked": "ToolHooks",
-            "labels": "ContextLabels Label kept_labels",
+            "labels": "new_labels ContextLabels Label kept_labels",
             "ledger": "CallRecord NOTHING_KNOWN read_records",
             "lsp": "LanguageServer LanguageServers",
             "manager": "CallLimits ToolExecutionManager spend_freely",

@@ -61,6 +61,16 @@ async def kept_labels(journal: Journal, session_id: str) -> tuple[Label, ...]:
     return tuple([label for label, row in zip(LABELS, rows, strict=True) if row is not None])
 
 
+async def new_labels(journal: Journal, session_id: str, child_id: str) -> tuple[ToolStateSet, ...]:
+    """Return what to keep in a session whose run goes on with what a child has answered.
+
+    Taint spreads with the answer: whoever reads it has read what the child had read.
+    """
+    labels = ContextLabels(await kept_labels(journal, session_id))
+    labels.add(await kept_labels(journal, child_id))
+    return labels.unkept()
+
+
 def _key(label: str) -> str:
     # One key for each, so that whoever knows only one of them does not take the other away.
     return f"holdfast.label.{label}"

@@ -60,6 +60,7 @@ from holdfast.orchestration.loop.verdict import Verdict
 from holdfast.providers import Delta
 from holdfast.runs import RunServices
 from holdfast.sessions import Run, Session
+from holdfast.tools import new_labels
 from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
 
 _MOST_ANSWER = 60_000
@@ -244,6 +245,7 @@ class LoopDriver:
                 state=state,
                 listener=self._hear("planner"),
             )
+            await self._read_of(session)
             draft = self._draft_of(worked)
             problems = problems_of(
                 draft,
@@ -381,6 +383,7 @@ class LoopDriver:
             state=self._state,
             listener=self._hear("executor", step.id),
         )
+        await self._read_of(session)
         self._check_alive(worked, "executor")
         await self._files.track_below(session.id)
         return StepWorked(
@@ -414,6 +417,7 @@ class LoopDriver:
             terms=msgspec.structs.replace(self._services.terms, on_ask=self._options.on_ask),
         )
         results = await round_.run(session, self._crew.run_id(*key))
+        await self._read_of(session)
         if isinstance(results, Run):
             raise _Waits(f"a check of step {step.id} waits: {results.reason}")
         files = await self._look_at_workspace()
@@ -431,6 +435,7 @@ class LoopDriver:
             state=self._state,
             listener=self._hear("reviewer", step.id),
         )
+        await self._read_of(session)
         self._check_alive(worked, "reviewer")
         output = worked.result.output if worked.result is not None else None
         if not isinstance(output, Verdict):
@@ -444,6 +449,12 @@ class LoopDriver:
             session_id=session.id,
             spent=worked.spent,
         )
+
+    async def _read_of(self, child: Session) -> None:
+        """Take on the taint labels of a child: what it answered is in later prompts."""
+        journal = self._services.sessions.journal
+        if new := await new_labels(journal, self._session.id, child.id):
+            await self._turn.append(*new, agent_path=LOOP_AGENT)
 
     def _check_alive(self, worked: Worked, role: str) -> None:
         """Stop at once for what no further attempt can mend."""

@@ -35,7 +35,15 @@ from holdfast.orchestration.workflows.result import WorkflowResult
 from holdfast.policy import NO_BUDGET, Budget
 from holdfast.runs import CallScope, RunCalls, RunServices, Spending, below, position_of
 from holdfast.sessions import MessageCreated, PermissionRule, Session, compose
-from holdfast.tools import NOTHING_KNOWN, Call, CallRecord, ToolRegistry, read_records
+from holdfast.tools import (
+    NOTHING_KNOWN,
+    Call,
+    CallRecord,
+    ToolRegistry,
+    kept_labels,
+    new_labels,
+    read_records,
+)
 from holdfast.turns import Turn
 
 MOST_DEPTH = 10
@@ -286,6 +294,7 @@ class StepExecutor:
                 tool_ids=step.tools,
             )
         )
+        await self._read_of(child)
         return _answer(attempt, result)
 
     async def _run_workflow(self, attempt: Attempt, names: Names) -> Value:
@@ -294,6 +303,7 @@ class StepExecutor:
         child = await self._child(attempt, f"{order.definition.name}: {attempt.path}")
         session = await self._services.sessions.get_session(child)
         result = await self._nested(order, session, f"run_{attempt.key}")
+        await self._read_of(child)
         if result.status == "parked":
             raise Waits(result.reason)
         if result.status == "failed":
@@ -301,6 +311,14 @@ class StepExecutor:
         if result.status == "cancelled":
             raise StepFailed(step=attempt.path, detail=f"cancelled. {result.reason}".strip())
         return result.output
+
+    async def _read_of(self, child: str) -> None:
+        """Take on the taint labels of a child, whose answer the next steps use."""
+        journal = self._services.sessions.journal
+        if new := await new_labels(journal, self._session.id, child):
+            await self._turn.append(*new)
+        if self._calls is not None:
+            self._calls.context.labels.add(await kept_labels(journal, child))
 
     def _time_left(self) -> Budget:
         """What a run of its own gets besides its shares: no more time than this one has."""
@@ -320,6 +338,7 @@ class StepExecutor:
             run_id=self._turn.run.id,
             call_id=attempt.key,
             shares=self._spending.shares if self._spending is not None else None,
+            labels=await kept_labels(self._services.sessions.journal, self._session.id),
         )
         run_id = f"run_{attempt.key}"
         await self._record(attempt.started(child_session=child, child_run=run_id))
