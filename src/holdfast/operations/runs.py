@@ -149,8 +149,8 @@ async def start(
     """Start an agent's run in the background and return it as soon as it is queued.
 
     Arguments and errors are those of `execute`. `runs.result` waits for its end, `runs.follow`
-    yields what it does. It goes on until it ends or parks, or until the client is closed;
-    then the same `run_id` resumes it.
+    yields what it does. It goes on until it ends or parks; closing the client cancels it. One
+    whose process was killed is resumed by the same `run_id`.
     """
     return await runtime.runs.start(
         RunRequest(
