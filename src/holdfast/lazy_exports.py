@@ -18,9 +18,12 @@ def lazy_exports(
 
     `modules` names, for each module of the package, what it offers, separated by blanks::
 
-        __getattr__, __dir__, __all__ = lazy_exports(__name__, {"gate": "Gate Approver"})
+        if TYPE_CHECKING:
+            from holdfast.tools.gate import Gate as Gate
+        else:
+            __getattr__, __dir__, __all__ = lazy_exports(__name__, {"gate": "Gate"})
 
-    Type checkers read the same names from imports under `if TYPE_CHECKING`.
+    Type checkers read the imports; were they shown `__getattr__`, every name would do.
     """
     homes = {
         name: f"{package}.{module}" for module, names in modules.items() for name in names.split()

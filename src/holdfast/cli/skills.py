@@ -14,7 +14,8 @@ from holdfast.cli.output import emit, say
 from holdfast.errors import FileError, UsageError
 from holdfast.skills import Skill, SkillLibrary, TrustStore, check_skill
 from holdfast.skills.frontmatter import Fault
-from holdfast.skills.skill import FILE, MAX_BYTES
+from holdfast.skills.skill import MAX_SKILL_BYTES as MAX_BYTES
+from holdfast.skills.skill import SKILL_FILE as FILE
 
 
 @click.group("skills", cls=Group)

@@ -27,7 +27,7 @@ from holdfast.errors import HoldfastError
 from holdfast.messages import Message, TextPart
 from holdfast.sessions import Session
 from holdfast.skills import Skill, catalog_text
-from holdfast.skills.project import levels
+from holdfast.skills.library import levels
 from holdfast.tools import Tool, Workspace
 
 _FILE = "AGENTS.md"

@@ -61,21 +61,21 @@ if TYPE_CHECKING:
     from holdfast.journal.stores.registry import open_store as open_store
     from holdfast.journal.stores.registry import store_places as store_places
     from holdfast.journal.stores.sqlite import SqliteStore as SqliteStore
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "audit": "Finding HeadsFile check_chain export_heads parse_heads verify",
-        "envelope": "GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
-        "chain_hash decode_payload encode_payload encode_redacted header_of known_kinds payload "
-        "payload_digest upcaster",
-        "events": "EventsRedacted SessionDeleted",
-        "journal": "Journal checked_patterns",
-        "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
-        "store": "BLOB_THRESHOLD AppendRequest Chains Durability Head LeaseWish Store",
-        "stores.memory": "MemoryStore",
-        "stores.registry": "AddressRegistry StoreKind StoreOptions known_schemes open_chains "
-        "open_store store_places",
-        "stores.sqlite": "SqliteStore",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "audit": "Finding HeadsFile check_chain export_heads parse_heads verify",
+            "envelope": "GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
+            "chain_hash decode_payload encode_payload encode_redacted header_of known_kinds payload "
+            "payload_digest upcaster",
+            "events": "EventsRedacted SessionDeleted",
+            "journal": "Journal checked_patterns",
+            "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
+            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Head LeaseWish Store",
+            "stores.memory": "MemoryStore",
+            "stores.registry": "AddressRegistry StoreKind StoreOptions known_schemes open_chains "
+            "open_store store_places",
+            "stores.sqlite": "SqliteStore",
+        },
+    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
@@ -50,8 +51,7 @@ class Trust(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Keeping:
+class Keeping(msgspec.Struct, frozen=True, kw_only=True):
     """Where facts and pins of servers are kept."""
 
     note: Note

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from holdfast.observability.logger import Logger as Logger
     from holdfast.observability.logs import configure_logs as configure_logs
     from holdfast.observability.process_secrets import process_redactor as process_redactor
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "logger": "Logger",
-        "logs": "configure_logs",
-        "process_secrets": "process_redactor",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "logger": "Logger",
+            "logs": "configure_logs",
+            "process_secrets": "process_redactor",
+        },
+    )

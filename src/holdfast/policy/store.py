@@ -26,7 +26,7 @@ from holdfast.policy.file_events import (
     difference,
 )
 from holdfast.policy.loader import load_policies
-from holdfast.policy.replay import Change
+from holdfast.policy.recorded_calls import Change
 from holdfast.policy.shadow import Shadow
 from holdfast.settings.unvouched import UnvouchedSettings
 

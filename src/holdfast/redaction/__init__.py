@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from holdfast.redaction.formats import KeyFormat as KeyFormat
     from holdfast.redaction.marks import withheld as withheld
     from holdfast.redaction.redactor import Redactor as Redactor
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "formats": "FORMATS PERSONAL KeyFormat",
-        "marks": "withheld",
-        "redactor": "Redactor",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "formats": "FORMATS PERSONAL KeyFormat",
+            "marks": "withheld",
+            "redactor": "Redactor",
+        },
+    )

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from holdfast.runs.services import OpensCalls as OpensCalls
     from holdfast.runs.services import RunCalls as RunCalls
     from holdfast.runs.services import RunServices as RunServices
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "instrumentation": "Instrumentation",
-        "runtime": "AgentRuntime",
-        "services": "CallScope OpensCalls RunCalls RunServices",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "instrumentation": "Instrumentation",
+            "runtime": "AgentRuntime",
+            "services": "CallScope OpensCalls RunCalls RunServices",
+        },
+    )

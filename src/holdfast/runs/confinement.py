@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.agents.definition import is_named
 from holdfast.errors import PermissionDenied
 from holdfast.policy import ApprovalTerms, PolicyBundle, PolicyStore, Rights, RuleSet
 from holdfast.policy.budgets import Budget
@@ -25,9 +26,11 @@ from holdfast.tools import (
     SandboxLimits,
     SandboxOptions,
     SandboxRunner,
+    Tool,
+    ToolRegistry,
     Workspace,
 )
-from holdfast.tools.gate import Approver, Gate
+from holdfast.tools.gate import Approver, Gate, ToolPermissionFilter
 from holdfast.tools.safe_http import SafeHttpClient
 from holdfast.tools.sandboxed_commands import SandboxedCommands
 from holdfast.tools.services import (
@@ -255,3 +258,28 @@ class _RawNetwork:
             )
         if because:
             raise PermissionDenied(permission="network", target=target, because=because)
+
+
+def visible_tools(registry: ToolRegistry, ceiling: RuleSet, rights: Rights) -> dict[str, Tool]:
+    """Return the tools that a model sees for an agent with these rights, by name.
+
+    What could never be allowed is hidden; optional tools are shown to agents that name them,
+    and what a run would have no use for is offered to nobody.
+    """
+    return dict(_visible(tuple(registry.tools.values()), ceiling, rights))
+
+
+@functools.lru_cache(maxsize=256)
+def _visible(
+    tools: tuple[Tool, ...], ceiling: RuleSet, rights: Rights
+) -> tuple[tuple[str, Tool], ...]:
+    """Runs with the same tools under the same rules ask once."""
+    permitted = ToolPermissionFilter(Gate(ceiling=ceiling, rights=rights)).filter_tools(tools)
+    return tuple(
+        [
+            (found.name, found)
+            for found in permitted
+            if "unoffered" not in found.tags
+            and ("optional" not in found.tags or is_named(found.name, rights.agent.every_rule))
+        ]
+    )

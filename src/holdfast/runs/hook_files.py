@@ -24,8 +24,7 @@ from holdfast.policy import CallRequest, decide
 from holdfast.policy.yaml_file import parse_yaml
 from holdfast.runs.confinement import Confinement
 from holdfast.settings.load import HOOKS_FOLDER as FOLDER
-from holdfast.skills import TrustStore
-from holdfast.skills.project import levels
+from holdfast.skills import TrustStore, levels
 from holdfast.tools import SandboxRunner, Workspace
 from holdfast.tools.services import CommandRunner, Program
 

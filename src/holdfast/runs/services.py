@@ -111,7 +111,8 @@ class RunServices(msgspec.Struct, frozen=True, kw_only=True):
         `own` is the agent's budget, `run` that of this run, `shares` are those of whoever
         started it. `pending` calls have not run yet.
         """
-        confinement, given, of_session = self.confinement, self.budgets, session_budget(session)
+        confinement, given = self.confinement, self.budgets
+        of_session = session_budget(session) if "budget" in session.metadata else NO_BUDGET
         # A reload may bring limits to a run that has none yet.
         may_be_limited = confinement.has_policies
         shared = given.tenant.budget if given.tenant is not None else NO_BUDGET

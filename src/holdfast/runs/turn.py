@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 import msgspec
 
 from holdfast.agents.definition import Agent
-from holdfast.agents.handoff import answer_handed_over
+from holdfast.agents.handoff import HANDED_TO, answer_handed_over
 from holdfast.agents.output import OutputType
 from holdfast.agents.request import KeptRequest
 from holdfast.agents.result import Listener, hear_nothing
@@ -27,11 +27,12 @@ from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
 from holdfast.providers.model import CallEvents, Finished, Model, ModelRequest, closed
-from holdfast.runs.lineage import RunPosition, position_of, refresh_ancestor_rules
+from holdfast.runs.confinement import visible_tools
+from holdfast.runs.instrumentation import HookedContextBuilder
+from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, position_of, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
 from holdfast.runs.services import CallScope, RunCalls, RunServices
 from holdfast.runs.spending import Charge, Spending
-from holdfast.runs.tools import visible_tools
 from holdfast.sessions import Session, compose
 from holdfast.sessions.events import MessageCreated
 from holdfast.skills import Skill
@@ -72,7 +73,9 @@ class AgentTurn:
         self._agent = agent
         self._turn = turn
         self._model, self._charge = model, charge
-        self._context = services.instrumentation.around_context(services.context)
+        around = services.instrumentation
+        building = services.context.for_turn()
+        self._context = HookedContextBuilder(building, around.hooks, around.where)
         self._session_id, self._run_id = turn.session_id, turn.run.id
         self._scope = KeptRequest.of(turn.request.options)
         self._tools = tools
@@ -89,6 +92,7 @@ class AgentTurn:
         self._steps = 0
         self._offered: dict[str, Tool] = {}
         self._was_compacted = False
+        self._was_handed_over = turn.is_resumed
         self._is_limited = False
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._path = services.instrumentation.where.agent_path or agent.name
@@ -156,7 +160,8 @@ class AgentTurn:
                 last = self._messages.last
                 if self._turn.may_be_steered and await self._is_steered():
                     calls = ()
-                elif calls and (given := answer_handed_over(last)) is not None:
+                elif self._was_handed_over and (given := answer_handed_over(last)) is not None:
+                    self._was_handed_over = False
                     calls = await self._add(given)
                 elif not calls and last.role == "assistant" and last.run_id == self._run_id:
                     if self._output is None or await self._fits(last, self._output):
@@ -178,7 +183,8 @@ class AgentTurn:
         """Read the conversation, and add the message of this run if it is not there yet."""
         sessions = self._services.sessions
         session = self._turn.session or await sessions.get_session(self._turn.session_id)
-        session = await refresh_ancestor_rules(sessions, session)
+        if LINEAGE_KEY in session.metadata:
+            session = await refresh_ancestor_rules(sessions, session)
         # Messages are written only by whoever holds the session, so the count is true.
         if session.message_count:
             number = self._turn.last if self._turn.is_alone else 0
@@ -429,6 +435,8 @@ class AgentTurn:
         for result in await manager.execute_all(calls, records=records):
             if isinstance(result, ToolPart):
                 done[result.call_id] = result
+                if HANDED_TO in result.metadata:
+                    self._was_handed_over = True
                 if self._listener is not None:
                     self._listener(result)
             else:

@@ -54,7 +54,7 @@ class HookService:
         self.attendant: Attendant | None = None
         """Who answers questions of agents while they wait; without anybody, the run parks."""
         self._of_files: tuple[Hook, ...] | None = None
-        self._is_announced = False
+        self.has_begun = False
         self._follows_facts = False
         self._around: Instrumentation | None = None
 
@@ -80,18 +80,12 @@ class HookService:
             if self.files.has_any():
                 found = await asyncio.to_thread(self.files.find)
                 self._of_files = register_files(self.hooks, found)
-        if not self._is_announced:
-            self._is_announced = True
+        if not self.has_begun:
+            self.has_begun = True
             await self.hooks.notify(SystemStartup())
         if not self._follows_facts and not self.hooks.is_empty and self.hooks.has(*FACT_POINTS):
             self._follows_facts = True
             await follow_facts(self.bus, self.hooks)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether there is nothing for `begin` to do."""
-        is_ready = self._is_announced and self._of_files is not None
-        return is_ready and (self._follows_facts or self.hooks.is_empty)
 
     async def trust(self, *, revoke: bool = False) -> list[HookFile]:
         """Vouch for the project's hooks as they are now, or take that back; raises NotFound."""

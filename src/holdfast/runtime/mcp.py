@@ -15,7 +15,7 @@ from holdfast.redaction import Redactor
 from holdfast.runs.confinement import Confinement
 from holdfast.settings import Settings, load_settings
 from holdfast.skills import TrustStore
-from holdfast.skills.project import project_root
+from holdfast.skills.library import project_root
 from holdfast.tools import ToolRegistry
 
 if TYPE_CHECKING:

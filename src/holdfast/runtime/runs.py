@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.agents import Agent, AgentRegistry, AgentResult
 from holdfast.agents.delegation import Delegation
 from holdfast.agents.request import KeptRequest, RunRequest
-from holdfast.agents.result import ChildPiece, Listener, hear_nothing, run_messages
+from holdfast.agents.result import ChildPiece, Listener, hear_nothing
 from holdfast.context import ContextBuilder
 from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.hooks import Where
@@ -26,9 +26,15 @@ from holdfast.policy.approvals import ApprovalTerms, OnAsk
 from holdfast.providers.model import Delta
 from holdfast.runs.children import children_of, runs_below
 from holdfast.runs.confinement import Confinement
-from holdfast.runs.lineage import Lineage, RunPosition, lineage_of, position_of
-from holdfast.runs.propagating_approver import PropagatingApprover, add_rules_above
-from holdfast.runs.runtime import AgentRuntime, TakeOver
+from holdfast.runs.lineage import (
+    Lineage,
+    PropagatingApprover,
+    RunPosition,
+    add_rules_above,
+    lineage_of,
+    position_of,
+)
+from holdfast.runs.runtime import AgentRuntime, TakeOver, run_messages
 from holdfast.runs.services import OpensCalls, RunServices
 from holdfast.runs.spending import Budgets
 from holdfast.runs.streaming import StartedRun, StreamItem, streamed
@@ -102,6 +108,7 @@ class RunService:
         """Raises where a policy file is wrong, before anything is kept."""
         self.take_over: TakeOver | None = None
         """Executes runs that were left behind and are no agent's."""
+        self._remembers = settings.memory.remember_conversations != "off"
         self._hearers: dict[str, _Hearer] = {}
         self._started: dict[str, StartedRun] = {}
         self._given: dict[str, Agent] = {}
@@ -166,7 +173,8 @@ class RunService:
                 try:
                     result = await execute()
                 finally:
-                    await self._memory.remember_turns(session_id)
+                    if self._remembers:
+                        await self._memory.remember_turns(session_id)
                 if result.status != "parked" or not wakings_left:
                     break
                 if not await self._can_go_on(result.run_id):
@@ -425,7 +433,7 @@ class RunService:
             with contextlib.suppress(AlreadyExists):
                 await self._journal.append(new.id, [new.created], must_be_new=True)
         place = request.place or await self.session_for(request.title, request.run_id)
-        return await self._turns.beginnings.look_up(place)
+        return await self._turns.executor.look_up(place)
 
     async def _check_names(self, request: RunRequest) -> None:
         """Refuse tools and skills that there are not, before anything is kept.

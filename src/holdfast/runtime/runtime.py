@@ -17,8 +17,7 @@ from holdfast.agents import AGENTS, AgentRegistry
 from holdfast.agents.files import AgentFiles
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
 from holdfast.errors import StorageReadOnly, UsageError
-from holdfast.journal import Chains, Journal, SqliteStore
-from holdfast.journal.stores import SqliteAtRest
+from holdfast.journal import Chains, Journal, open_chains, open_store, store_places
 from holdfast.observability import process_redactor
 from holdfast.orchestration.triggers.book import TRIGGER_PROJECTIONS
 from holdfast.policy import PolicyStore
@@ -55,7 +54,6 @@ from holdfast.turns import LeaseKeeper, TurnQueue
 if TYPE_CHECKING:
     from holdfast.redaction import Redactor
 
-JOURNAL_FILE = "journal.db"
 PROJECTIONS = (
     *SESSION_PROJECTIONS,
     AGENTS,
@@ -126,8 +124,9 @@ class Runtime:
         )
 
     def _build_records(self) -> None:
-        store = SqliteStore(
-            self.base_dir / JOURNAL_FILE,
+        store = open_store(
+            self.settings.storage.url,
+            base_dir=self.base_dir,
             projections=PROJECTIONS,
             durability=self.settings.storage.durability,
         )
@@ -147,11 +146,13 @@ class Runtime:
             gaps=unvouched,
         )
         policies = self.policies
+        records = store_places(settings.storage.url, base_dir=self.base_dir)
+        secrets = secret_places(settings)
         self.confinement = Confinement(
             policies=policies,
             http=SafeHttpClient(lambda: policies.bundle.network_rules),
             # The records, and the files with keys: no tool and no program may see them.
-            hidden=(str(self.base_dir), *map(str, secret_places(settings))),
+            hidden=tuple(map(str, dict.fromkeys((self.base_dir, *records, *secrets)))),
             read_only=tuple(map(str, governing_places(settings))),
             gaps=unvouched,
         )
@@ -272,7 +273,8 @@ class Runtime:
                 if not self._is_open:
                     await self.journal.open()
                     self._is_open = True
-        if not self.hooks.has_begun:
+        # Hooks that came since may want to be told of stored facts.
+        if not self.hooks.has_begun or not self.hooks.hooks.is_empty:
             await self.hooks.begin()
         return self
 
@@ -301,10 +303,10 @@ class Runtime:
         try:
             await self.opened()
         except StorageReadOnly:
-            path = self.base_dir / JOURNAL_FILE
-            if not path.exists():
+            chains = open_chains(self.settings.storage.url, base_dir=self.base_dir)
+            if chains is None:
                 raise
-            return SqliteAtRest(path)
+            return chains
         return self.journal.store
 
     async def loaded_policies(self) -> PolicyStore:

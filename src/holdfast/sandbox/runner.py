@@ -12,10 +12,10 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import FileUnsuitable, SandboxFailed, UsageError
@@ -151,8 +151,7 @@ class _Before(NamedTuple):
     pointers: frozenset[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SandboxOptions:
+class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How commands are confined.
 
     `readable` and `writable` are further paths that they may read, or also write, whatever
@@ -164,9 +163,9 @@ class SandboxOptions:
     """
 
     profile: Profile = "workspace-write"
-    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    limits: SandboxLimits = msgspec.field(default_factory=SandboxLimits)
     level: LevelChoice = "auto"
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()

@@ -78,25 +78,26 @@ if TYPE_CHECKING:
     from holdfast.sessions.writing import Lease as Lease
     from holdfast.sessions.writing import SessionLeases as SessionLeases
     from holdfast.sessions.writing import Writing as Writing
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "events": "ON_BUSY ForkPoint MessageCreated MessageDeleted MessagePartUpdated OnBusy "
-        "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailed "
-        "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges "
-        "SessionForked SessionRulesAdded SessionState SessionUpdated",
-        "layout": "layout_files",
-        "lifecycle": "LIFECYCLE_EVENTS SessionLifecycle lifecycle_handler",
-        "manager": "SESSION_PROJECTIONS SessionFilter SessionManager SortField compose stored",
-        "messages": "MESSAGES MessageReader MessageRow GrowingMessages",
-        "pages": "LONGEST_PAGE Page fetch_page",
-        "retention": "RetentionPolicy RetentionReport clean_up",
-        "runs": "ENDED RUNS SIGNALS Run RunStatus Signal find_run get_run request_of unfinished",
-        "session": "SESSIONS STATES NewSession Session allowed_states check_open check_transition "
-        "new_session",
-        "transfer": "ExportedEvent bounded_lines check_events export_lines exported imported "
-        "parse_export",
-        "writing": "Lease SessionLeases Writing",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "events": "ON_BUSY ForkPoint MessageCreated MessageDeleted MessagePartUpdated OnBusy "
+            "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailed "
+            "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges "
+            "SessionForked SessionRulesAdded SessionState SessionUpdated",
+            "layout": "layout_files",
+            "lifecycle": "LIFECYCLE_EVENTS SessionLifecycle lifecycle_handler",
+            "manager": "SESSION_PROJECTIONS SessionFilter SessionManager SortField compose stored",
+            "messages": "MESSAGES MessageReader MessageRow GrowingMessages",
+            "pages": "LONGEST_PAGE Page fetch_page",
+            "retention": "RetentionPolicy RetentionReport clean_up",
+            "runs": "ENDED RUNS SIGNALS Run RunStatus "
+            "Signal find_run get_run request_of unfinished",
+            "session": "SESSIONS STATES NewSession Session allowed_states check_open check_transition "
+            "new_session",
+            "transfer": "ExportedEvent bounded_lines check_events export_lines exported imported "
+            "parse_export",
+            "writing": "Lease SessionLeases Writing",
+        },
+    )

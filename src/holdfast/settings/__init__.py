@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from holdfast.settings.secrets import variables_around as variables_around
     from holdfast.settings.unvouched import Gap as Gap
     from holdfast.settings.unvouched import UnvouchedSettings as UnvouchedSettings
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "definition": "Settings",
-        "environment": "is_color_unwanted process_environment",
-        "files": "MAX_BYTES UnreadableFile parse_toml parse_variables read_text",
-        "guarded": "governing_places secret_places unvouched_settings",
-        "keys": "CONFIG_VARIABLE Key all_keys all_sections",
-        "load": "HOOKS_FOLDER LoadedSettings config_error load_settings vouch_for",
-        "mcp": "McpEndpoint check_names",
-        "mcp_file": "Place add_endpoint check_endpoint endpoint_file remove_endpoint",
-        "secrets": "secret_values variables_around",
-        "unvouched": "Gap UnvouchedSettings",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "definition": "Settings",
+            "environment": "is_color_unwanted process_environment",
+            "files": "MAX_BYTES UnreadableFile parse_toml parse_variables read_text",
+            "guarded": "governing_places secret_places unvouched_settings",
+            "keys": "CONFIG_VARIABLE Key all_keys all_sections",
+            "load": "HOOKS_FOLDER LoadedSettings config_error load_settings vouch_for",
+            "mcp": "McpEndpoint check_names",
+            "mcp_file": "Place add_endpoint check_endpoint endpoint_file remove_endpoint",
+            "secrets": "secret_values variables_around",
+            "unvouched": "Gap UnvouchedSettings",
+        },
+    )

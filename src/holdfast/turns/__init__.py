@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from holdfast.turns.turn import TurnCompleted as TurnCompleted
     from holdfast.turns.turn import TurnFailed as TurnFailed
     from holdfast.turns.turn import TurnParked as TurnParked
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "execution": "IdleSession TurnExecutor",
-        "leases": "Lease LeaseKeeper",
-        "outcomes": "finish",
-        "queue": "TurnQueue",
-        "turn": "CancelRequest Handler Outcome Turn TurnCancelled TurnCompleted TurnFailed "
-        "TurnParked",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "execution": "IdleSession TurnExecutor",
+            "leases": "Lease LeaseKeeper",
+            "outcomes": "finish",
+            "queue": "TurnQueue",
+            "turn": "CancelRequest Handler Outcome Turn TurnCancelled TurnCompleted TurnFailed "
+            "TurnParked",
+        },
+    )

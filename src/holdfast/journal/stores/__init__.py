@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from holdfast.journal.stores.registry import open_store as open_store
     from holdfast.journal.stores.registry import store_places as store_places
     from holdfast.journal.stores.sqlite import SqliteStore as SqliteStore
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "_sqlite_at_rest": "SqliteAtRest",
-        "memory": "MemoryStore",
-        "registry": "AddressRegistry StoreKind StoreOptions known_schemes open_chains open_store "
-        "store_places",
-        "sqlite": "SqliteStore",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "_sqlite_at_rest": "SqliteAtRest",
+            "memory": "MemoryStore",
+            "registry": "AddressRegistry StoreKind StoreOptions known_schemes open_chains open_store "
+            "store_places",
+            "sqlite": "SqliteStore",
+        },
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Annotated
@@ -69,7 +68,7 @@ def task_tool(agents: Sequence[Agent]) -> Tool:
         f"- {agent.name}: {' '.join(agent.description.split())[:_LONGEST_DESCRIPTION]}"
         for agent in agents
     )
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         task, description=f"{task.description}\n\nSub-agents:\n{known}", tags=("agents",)
     )
 

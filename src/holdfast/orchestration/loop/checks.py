@@ -8,7 +8,6 @@ unlike other commands it is never put before a person for that.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import inspect
 from collections.abc import Mapping
@@ -200,7 +199,7 @@ class CheckRound:
 
 @functools.cache
 def _shell_tool() -> Tool:
-    return dataclasses.replace(builtin_tools().get("bash"), effect="idempotent")
+    return msgspec.structs.replace(builtin_tools().get("bash"), effect="idempotent")
 
 
 @functools.cache

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from holdfast.sandbox.profiles import PATH, SYSTEM_PATHS
 
@@ -19,8 +20,7 @@ _BESIDE_PROGRAMS = ("bin", "lib", "lib64", "libexec")
 _FIRST_LINE_BYTES = 512
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerProgram:
+class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
     """What is executed, the search path that it sees, and what it may read."""
 
     argv: tuple[str, ...]
