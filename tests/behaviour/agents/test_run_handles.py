@@ -22,6 +22,44 @@ async def test_the_stream_of_a_started_run_ends_with_its_result(tmp_path: Path) 
     assert items[-1].response == "Roses are red."
 
 
+async def test_the_events_of_a_run_are_whole_although_it_ends_while_they_are_read(
+    tmp_path: Path,
+) -> None:
+    may_end = asyncio.Event()
+    model = ScriptedModel(ModelReply(text="Roses are red.", hold=may_end))
+    async with AsyncClient(tmp_path) as client:
+        run = await client.runs.start(Agent("poet", model=model), "", "A poem")
+        events = run.events()
+        kinds = [(await anext(events)).kind]
+        may_end.set()
+        await run.result()
+        kinds += [event.kind async for event in events]
+        stored = await client.events.list(run.session_id)
+    assert kinds == [event.kind for event in stored if event.run_id == run.id]
+    assert kinds[-1] == "run.completed"
+
+
+async def test_the_events_of_a_run_that_waited_go_on_behind_the_waiting(tmp_path: Path) -> None:
+    @tool(permission="ask")
+    def delete() -> str:
+        """Delete."""
+        return "gone"
+
+    agent = Agent("janitor", model=ScriptedModel(tool_call("delete"), "Done."), tools=[delete])
+    async with AsyncClient(tmp_path) as client:
+        run = await client.runs.start(agent, "", "Clean up", run_id="job", on_ask="park")
+        parked = [event async for event in run.events()]
+        assert parked[-1].kind == "run.parked"
+        [asked] = await client.approvals.list()
+        await client.approvals.approve(asked.id, by="ann")
+        await client.runs.execute(agent, "", "Clean up", run_id="job")
+        kinds = [event.kind async for event in run.events()]
+        assert "run.parked" in kinds
+        assert kinds[-1] == "run.completed"
+        rest = [event.kind async for event in run.events(after=parked[-1].session_seq)]
+        assert rest == kinds[len(parked) :]
+
+
 async def test_an_ended_run_of_an_unregistered_agent_still_gives_its_typed_result(
     tmp_path: Path,
 ) -> None:
