@@ -25,8 +25,7 @@ from holdfast.client.surface import FLAT, ClientSurface
 from holdfast.errors import HoldfastError
 from holdfast.operations import LocalFunction
 from holdfast.operations.table import NAMESPACES
-from holdfast.settings.keys import CONFIG_VARIABLE, Key, all_keys, all_sections
-from holdfast.settings.mcp import McpEndpoint
+from holdfast.settings import CONFIG_VARIABLE, Key, McpEndpoint, all_keys, all_sections
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _NOTE = "<!-- Written by scripts/reference.py; change the source, then run it. -->\n"

@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
-from holdfast.agents.definition import Agent
+from holdfast.agents import Agent
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.agents import AgentResult
     from holdfast.client import AsyncClient
-    from holdfast.runs.streaming import StreamItem
+    from holdfast.runs import StreamItem
     from holdfast.sync import Client
 
 

@@ -19,7 +19,7 @@ def lazy_exports(
     `modules` names, for each module of the package, what it offers, separated by blanks::
 
         if TYPE_CHECKING:
-            from holdfast.tools.gate import Gate as Gate
+            from holdfast.tools import Gate as Gate
         else:
             __getattr__, __dir__, __all__ = lazy_exports(__name__, {"gate": "Gate"})
 
@@ -28,6 +28,9 @@ def lazy_exports(
     homes = {
         name: f"{package}.{module}" for module, names in modules.items() for name in names.split()
     }
+    # Importing a submodule puts it into the package under its name, in place of the export.
+    if clash := homes.keys() & modules.keys():
+        raise ImportError(f"{package} offers names that are its modules too: {sorted(clash)}")
     names = sorted(homes)
 
     def load(name: str) -> object:

@@ -14,13 +14,10 @@ import pydantic
 from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
-from holdfast.policy import RuleSet
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.policy.decision import QUESTIONS
-from holdfast.providers.model import Model
+from holdfast.policy import NO_BUDGET, QUESTIONS, Budget, RuleSet
+from holdfast.providers import Model
 from holdfast.sessions import PermissionRule
-from holdfast.tools import Tool
-from holdfast.tools.gate import Approver
+from holdfast.tools import Approver, Tool
 
 if TYPE_CHECKING:
     from holdfast.agents.as_tool import ToTask

@@ -25,8 +25,7 @@ import msgspec
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult
 from holdfast.errors import HoldfastError, InvalidTransition, UsageError
-from holdfast.hooks import Emitter, Hooks, Silence, Where
-from holdfast.hooks.points import (
+from holdfast.hooks import (
     AgentAfterExecution,
     AgentAfterInit,
     AgentAfterShutdown,
@@ -37,6 +36,10 @@ from holdfast.hooks.points import (
     AgentResourceAcquired,
     AgentResourceReleased,
     AgentStateChanged,
+    Emitter,
+    Hooks,
+    Silence,
+    Where,
 )
 
 AgentState: TypeAlias = Literal[

@@ -16,15 +16,11 @@ from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, ChildPiece, Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.errors import NotFound, UsageError
-from holdfast.policy.approvals import ON_ASK, OnAsk
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.policy.patterns import matcher, name_matches
-from holdfast.providers.model import Model
-from holdfast.sessions import NewSession
-from holdfast.sessions.events import ON_BUSY, OnBusy
+from holdfast.policy import NO_BUDGET, ON_ASK, Budget, OnAsk, matcher, name_matches
+from holdfast.providers import Model
+from holdfast.sessions import ON_BUSY, NewSession, OnBusy
 from holdfast.skills import Skill
-from holdfast.tools import Tool
-from holdfast.tools.gate import Approver
+from holdfast.tools import Approver, Tool
 
 _LONGEST_TITLE = 60
 

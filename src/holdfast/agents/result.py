@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.messages import Part, TokenUsage, ToolPart
-from holdfast.providers.model import Delta
+from holdfast.providers import Delta
 
 Listener: TypeAlias = Callable[[Delta | ToolPart], None]
 """Hears the pieces of an answer while they arrive, each call, and each result."""

@@ -193,12 +193,13 @@ def reindex(invocation: Invocation, words_only: bool) -> None:
 
 @command.command("export")
 @click.option("--to", "target", default="-", metavar="FILE", help="File to write; `-` is output.")
+@click.option("--vectors", is_flag=True, help="Also vectors and tokens of the embedder.")
 @_session
 @pass_invocation
-def export(invocation: Invocation, target: str, session: str) -> None:
+def export(invocation: Invocation, target: str, vectors: bool, session: str) -> None:
     """Write memories as JSON lines; `holdfast memory import` reads them."""
     with open_client(invocation) as client:
-        lines = list(client.memory.lines(session))
+        lines = list(client.memory.lines(session, with_vectors=vectors))
     if target == "-":
         sys.stdout.buffer.writelines(lines)
         sys.stdout.buffer.flush()

@@ -38,9 +38,8 @@ from holdfast.messages import (
     ToolPart,
     stored,
 )
-from holdfast.providers.model import Model, ModelInfo, ModelRequest
-from holdfast.sessions import Session
-from holdfast.sessions.events import MessageCreated, SessionChanges, SessionUpdated
+from holdfast.providers import Model, ModelInfo, ModelRequest
+from holdfast.sessions import MessageCreated, Session, SessionChanges, SessionUpdated
 
 Build: TypeAlias = Callable[[Session, Sequence[Message]], Awaitable[ModelRequest]]
 """Makes the request that a session and its messages would give."""

@@ -29,8 +29,7 @@ from holdfast.hooks.subscription import (
     outside_handlers,
 )
 from holdfast.hooks.verdicts import Cancel
-from holdfast.journal import Journal
-from holdfast.journal.journal import checked_patterns
+from holdfast.journal import Journal, checked_patterns
 
 _PAGE = 500
 _WAIT_S = 30.0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.journal.envelope import Origin as Origin
     from holdfast.journal.envelope import Payload as Payload
     from holdfast.journal.envelope import chain_hash as chain_hash
+    from holdfast.journal.envelope import declare_payload_modules as declare_payload_modules
     from holdfast.journal.envelope import decode_payload as decode_payload
     from holdfast.journal.envelope import encode_payload as encode_payload
     from holdfast.journal.envelope import encode_redacted as encode_redacted
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
     from holdfast.journal.stores.registry import StoreKind as StoreKind
     from holdfast.journal.stores.registry import StoreOptions as StoreOptions
+    from holdfast.journal.stores.registry import directory_of as directory_of
     from holdfast.journal.stores.registry import known_schemes as known_schemes
     from holdfast.journal.stores.registry import open_chains as open_chains
     from holdfast.journal.stores.registry import open_store as open_store
@@ -67,7 +69,7 @@ else:
         {
             "audit": "Finding HeadsFile check_chain export_heads parse_heads verify",
             "envelope": "GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
-            "chain_hash decode_payload encode_payload encode_redacted header_of known_kinds payload "
+            "chain_hash declare_payload_modules decode_payload encode_payload encode_redacted header_of known_kinds payload "
             "payload_digest upcaster",
             "events": "EventsRedacted SessionDeleted",
             "journal": "Journal checked_patterns",
@@ -75,7 +77,7 @@ else:
             "store": "BLOB_THRESHOLD AppendRequest Chains Durability Head LeaseWish Store",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry StoreKind StoreOptions known_schemes open_chains "
-            "open_store store_places",
+            "directory_of open_store store_places",
             "stores.sqlite": "SqliteStore",
         },
     )

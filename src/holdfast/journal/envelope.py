@@ -8,6 +8,7 @@ version into the next, step by step, and is never removed.
 from __future__ import annotations
 
 import hashlib
+import importlib
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol, TypeAlias, TypeVar
 
@@ -52,6 +53,7 @@ class _Redacted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 P = TypeVar("P", bound=Payload)
 _types: dict[tuple[str, int], type[Payload]] = {}
 _latest: dict[str, type[Payload]] = {}
+_unloaded: list[str] = []
 _upcasters: dict[tuple[str, int], Upcaster] = {}
 _decoders: dict[type[Payload], msgspec.json.Decoder[Payload]] = {}
 _encode = msgspec.json.Encoder().encode
@@ -94,8 +96,19 @@ def upcaster(kind: str, *, from_version: int) -> Callable[[Upcaster], Upcaster]:
     return declare
 
 
+def declare_payload_modules(*modules: str) -> None:
+    """Name modules that declare payloads; each is imported when an unknown kind is met."""
+    _unloaded.extend(modules)
+
+
+def _load_modules() -> None:
+    while _unloaded:
+        importlib.import_module(_unloaded.pop())
+
+
 def known_kinds() -> dict[str, type[Payload]]:
     """The newest payload class of every declared kind."""
+    _load_modules()
     return dict(_latest)
 
 
@@ -123,6 +136,9 @@ def decode_payload(kind: str, version: int, data: bytes) -> Payload:
         StorageDamaged: the bytes are not what the kind promises.
     """
     newest = _latest.get(kind)
+    if newest is None and _unloaded:
+        _load_modules()
+        newest = _latest.get(kind)
     if newest is None or version > newest.schema_version:
         known = newest.schema_version if newest else 0
         raise SchemaTooNew(what=f"event kind {kind}", found=version, known=known)

@@ -14,8 +14,8 @@ import msgspec
 from holdfast.canonical import JsonObject, canonical_json, sha256_hex
 from holdfast.mcp.schema import UnusableSchema, clean_schema
 from holdfast.mcp.text import readable
-from holdfast.policy.patterns import plain_name
-from holdfast.settings.mcp import McpEndpoint
+from holdfast.policy import plain_name
+from holdfast.settings import McpEndpoint
 from holdfast.tools import Effect
 
 PREFIX: Final = "mcp__"

@@ -9,7 +9,7 @@ from holdfast.canonical import JsonObject
 from holdfast.mcp import EndpointHealth, EndpointInfo, LeftOut, McpManager, OfferedTool
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
-from holdfast.policy.approvals import OnAsk
+from holdfast.policy import OnAsk
 from holdfast.runtime import Runtime, ToolCallResult
 
 

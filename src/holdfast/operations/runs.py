@@ -5,30 +5,24 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 
-from holdfast.agents import Agent, AgentResult
-from holdfast.agents.request import KeptRequest, RunRequest
-from holdfast.agents.result import Listener, hear_nothing
+from holdfast.agents import Agent, AgentResult, KeptRequest, Listener, RunRequest, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.journal import Event
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation, stream_operation
+from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.orchestration.delegation import (
     AgentOrchestrator,
     DelegationLimits,
     Family,
     FamilyEvent,
 )
-from holdfast.orchestration.loop import LOOP_AGENT
-from holdfast.orchestration.workflows import AGENT_PREFIX
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.providers.model import Model
-from holdfast.runs.children import ChildRun, runs_below
-from holdfast.runs.streaming import StreamItem
+from holdfast.policy import NO_BUDGET, Budget, OnAsk
+from holdfast.providers import Model
+from holdfast.runs import ChildRun, StreamItem, runs_below
 from holdfast.runtime import Runtime
-from holdfast.sessions import Run, RunStatus, Session, compose, request_of
-from holdfast.sessions.events import OnBusy
+from holdfast.sessions import OnBusy, Run, RunStatus, Session, compose, request_of
 from holdfast.turns import TurnQueue
 
 _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")

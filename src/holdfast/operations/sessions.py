@@ -14,7 +14,7 @@ from holdfast.context import AgentContext
 from holdfast.messages import Message
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.providers.model import Model
+from holdfast.providers import Model
 from holdfast.runtime import Runtime
 from holdfast.runtime.storage import read_export, whole_file
 from holdfast.sessions import (
@@ -24,9 +24,9 @@ from holdfast.sessions import (
     SessionFilter,
     SessionManager,
     SessionState,
+    SortField,
     export_lines,
 )
-from holdfast.sessions.manager import SortField
 
 
 @operation("sessions:write")

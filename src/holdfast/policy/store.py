@@ -28,7 +28,7 @@ from holdfast.policy.file_events import (
 from holdfast.policy.loader import load_policies
 from holdfast.policy.recorded_calls import Change
 from holdfast.policy.shadow import Shadow
-from holdfast.settings.unvouched import UnvouchedSettings
+from holdfast.settings import UnvouchedSettings
 
 
 class Reload(msgspec.Struct, frozen=True, kw_only=True):

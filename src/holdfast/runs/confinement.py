@@ -15,30 +15,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.agents.definition import is_named
+from holdfast.agents import is_named
 from holdfast.errors import PermissionDenied
-from holdfast.policy import ApprovalTerms, PolicyBundle, PolicyStore, Rights, RuleSet
-from holdfast.policy.budgets import Budget
-from holdfast.settings.unvouched import UnvouchedSettings
+from holdfast.policy import ApprovalTerms, Budget, PolicyBundle, PolicyStore, Rights, RuleSet
+from holdfast.settings import UnvouchedSettings
 from holdfast.tools import (
+    Approver,
+    Command,
+    CommandResult,
+    CommandRunner,
+    Gate,
+    HttpClient,
     PathRules,
     Profile,
+    Program,
+    SafeHttpClient,
+    SandboxedCommands,
     SandboxLimits,
     SandboxOptions,
     SandboxRunner,
     Tool,
+    ToolPermissionFilter,
     ToolRegistry,
     Workspace,
-)
-from holdfast.tools.gate import Approver, Gate, ToolPermissionFilter
-from holdfast.tools.safe_http import SafeHttpClient
-from holdfast.tools.sandboxed_commands import SandboxedCommands
-from holdfast.tools.services import (
-    Command,
-    CommandResult,
-    CommandRunner,
-    HttpClient,
-    Program,
 )
 
 _EMPTY = PolicyBundle()

@@ -14,20 +14,27 @@ from msgspec.structs import replace
 from holdfast.canonical import JsonObject
 from holdfast.context import AgentContext, AgentLike, BuildsContext, MemoryLike
 from holdfast.errors import HookFailed, LLMError
-from holdfast.hooks import NOWHERE, Emitter, ExecutionContext, Hooks, Replace, Retry, Silence, Where
-from holdfast.hooks.points import (
+from holdfast.hooks import (
+    NOWHERE,
     ContextAfterBuild,
     ContextBeforeBuild,
+    Emitter,
+    ExecutionContext,
+    Hooks,
     ModelAfterResponse,
     ModelBeforeRequest,
     ModelError,
+    Replace,
+    Retry,
+    Silence,
     ToolAfterDiscovery,
     ToolBeforeDiscovery,
+    Where,
+    text_of,
 )
-from holdfast.hooks.registry import text_of
 from holdfast.ids import new_id
 from holdfast.messages import Message, TextPart
-from holdfast.providers.model import (
+from holdfast.providers import (
     Delta,
     Finished,
     Model,
@@ -40,8 +47,14 @@ from holdfast.providers.model import (
 )
 from holdfast.sessions import Session
 from holdfast.skills import Skill
-from holdfast.tools import Tool, ToolRegistry
-from holdfast.tools.services import Attendant, NobodyAttends, ProgressSink, ProgressUpdate
+from holdfast.tools import (
+    Attendant,
+    NobodyAttends,
+    ProgressSink,
+    ProgressUpdate,
+    Tool,
+    ToolRegistry,
+)
 
 
 class Instrumentation(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,18 +13,12 @@ from typing import get_args
 
 import msgspec
 
-from holdfast.agents.definition import Agent, Sandbox
-from holdfast.agents.request import Starter
+from holdfast.agents import Agent, Sandbox, Starter
 from holdfast.errors import NotFound, UsageError
 from holdfast.journal import Journal
-from holdfast.policy import NO_RULES, Rights, RuleSet
-from holdfast.policy.budgets import Share
-from holdfast.policy.decision import QUESTIONS
-from holdfast.sessions import PermissionRule, Session, SessionManager
-from holdfast.sessions.events import SessionRulesAdded
-from holdfast.tools import ToolContext
-from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest, Approver
-from holdfast.tools.labels import Label
+from holdfast.policy import NO_RULES, QUESTIONS, Rights, RuleSet, Share
+from holdfast.sessions import PermissionRule, Session, SessionManager, SessionRulesAdded
+from holdfast.tools import ApprovalAnswer, ApprovalRequest, Approver, Label, ToolContext
 
 LINEAGE_KEY = "lineage"
 """Where a session's metadata keep it."""

@@ -7,27 +7,31 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from holdfast.agents.definition import Agent
-from holdfast.agents.output import OutputType
-from holdfast.agents.request import UNLIMITED, KeptRequest
-from holdfast.agents.result import AgentResult, Listener, RunOutcome, hear_nothing
+from holdfast.agents import (
+    UNLIMITED,
+    Agent,
+    AgentResult,
+    KeptRequest,
+    Listener,
+    OutputType,
+    RunOutcome,
+    hear_nothing,
+)
 from holdfast.canonical import JsonObject
 from holdfast.errors import BudgetExceeded, NotFound, RunInTheWay, UsageError
 from holdfast.ids import new_id
 from holdfast.messages import Message, TokenUsage, ToolPart, sum_of
-from holdfast.providers.model import Model
+from holdfast.providers import Model
 from holdfast.runs.instrumentation import HookedModel
 from holdfast.runs.lineage import lineage_of
 from holdfast.runs.services import RunServices
 from holdfast.runs.spending import Charge, without_cost
 from holdfast.runs.streaming import StreamItem, streamed
 from holdfast.runs.turn import AgentTurn
-from holdfast.sessions import NewSession, Run, Session, SessionManager, compose
-from holdfast.sessions.events import OnBusy
+from holdfast.sessions import NewSession, OnBusy, Run, Session, SessionManager, compose
 from holdfast.skills import Skill, skill_tool
 from holdfast.tools import ToolRegistry
-from holdfast.turns import Outcome, Turn
-from holdfast.turns.outcomes import finish
+from holdfast.turns import Outcome, Turn, finish
 
 AgentLookup: TypeAlias = Callable[[str], Awaitable[Agent | None]]
 ModelLookup: TypeAlias = Callable[[str | Model], Awaitable[tuple[Model, Charge]]]

@@ -18,7 +18,7 @@ from holdfast.clock import Clock
 from holdfast.errors import BudgetExceeded, UsageError
 from holdfast.journal import Condition, Event, Journal, RowQuery
 from holdfast.messages import Message, TokenUsage
-from holdfast.policy.budgets import (
+from holdfast.policy import (
     NO_BUDGET,
     NOTHING,
     PICO,
@@ -28,14 +28,21 @@ from holdfast.policy.budgets import (
     Left,
     Reservation,
     Share,
+    SharedBudget,
     narrower,
     stricter,
 )
-from holdfast.policy.shared_budget import SharedBudget
-from holdfast.providers.model import Model, ModelInfo, ModelRequest
+from holdfast.providers import Model, ModelInfo, ModelRequest
 from holdfast.runs.children import runs_below, runs_below_session
-from holdfast.sessions import RUNS, SESSIONS, Session
-from holdfast.sessions.events import MessageCreated, RunParked, RunResumed, RunStarted
+from holdfast.sessions import (
+    RUNS,
+    SESSIONS,
+    MessageCreated,
+    RunParked,
+    RunResumed,
+    RunStarted,
+    Session,
+)
 from holdfast.turns import Turn
 
 Charge: TypeAlias = Callable[[Message], Message]

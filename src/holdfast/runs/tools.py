@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.sessions import SessionManager
-from holdfast.sessions.events import SessionChanges, SessionUpdated
+from holdfast.sessions import SessionChanges, SessionManager, SessionUpdated
 from holdfast.tools import Tool, ToolContext, ToolResult, tool
 
 PLAN_FOLDER: Final = ".holdfast/plans"

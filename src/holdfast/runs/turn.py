@@ -15,33 +15,40 @@ from collections.abc import Awaitable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.agents.definition import Agent
-from holdfast.agents.handoff import HANDED_TO, answer_handed_over
-from holdfast.agents.output import OutputType
-from holdfast.agents.request import KeptRequest
-from holdfast.agents.result import Listener, hear_nothing
+from holdfast.agents import (
+    HANDED_TO,
+    Agent,
+    KeptRequest,
+    Listener,
+    OutputType,
+    answer_handed_over,
+    hear_nothing,
+)
 from holdfast.canonical import JsonObject
-from holdfast.context import CompactionHooks, Compactor, Conversation
-from holdfast.context.compaction import MOST_ATTEMPTS
+from holdfast.context import MOST_ATTEMPTS, CompactionHooks, Compactor, Conversation
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
-from holdfast.providers.model import CallEvents, Finished, Model, ModelRequest, closed
+from holdfast.providers import CallEvents, Finished, Model, ModelRequest, closed
 from holdfast.runs.confinement import visible_tools
 from holdfast.runs.instrumentation import HookedContextBuilder
 from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, position_of, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
 from holdfast.runs.services import CallScope, RunCalls, RunServices
 from holdfast.runs.spending import Charge, Spending
-from holdfast.sessions import Session, compose
-from holdfast.sessions.events import MessageCreated
+from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.skills import Skill
-from holdfast.tools import Tool, ToolRegistry
-from holdfast.tools.ledger import CallRecord, read_records
-from holdfast.tools.manager import Call
-from holdfast.tools.result import Parked as ParkedCall
-from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
-from holdfast.turns.outcomes import finish
+from holdfast.tools import Call, CallRecord, Tool, ToolRegistry, read_records
+from holdfast.tools import Parked as ParkedCall
+from holdfast.turns import (
+    Outcome,
+    Turn,
+    TurnCancelled,
+    TurnCompleted,
+    TurnFailed,
+    TurnParked,
+    finish,
+)
 
 _MOST_CORRECTIONS = 2
 _CANCELLED = "The run was cancelled."

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 from holdfast.clock import Clock
 from holdfast.journal import Journal
-from holdfast.policy.approvals import ApprovalBook
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.lineage import PropagatingApprover
-from holdfast.runs.services import CallScope, RunCalls
-from holdfast.tools import ToolContext
-from holdfast.tools.artifacts import JournalArtifacts
-from holdfast.tools.builtin import restore_grants
-from holdfast.tools.child_limits import ChildLimits, without_end
-from holdfast.tools.gate import NobodyApproves
-from holdfast.tools.hooked import ToolHooks
-from holdfast.tools.labels import ContextLabels, kept_labels
-from holdfast.tools.manager import ToolExecutionManager, spend_freely
-from holdfast.tools.services import Cancellation, NoNestedCalls
-from holdfast.tools.state import JournalState
-from holdfast.tools.threads import ToolThreads
+from holdfast.policy import ApprovalBook
+from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
+from holdfast.tools import (
+    Cancellation,
+    ChildLimits,
+    ContextLabels,
+    JournalArtifacts,
+    JournalState,
+    NobodyApproves,
+    NoNestedCalls,
+    ToolContext,
+    ToolExecutionManager,
+    ToolHooks,
+    ToolThreads,
+    kept_labels,
+    restore_grants,
+    spend_freely,
+    without_end,
+)
 
 _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""

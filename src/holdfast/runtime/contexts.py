@@ -8,9 +8,8 @@ from holdfast.agents import Agent
 from holdfast.context import AgentContext, CompactionHooks, Compactor, Conversation
 from holdfast.messages import Message
 from holdfast.policy import NO_RULES
-from holdfast.providers.model import Model, ModelRequest
-from holdfast.runs.confinement import visible_tools
-from holdfast.runs.lineage import position_of
+from holdfast.providers import Model, ModelRequest
+from holdfast.runs import position_of, visible_tools
 from holdfast.runtime.hooks import HookService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService

@@ -14,16 +14,22 @@ from holdfast.hooks import (
     Hook,
     HookPayload,
     Hooks,
+    SystemShutdown,
+    SystemStartup,
     follow_facts,
 )
-from holdfast.hooks.points import SystemShutdown, SystemStartup
 from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.hook_files import ConfinedScripts, HookFile, HookFiles, register_files
-from holdfast.runs.instrumentation import Instrumentation
+from holdfast.runs import (
+    ConfinedScripts,
+    Confinement,
+    HookFile,
+    HookFiles,
+    Instrumentation,
+    register_files,
+)
 from holdfast.settings import Settings
 from holdfast.skills import TrustStore
-from holdfast.tools.services import Attendant, NobodyAttends
+from holdfast.tools import Attendant, NobodyAttends
 
 _LAST_WORDS_S = 5.0
 _NOBODY = NobodyAttends()

@@ -8,8 +8,7 @@ from holdfast.canonical import digest
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
 from holdfast.journal import Journal
-from holdfast.orchestration.loop import LOOP_AGENT
-from holdfast.orchestration.workflows import AGENT_PREFIX
+from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.sessions import Run, request_of
 from holdfast.turns import TurnQueue
 

@@ -11,10 +11,17 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.agents import Agent, AgentRegistry, AgentResult
-from holdfast.agents.delegation import Delegation
-from holdfast.agents.request import KeptRequest, RunRequest
-from holdfast.agents.result import ChildPiece, Listener, hear_nothing
+from holdfast.agents import (
+    Agent,
+    AgentRegistry,
+    AgentResult,
+    ChildPiece,
+    Delegation,
+    KeptRequest,
+    Listener,
+    RunRequest,
+    hear_nothing,
+)
 from holdfast.context import ContextBuilder
 from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.hooks import Where
@@ -22,22 +29,28 @@ from holdfast.ids import new_id
 from holdfast.journal import Journal
 from holdfast.messages import ToolPart
 from holdfast.orchestration.delegation import CallDelegation, Children, DelegationLimits
-from holdfast.policy.approvals import ApprovalTerms, OnAsk
-from holdfast.providers.model import Delta
-from holdfast.runs.children import children_of, runs_below
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.lineage import (
+from holdfast.policy import ApprovalTerms, OnAsk
+from holdfast.providers import Delta
+from holdfast.runs import (
+    AgentRuntime,
+    Budgets,
+    Confinement,
     Lineage,
+    OpensCalls,
     PropagatingApprover,
     RunPosition,
+    RunServices,
+    StartedRun,
+    StreamItem,
+    TakeOver,
     add_rules_above,
+    children_of,
     lineage_of,
     position_of,
+    run_messages,
+    runs_below,
+    streamed,
 )
-from holdfast.runs.runtime import AgentRuntime, TakeOver, run_messages
-from holdfast.runs.services import OpensCalls, RunServices
-from holdfast.runs.spending import Budgets
-from holdfast.runs.streaming import StartedRun, StreamItem, streamed
 from holdfast.runtime.hooks import HookService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
@@ -54,7 +67,7 @@ from holdfast.sessions import (
     request_of,
 )
 from holdfast.settings import Settings
-from holdfast.tools.gate import Approver, NobodyApproves
+from holdfast.tools import Approver, NobodyApproves
 from holdfast.turns import TurnQueue
 
 DEFAULT_AGENT = "build"

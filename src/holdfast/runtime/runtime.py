@@ -7,32 +7,33 @@ Everything that can be asked of Holdfast from outside is an operation over one o
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.agents import AGENTS, AgentRegistry
-from holdfast.agents.files import AgentFiles
+from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
 from holdfast.errors import StorageReadOnly, UsageError
-from holdfast.journal import Chains, Journal, open_chains, open_store, store_places
+from holdfast.journal import (
+    Chains,
+    Journal,
+    declare_payload_modules,
+    open_chains,
+    open_store,
+    store_places,
+)
 from holdfast.observability import process_redactor
-from holdfast.orchestration.triggers.book import TRIGGER_PROJECTIONS
-from holdfast.policy import PolicyStore
-from holdfast.policy.approvals import APPROVALS
-from holdfast.policy.budgets import Budget, BudgetLedger
-from holdfast.policy.shared_budget import TENANTS, SharedBudget
-from holdfast.runs.children import CHILDREN
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.spending import Budgets
+from holdfast.orchestration.triggers import TRIGGER_PROJECTIONS
+from holdfast.policy import APPROVALS, TENANTS, Budget, BudgetLedger, PolicyStore, SharedBudget
+from holdfast.runs import CHILDREN, Budgets, Confinement
 from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.calls import CallEnvironment
 from holdfast.runtime.contexts import ContextService
 from holdfast.runtime.hand_calls import HandCallService
 from holdfast.runtime.hooks import HookService
-from holdfast.runtime.loops import LoopService
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
@@ -40,19 +41,24 @@ from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
 from holdfast.runtime.storage import StorageService
 from holdfast.runtime.toolbox import Toolbox
-from holdfast.runtime.triggers import TriggerService
-from holdfast.runtime.workflows import WorkflowService
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
-from holdfast.settings import Settings, load_settings
-from holdfast.settings.guarded import governing_places, secret_places, unvouched_settings
-from holdfast.settings.load import config_error
+from holdfast.settings import (
+    Settings,
+    config_error,
+    governing_places,
+    load_settings,
+    secret_places,
+    unvouched_settings,
+)
 from holdfast.skills import TrustStore
-from holdfast.tools.safe_http import SafeHttpClient
-from holdfast.tools.state import TOOL_STATE
+from holdfast.tools import TOOL_STATE, SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
 
 if TYPE_CHECKING:
     from holdfast.redaction import Redactor
+    from holdfast.runtime.loops import LoopService
+    from holdfast.runtime.triggers import TriggerService
+    from holdfast.runtime.workflows import WorkflowService
 
 PROJECTIONS = (
     *SESSION_PROJECTIONS,
@@ -64,6 +70,18 @@ PROJECTIONS = (
     *TRIGGER_PROJECTIONS,
 )
 """The tables that follow from the log."""
+# Their rooms are loaded when they are used, or when an event of theirs is read.
+declare_payload_modules(
+    "holdfast.agents.handoff",
+    "holdfast.context.events",
+    "holdfast.mcp.events",
+    "holdfast.memory.events",
+    "holdfast.orchestration.loop.events",
+    "holdfast.orchestration.triggers.events",
+    "holdfast.orchestration.workflows.events",
+    "holdfast.policy.file_events",
+    "holdfast.providers.events",
+)
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _Close = Callable[[], Awaitable[None]]
 
@@ -219,17 +237,6 @@ class Runtime:
         """Everything that starts runs of its own, and what looks after the records."""
         sessions, turns, runs = self.sessions, self.turns, self.runs
         self.approvals = ApprovalService(sessions, turns, runs, self.toolbox)
-        self.loops = LoopService(self.settings, self.base_dir, sessions, turns, runs)
-        self.workflows = WorkflowService(
-            self.settings,
-            sessions,
-            turns,
-            runs=runs,
-            toolbox=self.toolbox,
-            mcp=self.mcp,
-            redactor=self.redactor,
-        )
-        self.triggers = TriggerService(self.settings, sessions, runs, self.workflows)
         self.contexts = ContextService(
             sessions,
             runs=runs,
@@ -239,7 +246,36 @@ class Runtime:
             memory=self.memory,
             toolbox=self.toolbox,
         )
-        self.storage = StorageService(sessions, self.agents, self.memory, self.loops)
+        self.storage = StorageService(sessions, self.agents, self.memory, lambda: self.loops)
+
+    @functools.cached_property
+    def loops(self) -> LoopService:
+        """Autonomous loops; the room behind them is loaded with the first one."""
+        from holdfast.runtime.loops import LoopService  # noqa: PLC0415 - optional
+
+        return LoopService(self.settings, self.base_dir, self.sessions, self.turns, self.runs)
+
+    @functools.cached_property
+    def workflows(self) -> WorkflowService:
+        """Workflows; the room behind them is loaded with the first one."""
+        from holdfast.runtime.workflows import WorkflowService  # noqa: PLC0415 - optional
+
+        return WorkflowService(
+            self.settings,
+            self.sessions,
+            self.turns,
+            runs=self.runs,
+            toolbox=self.toolbox,
+            mcp=self.mcp,
+            redactor=self.redactor,
+        )
+
+    @functools.cached_property
+    def triggers(self) -> TriggerService:
+        """Triggers; the room behind them is loaded with the first one."""
+        from holdfast.runtime.triggers import TriggerService  # noqa: PLC0415 - optional
+
+        return TriggerService(self.settings, self.sessions, self.runs, self.workflows)
 
     def _make_context_builder(self) -> ContextBuilder:
         builder = ContextBuilder(self.sessions)

@@ -9,21 +9,24 @@ from holdfast.agents import Agent, AgentRegistry
 from holdfast.clock import Clock
 from holdfast.orchestration.delegation import subagents_for, task, task_tool
 from holdfast.policy import Rights, RuleSet
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.history import history_tool
-from holdfast.runs.lineage import RunPosition
-from holdfast.runs.tools import compact, plan_tools
+from holdfast.runs import Confinement, RunPosition, compact, history_tool, plan_tools
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.skills import SkillService
 from holdfast.sessions import SessionManager
 from holdfast.settings import Settings
 from holdfast.skills import skill_tool
-from holdfast.tools import Tool, ToolRegistry
-from holdfast.tools.builtin import builtin_tools
-from holdfast.tools.builtin.search import SearchProvider, codesearch_tool, websearch_tool
-from holdfast.tools.bundles import register_bundles
-from holdfast.tools.lsp import LanguageServer, LanguageServers
+from holdfast.tools import (
+    LanguageServer,
+    LanguageServers,
+    SearchProvider,
+    Tool,
+    ToolRegistry,
+    builtin_tools,
+    codesearch_tool,
+    register_bundles,
+    websearch_tool,
+)
 
 if TYPE_CHECKING:
     from holdfast.memory import MemoryManager
@@ -150,7 +153,7 @@ class Toolbox:
             layer = self._mcp.layer = layer.child(scope="mcp")
         registry = layer.child(scope="project")
         if settings.tools.searxng_url:
-            from holdfast.tools.builtin.search import searxng_tools  # noqa: PLC0415 - by choice
+            from holdfast.tools import searxng_tools  # noqa: PLC0415 - by choice
 
             for made in searxng_tools(str(settings.tools.searxng_url)):
                 registry.register(made, replace=True)

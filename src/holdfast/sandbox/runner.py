@@ -36,7 +36,7 @@ from holdfast.sandbox.profiles import (
 from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
-from holdfast.settings.unvouched import Gap, UnvouchedSettings
+from holdfast.settings import Gap, UnvouchedSettings
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
 _Rights: TypeAlias = tuple[str, Profile, tuple[str, ...], tuple[str, ...]]

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.runs import Signal as Signal
     from holdfast.sessions.runs import find_run as find_run
     from holdfast.sessions.runs import get_run as get_run
+    from holdfast.sessions.runs import queued_of as queued_of
     from holdfast.sessions.runs import request_of as request_of
     from holdfast.sessions.runs import unfinished as unfinished
     from holdfast.sessions.session import SESSIONS as SESSIONS
@@ -92,7 +93,8 @@ else:
             "messages": "MESSAGES MessageReader MessageRow GrowingMessages",
             "pages": "LONGEST_PAGE Page fetch_page",
             "retention": "RetentionPolicy RetentionReport clean_up",
-            "runs": "ENDED RUNS SIGNALS Run RunStatus "
+            "runs": "queued_of "
+            "ENDED RUNS SIGNALS Run RunStatus "
             "Signal find_run get_run request_of unfinished",
             "session": "SESSIONS STATES NewSession Session allowed_states check_open check_transition "
             "new_session",

@@ -16,12 +16,19 @@ from holdfast._version import __version__
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound, SessionBusy, UsageError
 from holdfast.ids import check_id, new_id
-from holdfast.journal import Payload
-from holdfast.journal.envelope import NO_ORIGIN, Draft, Event, Origin
-from holdfast.journal.events import SessionDeleted
-from holdfast.journal.journal import Journal
-from holdfast.journal.projection import AnyProjection, Condition, RowQuery
-from holdfast.journal.store import AppendRequest
+from holdfast.journal import (
+    NO_ORIGIN,
+    AnyProjection,
+    AppendRequest,
+    Condition,
+    Draft,
+    Event,
+    Journal,
+    Origin,
+    Payload,
+    RowQuery,
+    SessionDeleted,
+)
 from holdfast.messages import Message, Part, compose, stored
 from holdfast.sessions import events as facts
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState

@@ -16,9 +16,17 @@ import msgspec
 
 from holdfast.errors import NotFound
 from holdfast.ids import check_id
-from holdfast.journal.envelope import Draft, Event, Payload, chain_hash, header_of
-from holdfast.journal.journal import Journal
-from holdfast.journal.projection import Condition, Projection, RowQuery
+from holdfast.journal import (
+    Condition,
+    Draft,
+    Event,
+    Journal,
+    Payload,
+    Projection,
+    RowQuery,
+    chain_hash,
+    header_of,
+)
 from holdfast.messages import GrowingMessages, Message, Part
 from holdfast.sessions import events as facts
 from holdfast.sessions.events import Ranges

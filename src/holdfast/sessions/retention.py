@@ -11,9 +11,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from holdfast.errors import NotFound, SessionBusy, UsageError
-from holdfast.journal import known_kinds
-from holdfast.journal.envelope import Event
-from holdfast.journal.projection import Condition, RowQuery
+from holdfast.journal import Condition, Event, RowQuery, known_kinds
 from holdfast.sessions import events as facts
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import MESSAGES

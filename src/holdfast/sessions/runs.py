@@ -9,9 +9,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import NotFound
 from holdfast.ids import check_id
-from holdfast.journal.envelope import Event, Payload
-from holdfast.journal.journal import Journal
-from holdfast.journal.projection import Condition, Projection, RowQuery
+from holdfast.journal import Condition, Event, Journal, Payload, Projection, RowQuery
 from holdfast.sessions import events as facts
 
 RunStatus: TypeAlias = Literal["queued", "running", "parked", "completed", "failed", "cancelled"]

@@ -20,8 +20,7 @@ from holdfast._version import __version__
 from holdfast.canonical import JsonObject
 from holdfast.errors import InvalidTransition, UsageError
 from holdfast.ids import check_id, new_id
-from holdfast.journal.envelope import SYSTEM_SESSION, Event, Payload
-from holdfast.journal.projection import Projection
+from holdfast.journal import SYSTEM_SESSION, Event, Payload, Projection
 from holdfast.messages import Message
 from holdfast.sessions import events as facts
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState

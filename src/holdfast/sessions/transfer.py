@@ -17,9 +17,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, InvalidImport
 from holdfast.ids import is_id
-from holdfast.journal import check_chain, known_kinds
-from holdfast.journal.envelope import SYSTEM_SESSION, Event
-from holdfast.journal.journal import Journal
+from holdfast.journal import SYSTEM_SESSION, Event, Journal, check_chain, known_kinds
 from holdfast.messages import Message
 from holdfast.sessions.events import MessageCreated, SessionCreated
 

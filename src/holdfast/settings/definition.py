@@ -264,6 +264,15 @@ class MemorySettings(_Section):
         default=True,
         description="Whether agents are offered the tools `remember` and `recall`.",
     )
+    rerank: Switch = Field(
+        default=True,
+        description="Whether the best memories of a search are ranked again, token by token and "
+        "by the kind of answer that is asked for.",
+    )
+    rerank_within_s: OptionalDuration = Field(
+        default=None,
+        description="A search that has taken this long is answered without ranking again.",
+    )
     recency_weight: float = Field(
         default=0.0,
         ge=0.0,

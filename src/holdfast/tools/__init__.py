@@ -88,17 +88,24 @@ if TYPE_CHECKING:
     from holdfast.tools.schema import Signature as Signature
     from holdfast.tools.services import ArtifactStore as ArtifactStore
     from holdfast.tools.services import Attendant as Attendant
+    from holdfast.tools.services import Cancellation as Cancellation
+    from holdfast.tools.services import ClosedNetwork as ClosedNetwork
     from holdfast.tools.services import Command as Command
     from holdfast.tools.services import CommandResult as CommandResult
     from holdfast.tools.services import CommandRunner as CommandRunner
     from holdfast.tools.services import HttpClient as HttpClient
+    from holdfast.tools.services import MemoryArtifacts as MemoryArtifacts
+    from holdfast.tools.services import MemoryState as MemoryState
     from holdfast.tools.services import NestedCalls as NestedCalls
     from holdfast.tools.services import NobodyAttends as NobodyAttends
+    from holdfast.tools.services import NoCommands as NoCommands
+    from holdfast.tools.services import NoNestedCalls as NoNestedCalls
     from holdfast.tools.services import Program as Program
     from holdfast.tools.services import ProgressSink as ProgressSink
     from holdfast.tools.services import ProgressUpdate as ProgressUpdate
     from holdfast.tools.services import Question as Question
     from holdfast.tools.services import ToolStateStore as ToolStateStore
+    from holdfast.tools.services import ignore_progress as ignore_progress
     from holdfast.tools.state import TOOL_STATE as TOOL_STATE
     from holdfast.tools.state import JournalState as JournalState
     from holdfast.tools.target import Target as Target
@@ -149,7 +156,7 @@ else:
             """,
             "sandboxed_commands": "SandboxedCommands",
             "schema": "Signature",
-            "services": """
+            "services": """Cancellation ClosedNetwork MemoryArtifacts MemoryState NoCommands NoNestedCalls ignore_progress 
                 ArtifactStore Attendant Command CommandResult CommandRunner HttpClient NestedCalls
                 NobodyAttends Program ProgressSink ProgressUpdate Question ToolStateStore
             """,

@@ -17,11 +17,17 @@ from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
 from holdfast.ids import new_id
 from holdfast.journal import Payload
-from holdfast.policy.approvals import Approval, Approvals, same_person, seal
-from holdfast.policy.decision import Decision
-from holdfast.policy.events import ApprovalAnswered, ApprovalRequested, ApprovalUsed
-from holdfast.sessions import PermissionRule
-from holdfast.sessions.events import SessionRulesAdded
+from holdfast.policy import (
+    Approval,
+    ApprovalAnswered,
+    ApprovalRequested,
+    Approvals,
+    ApprovalUsed,
+    Decision,
+    same_person,
+    seal,
+)
+from holdfast.sessions import PermissionRule, SessionRulesAdded
 
 if TYPE_CHECKING:
     from holdfast.tools.gate import Gate

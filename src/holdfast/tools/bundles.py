@@ -35,7 +35,7 @@ from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import AlreadyExists, BundleRefused, HoldfastError, NotFound, UsageError
 from holdfast.ids import random_token
-from holdfast.policy.patterns import plain_name
+from holdfast.policy import plain_name
 from holdfast.providers.json_schema import faults, problems
 from holdfast.tools.bundle_files import copy_files, hash_files
 from holdfast.tools.bundle_process import run_bundle

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import Share
+from holdfast.policy import OnAsk, Share
 from holdfast.tools.approval_broker import Approver
 
 

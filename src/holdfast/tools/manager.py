@@ -31,9 +31,8 @@ from holdfast.errors import (
 from holdfast.hooks import NOWHERE, Emitter, Silence
 from holdfast.journal import Payload
 from holdfast.messages import ToolPart
-from holdfast.policy.approvals import Approvals, NoApprovals
-from holdfast.policy.file_events import PolicyViolation
-from holdfast.sessions.events import MessagePartUpdated
+from holdfast.policy import Approvals, NoApprovals, PolicyViolation
+from holdfast.sessions import MessagePartUpdated
 from holdfast.tools import ledger
 from holdfast.tools.approval_broker import ApprovalBroker
 from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_unsound

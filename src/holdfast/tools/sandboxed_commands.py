@@ -7,8 +7,14 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.errors import PermissionDenied, UsageError
-from holdfast.sandbox import Profile, SandboxResult, SandboxRunner, Workspace
-from holdfast.sandbox.profiles import can_write_workspace, has_network
+from holdfast.sandbox import (
+    Profile,
+    SandboxResult,
+    SandboxRunner,
+    Workspace,
+    can_write_workspace,
+    has_network,
+)
 from holdfast.tools.services import Command, CommandResult, Program
 
 
@@ -37,7 +43,7 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
 
     async def run(self, command: Command) -> CommandResult:
         """Run a command, as `CommandRunner.run` promises."""
-        from holdfast.policy.commands import parse_command  # noqa: PLC0415 - first use
+        from holdfast.policy import parse_command  # noqa: PLC0415 - first use
 
         parsed = parse_command(command.text)
         if parsed.is_refused or not (parsed.is_parsed or self.is_approved(command.text)):

@@ -51,7 +51,7 @@ def command_target(argument: str) -> Target:
     """The programs of a command line, each as it will run; the line itself if it is unread."""
 
     def resolve(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
-        from holdfast.policy.commands import parse_command  # noqa: PLC0415 - first use
+        from holdfast.policy import parse_command  # noqa: PLC0415 - first use
 
         return parse_command(str(arguments.get(argument, ""))).targets()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.sessions.writing import Lease as Lease
+    from holdfast.sessions import Lease as Lease
     from holdfast.turns.execution import IdleSession as IdleSession
     from holdfast.turns.execution import TurnExecutor as TurnExecutor
     from holdfast.turns.leases import LeaseKeeper as LeaseKeeper

@@ -17,12 +17,18 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.errors import AlreadyExists, SessionBusy, StaleWriter, StorageError, UsageError
-from holdfast.journal.envelope import Event, Origin, Payload, decode_payload
-from holdfast.journal.projection import Condition, RowQuery
+from holdfast.journal import Condition, Event, Origin, Payload, RowQuery, decode_payload
+from holdfast.sessions import (
+    RUNS,
+    NewSession,
+    Run,
+    Session,
+    SessionManager,
+    check_open,
+    get_run,
+    unfinished,
+)
 from holdfast.sessions import events as facts
-from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.runs import RUNS, Run, get_run, unfinished
-from holdfast.sessions.session import NewSession, Session, check_open
 from holdfast.turns.leases import LeaseKeeper
 from holdfast.turns.outcomes import failed, finish, late_steering, outcome_of
 from holdfast.turns.turn import (

@@ -14,10 +14,8 @@ from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError, SessionBusy
 from holdfast.ids import random_token
-from holdfast.journal import Payload
-from holdfast.journal.envelope import NO_ORIGIN, Batch, Event, Origin
-from holdfast.journal.journal import Journal
-from holdfast.sessions.writing import Lease
+from holdfast.journal import NO_ORIGIN, Batch, Event, Journal, Origin, Payload
+from holdfast.sessions import Lease
 
 DEFAULT_TTL_S = 30.0
 _LOOK_FOR_LEASE_S = 0.25

@@ -26,14 +26,21 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import check_id, new_id
-from holdfast.journal.envelope import Origin, Payload
-from holdfast.journal.journal import Journal
+from holdfast.journal import Journal, Origin, Payload
 from holdfast.messages import Message, stored
+from holdfast.sessions import (
+    RUNS,
+    Lease,
+    NewSession,
+    Run,
+    SessionManager,
+    check_open,
+    find_run,
+    get_run,
+    queued_of,
+    unfinished,
+)
 from holdfast.sessions import events as facts
-from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.runs import RUNS, Run, find_run, get_run, queued_of, unfinished
-from holdfast.sessions.session import NewSession, check_open
-from holdfast.sessions.writing import Lease
 from holdfast.turns.execution import RUN_CANCELLED, TurnExecutor
 from holdfast.turns.leases import LeaseKeeper
 from holdfast.turns.outcomes import finish

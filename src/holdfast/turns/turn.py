@@ -12,14 +12,10 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, RunInTheWay, UsageError
-from holdfast.journal import Payload
-from holdfast.journal.envelope import Encoded, Event, Origin
-from holdfast.journal.projection import Condition, RowQuery
+from holdfast.journal import Condition, Encoded, Event, Origin, Payload, RowQuery
 from holdfast.messages import Message, ToolPart, stored
-from holdfast.sessions import SIGNALS, Run, Session
+from holdfast.sessions import SIGNALS, Lease, Run, Session, SessionManager
 from holdfast.sessions import events as facts
-from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.writing import Lease
 
 _LOOK_AGAIN_S = 0.05
 """How long a turn may be unaware of what another process has sent to it."""

@@ -27,7 +27,7 @@ from holdfast.errors import (
     WorkflowLimit,
     error_from_dict,
 )
-from holdfast.hooks.points import (
+from holdfast.hooks import (
     WorkflowAfterStage,
     WorkflowBeforeStage,
     WorkflowBeforeStart,
@@ -50,10 +50,17 @@ from holdfast.orchestration.workflows.step_executor import (
     WorkflowCode,
     attempt_at,
 )
-from holdfast.runs.services import RunServices
+from holdfast.runs import RunServices
 from holdfast.sessions import Session
-from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
-from holdfast.turns.outcomes import finish
+from holdfast.turns import (
+    Outcome,
+    Turn,
+    TurnCancelled,
+    TurnCompleted,
+    TurnFailed,
+    TurnParked,
+    finish,
+)
 
 MOST_EXECUTIONS: Final = 20_000
 """Steps that one run may execute, rounds of loops counted each."""

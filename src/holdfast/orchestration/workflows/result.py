@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.agents.result import RunOutcome
+from holdfast.agents import RunOutcome
 from holdfast.canonical import JsonObject
 from holdfast.orchestration.workflows.record import Record, WorkflowStepState
 from holdfast.sessions import Run

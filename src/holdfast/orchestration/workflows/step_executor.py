@@ -15,8 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.agents import Agent, AgentResult
-from holdfast.agents.request import RunRequest
+from holdfast.agents import Agent, AgentResult, RunRequest
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     AlreadyExists,
@@ -33,15 +32,10 @@ from holdfast.orchestration.workflows.definition import Definition, WorkflowStep
 from holdfast.orchestration.workflows.expressions import Names, Value, as_text, render
 from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.runs.lineage import below, position_of
-from holdfast.runs.services import CallScope, RunCalls, RunServices
-from holdfast.runs.spending import Spending
-from holdfast.sessions import PermissionRule, Session, compose
-from holdfast.sessions.events import MessageCreated
-from holdfast.tools import ToolRegistry
-from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord, read_records
-from holdfast.tools.manager import Call
+from holdfast.policy import NO_BUDGET, Budget
+from holdfast.runs import CallScope, RunCalls, RunServices, Spending, below, position_of
+from holdfast.sessions import MessageCreated, PermissionRule, Session, compose
+from holdfast.tools import NOTHING_KNOWN, Call, CallRecord, ToolRegistry, read_records
 from holdfast.turns import Turn
 
 MOST_DEPTH = 10

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.sandbox.profiles import PATH, SYSTEM_PATHS
+from holdfast.sandbox import PATH, SYSTEM_PATHS
 
 _PROGRAMS = ("bin", "libexec")
 _BESIDE_PROGRAMS = ("bin", "lib", "lib64", "libexec")

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.memory.storage import IndexRow, Place
+    from holdfast.memory.storage import IndexRow, MemoryPlace
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 Doubles: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -36,18 +36,19 @@ _FIELDS: dict[str, tuple[str, float]] = {
     "following": ("i8", -1),
     "substance": ("f4", 0),
     "likeness": ("f4", 0),
+    "is_question": ("?", 0),
     "is_living": ("?", 0),
     "has_vector": ("?", 0),
 }
 
 
-class Shelf:
+class VectorIndex:
     """All memories of some places, for one embedder, sorted by row."""
 
     def __init__(self, dimension: int) -> None:
         """Start empty."""
         self.dimension = dimension
-        self.revisions: dict[Place, int] = {}
+        self.revisions: dict[MemoryPlace, int] = {}
         self.count = 0
         self.speakers: dict[str, int] = {}
         self.sessions: dict[str, int] = {}
@@ -104,6 +105,13 @@ class Shelf:
         return self.column("following")
 
     @property
+    def is_utterance(self) -> Flags:
+        """Whether somebody said it."""
+        silent = self.speakers.get("", -1)
+        said: Flags = self.column("speaker") != silent
+        return said
+
+    @property
     def is_whole(self) -> bool:
         """Whether every living memory has its vector."""
         return bool((self.column("has_vector") | ~self.column("is_living")).all())
@@ -115,10 +123,12 @@ class Shelf:
 
     def cosines(self, vector: Floats, places: Ints) -> Floats:
         """Return the cosines of the memories at some places with a unit vector."""
-        some = self.vectors if len(places) == self.count else self.vectors.take(places, axis=0)
+        # Of more than half it is cheaper to look at all than to copy some.
+        is_most = 2 * len(places) > self.count
+        some = self.vectors if is_most else self.vectors.take(places, axis=0)
         # Not `@`: for so little work, waking the threads of BLAS costs more than it saves.
         exact: Floats = np.einsum("ij,j->i", some, vector)
-        return exact
+        return exact.take(places) if is_most else exact
 
     def nearest(self, vector: Floats, mask: Flags, wanted: int) -> Ints:
         """Return the places of the allowed memories that are nearest by their signs.
@@ -190,6 +200,7 @@ class Shelf:
             "expires": [np.inf if one.expires is None else one.expires for one in changes],
             "importance": [one.importance for one in changes],
             "substance": [_substance(one) for one in changes],
+            "is_question": [one.is_question for one in changes],
             "is_living": [one.forgotten is None for one in changes],
             "has_vector": has_vector,
         }
@@ -247,4 +258,4 @@ def _substance(row: IndexRow) -> float:
     return min(max(length, -1.0), 1.0) - (0.85 if row.is_question else 0.0)
 
 
-__all__ = ["Doubles", "Flags", "Floats", "Ints", "Shelf"]
+__all__ = ["Doubles", "Flags", "Floats", "Ints", "VectorIndex"]

@@ -9,14 +9,9 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
-from holdfast.agents import Agent
-from holdfast.agents.as_tool import RUN_TIMEOUT_S
-from holdfast.agents.delegation import Delegation, outcome_of
-from holdfast.agents.request import RunRequest
+from holdfast.agents import RUN_TIMEOUT_S, Agent, Delegation, RunRequest, outcome_of
 from holdfast.policy import Action, CallRequest, Rights, RuleSet, decide
-from holdfast.tools import Tool, ToolContext, ToolResult, tool
-from holdfast.tools.gate import default_action
-from holdfast.tools.target import Target
+from holdfast.tools import Target, Tool, ToolContext, ToolResult, default_action, tool
 
 _TARGET = Target(
     kind="agent", resolve=lambda values, _workspace: (str(values.get("subagent_type", "")),)
