@@ -43,10 +43,10 @@ class RunnableAgent(Agent):
 
         if client is None:
             async with AsyncClient() as opened:
-                return await opened.runs.execute(self, session, message, run_id=run_id)
+                return await opened.execute_agent(self, session, message, run_id=run_id)
         if not isinstance(client, AsyncClient):
             raise _wrong_client(client, "AsyncClient", "run")
-        return await client.runs.execute(self, session, message, run_id=run_id)
+        return await client.execute_agent(self, session, message, run_id=run_id)
 
     def run_sync(
         self, message: str, *, session: str = "", run_id: str = "", client: Client | None = None
@@ -56,10 +56,10 @@ class RunnableAgent(Agent):
 
         if client is None:
             with Client() as opened:
-                return opened.runs.execute(self, session, message, run_id=run_id)
+                return opened.execute_agent(self, session, message, run_id=run_id)
         if not isinstance(client, Client):
             raise _wrong_client(client, "Client", "run_sync")
-        return client.runs.execute(self, session, message, run_id=run_id)
+        return client.execute_agent(self, session, message, run_id=run_id)
 
     def stream(
         self,

@@ -118,6 +118,8 @@ class Agent:
         self._ruled: tuple[tuple[object, ...], RuleSet] | None = None
         self._before: tuple[Before, ...] = ()
         self._after: tuple[After, ...] = ()
+        self.is_wrapped = False
+        """Whether functions change its messages or results."""
         for fault in self._faults():
             raise UsageError(detail=f"Agent {name!r} {fault}.")
 
@@ -183,6 +185,7 @@ class Agent:
         made = type(self)(**{**fields, **code, "native": False, **changes})
         made._before = (*((before,) if before is not None else ()), *self._before)
         made._after = (*self._after, *((after,) if after is not None else ()))
+        made.is_wrapped = bool(made._before or made._after)
         return made
 
     async def prepare(self, message: str) -> str:

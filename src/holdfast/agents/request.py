@@ -109,11 +109,6 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         """The name of the agent, empty for the session's own."""
         return self.agent if isinstance(self.agent, str) else self.agent.name
 
-    @property
-    def title(self) -> str:
-        """What a session is called that begins with it."""
-        return title_of(self.message)
-
     def check(self) -> None:
         """Refuse what cannot be meant, before anything happens.
 

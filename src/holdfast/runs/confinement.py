@@ -17,10 +17,9 @@ from typing import Any
 
 from holdfast.agents import is_named
 from holdfast.errors import PermissionDenied
-from holdfast.policy import ApprovalTerms, Budget, PolicyBundle, PolicyStore, Rights, RuleSet
+from holdfast.policy import Budget, PolicyBundle, PolicyStore, Rights, RuleSet
 from holdfast.settings import UnvouchedSettings
 from holdfast.tools import (
-    Approver,
     Command,
     CommandResult,
     CommandRunner,
@@ -82,21 +81,6 @@ class Confinement:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def gate(
-        self, path: Sequence[str], rights: Rights, approver: Approver, terms: ApprovalTerms
-    ) -> Gate:
-        """Return a gate below the ceilings that the policies set for every agent of a path.
-
-        The last one is the agent itself; without any, what holds for all agents holds.
-        """
-        return Gate(
-            policies=self.policies,
-            agent_path="/".join(path),
-            rights=rights,
-            approver=approver,
-            terms=terms,
-        )
-
     def ceiling(self, path: str) -> RuleSet:
         """Return the ceiling that holds right now for the agent at the end of a path (`a/b`)."""
         return self.policies.bundle.ceiling_for(path)
@@ -111,11 +95,6 @@ class Confinement:
             limits = bundle.run_budget(), bundle.agent_budget(agent)
             known = self._limits[agent] = (bundle, limits)
         return known[1]
-
-    @property
-    def has_policies(self) -> bool:
-        """Whether there are policy files, whose limits a reload may change."""
-        return bool(self.policies.bundle.files)
 
     def check_directory(self, directory: str) -> None:
         """Return if a directory can be a workspace with commands; one look, nothing is opened.

@@ -23,7 +23,7 @@ from holdfast.ids import new_id
 from holdfast.messages import Message, TokenUsage, ToolPart, sum_of
 from holdfast.providers import Model
 from holdfast.runs.instrumentation import HookedModel
-from holdfast.runs.lineage import lineage_of
+from holdfast.runs.lineage import LINEAGE_KEY, lineage_of
 from holdfast.runs.services import RunServices
 from holdfast.runs.spending import Charge, without_cost
 from holdfast.runs.streaming import StreamItem, streamed
@@ -123,7 +123,8 @@ class AgentRuntime:
         if services.terms.on_ask == "park":
             scope = msgspec.structs.replace(scope, on_ask="park")
         began = services.clock.monotonic()
-        text = await agent.prepare(user_message)
+        # Most agents have no wrappers, and their runs nothing to wait for.
+        text = await agent.prepare(user_message) if agent.is_wrapped else user_message
         message = compose(session.id, "user", text, services.clock.now())
         own_id = run_id or new_id("run")
         own: list[AgentTurn] = []
@@ -147,7 +148,7 @@ class AgentRuntime:
                 on_busy=self.on_busy,
                 agent=agent.name,
                 # Kept with the run, so that it holds whoever resumes it.
-                options=scope.to_options(),
+                options=scope.to_options() if scope != UNLIMITED else {},
                 opening=self.opening,
                 correlation_id=scope.starter.root if scope.starter is not None else "",
             )
@@ -160,7 +161,8 @@ class AgentRuntime:
         if messages is None:
             messages = await run_messages(services.sessions, run)
         took = services.clock.monotonic() - began
-        return await agent.finish(summarize(agent, run, messages, took))
+        result = summarize(agent, run, messages, took)
+        return await agent.finish(result) if agent.is_wrapped else result
 
     async def _finish_left_behind(
         self,
@@ -234,7 +236,7 @@ class AgentRuntime:
         charge: Charge | None = None,
     ) -> AgentTurn:
         """Return a turn whose model and contexts ask the hooks."""
-        above = lineage_of(session)
+        above = lineage_of(session) if LINEAGE_KEY in session.metadata else None
         path = (*above.path, agent.name) if above is not None else (agent.name,)
         around = self._services.instrumentation.of_run(
             turn.session_id, turn.run.id, "/".join(path), correlation_id=turn.correlation_id

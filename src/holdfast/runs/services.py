@@ -115,7 +115,7 @@ class RunServices(msgspec.Struct, frozen=True, kw_only=True):
         confinement, given = self.confinement, self.budgets
         of_session = session_budget(session) if "budget" in session.metadata else NO_BUDGET
         # A reload may bring limits to a run that has none yet.
-        may_be_limited = confinement.has_policies
+        may_be_limited = bool(confinement.policies.bundle.files)
         shared = given.tenant.budget if given.tenant is not None else NO_BUDGET
         if not shares and not may_be_limited:
             limits = (shared, of_session, given.run, run, own, *confinement.limits(agent))

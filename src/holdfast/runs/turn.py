@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.agents import (
     HANDED_TO,
+    UNLIMITED,
     Agent,
     KeptRequest,
     Listener,
@@ -84,7 +85,8 @@ class AgentTurn:
         building = services.context.for_turn()
         self._context = HookedContextBuilder(building, around.hooks, around.where)
         self._session_id, self._run_id = turn.session_id, turn.run.id
-        self._scope = KeptRequest.of(turn.request.options)
+        kept = turn.request.options
+        self._scope = KeptRequest.of(kept) if kept else UNLIMITED
         self._tools = tools
         self._calls: RunCalls | None = None
         allowed = self._scope.skill_names
@@ -126,7 +128,16 @@ class AgentTurn:
                 at = position_of(
                     self._agent, session, self._scope.tool_ids, self._scope.skill_names
                 )
-                spending = await self._services.open_spending(
+                services, around = self._services, self._services.instrumentation
+                # Refuses a directory that cannot be a workspace, before the model is asked.
+                services.confinement.check_directory(session.directory)
+                if self._agent.tools:
+                    self._tools = self._tools.layer(tuple(self._agent.tools), scope="agent")
+                ceiling = services.confinement.ceiling(self._path)
+                self._offered = visible_tools(self._tools, ceiling, at.rights)
+                if not around.hooks.is_empty:
+                    self._offered = await around.discover(self._tools, self._offered)
+                spending = await services.open_spending(
                     self._turn,
                     session,
                     agent=self._agent.name,
@@ -152,11 +163,12 @@ class AgentTurn:
             raise
         finally:
             if self._calls is not None:
-                await asyncio.shield(self._calls.close())
+                # What calls have left running ends with the turn.
+                if not self._calls.runner.is_idle:
+                    await asyncio.shield(self._calls.runner.aclose())
 
     async def _loop(self, session: Session, at: RunPosition, spending: Spending | None) -> Outcome:
         try:
-            self._offered = await self._offer(session, at)
             compactor = self._compactor(spending)
             calls = self._messages.last.tool_calls
             while True:
@@ -211,19 +223,6 @@ class AgentTurn:
             # The queue has it, so it need not be stored before the first answer is asked for.
             await self._add(message, may_wait=True)
         return session
-
-    async def _offer(self, session: Session, at: RunPosition) -> dict[str, Tool]:
-        """Return the tools that the model may see, in a workspace that can be used.
-
-        Raises:
-            UsageError: the session's directory cannot be a workspace.
-        """
-        services = self._services
-        services.confinement.check_directory(session.directory)
-        if self._agent.tools:
-            self._tools = self._tools.layer(tuple(self._agent.tools), scope="agent")
-        visible = visible_tools(self._tools, services.confinement.ceiling(self._path), at.rights)
-        return await services.instrumentation.discover(self._tools, visible)
 
     async def _open_calls(
         self, session: Session, at: RunPosition, spending: Spending | None

@@ -15,6 +15,7 @@ from holdfast.tools import (
     Cancellation,
     ChildLimits,
     ContextLabels,
+    Gate,
     JournalArtifacts,
     JournalState,
     NobodyApproves,
@@ -101,7 +102,14 @@ class CallEnvironment:
             scope.tools,
             recorder=turn,
             context=context,
-            gate=confinement.gate(scope.path, scope.rights, scope.approver, scope.terms),
+            # Below the ceilings that the policies set for every agent of the path.
+            gate=Gate(
+                policies=confinement.policies,
+                agent_path="/".join(scope.path),
+                rights=scope.rights,
+                approver=scope.approver,
+                terms=scope.terms,
+            ),
             # Only a run that was parked or interrupted can have been asked about before.
             approvals=ApprovalBook(journal, session.id) if turn.is_resumed else None,
             spend=spending.spend_tool_call if spending is not None else spend_freely,

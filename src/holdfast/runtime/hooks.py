@@ -57,27 +57,25 @@ class HookService:
         self.lives = AgentManager(self.hooks, self.bus)
         self.execution = ExecutionContext()
         """What every run inherits: data, and services by type."""
-        self.attendant: Attendant | None = None
-        """Who answers questions of agents while they wait; without anybody, the run parks."""
+        self.attendant = None
         self._of_files: tuple[Hook, ...] | None = None
         self.has_begun = False
         self._follows_facts = False
-        self._around: Instrumentation | None = None
 
     @property
-    def is_observed(self) -> bool:
-        """Whether somebody listens who wants to find what a run is about to use."""
-        return not self.hooks.is_empty or bool(self.bus.subscriptions)
+    def attendant(self) -> Attendant | None:
+        """Who answers questions of agents while they wait; without anybody, the run parks."""
+        return self._attendant
 
-    @property
-    def instrumentation(self) -> Instrumentation:
-        """What stands around every run: the same for all, while the same one attends."""
-        known, attendant = self._around, self.attendant or _NOBODY
-        if known is None or known.attendant is not attendant:
-            known = self._around = Instrumentation(
-                hooks=self.hooks, bus=self.bus, execution=self.execution, attendant=attendant
-            )
-        return known
+    @attendant.setter
+    def attendant(self, attendant: Attendant | None) -> None:
+        self._attendant = attendant
+        self.instrumentation = Instrumentation(
+            hooks=self.hooks,
+            bus=self.bus,
+            execution=self.execution,
+            attendant=attendant or _NOBODY,
+        )
 
     async def begin(self) -> None:
         """Let hooks of files take part, tell all that we begin, and follow stored facts."""

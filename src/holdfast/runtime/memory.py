@@ -105,7 +105,9 @@ class MemoryService:
     ) -> tuple[MemoryEntry, ...]:
         """Return what is remembered about a request; a broken memory costs no turn."""
         tokens = self._settings.memory.recall_tokens
-        if not tokens or not request.strip() or not self.has_any:
+        if not tokens or not request.strip():
+            return ()
+        if self._manager is None and not (self._file and os.access(self._file, os.F_OK)):
             return ()
         try:
             manager = await self.manager(session.id)

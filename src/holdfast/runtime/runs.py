@@ -22,6 +22,7 @@ from holdfast.agents import (
     RunRequest,
     hear_nothing,
 )
+from holdfast.agents.request import title_of
 from holdfast.context import ContextBuilder
 from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.hooks import Where
@@ -58,7 +59,6 @@ from holdfast.runtime.run_kinds import check_is_agents, session_begun_by
 from holdfast.runtime.skills import SkillService
 from holdfast.runtime.toolbox import Toolbox
 from holdfast.sessions import (
-    NewSession,
     PermissionRule,
     Run,
     Session,
@@ -121,6 +121,7 @@ class RunService:
         """Raises where a policy file is wrong, before anything is kept."""
         self.take_over: TakeOver | None = None
         """Executes runs that were left behind and are no agent's."""
+        self._is_unchecked = True
         self._remembers = settings.memory.remember_conversations != "off"
         self._hearers: dict[str, _Hearer] = {}
         self._started: dict[str, StartedRun] = {}
@@ -179,23 +180,28 @@ class RunService:
             UsageError: the message is no text, the agent neither an Agent nor a name, the run
                 that of another agent, or a choice none that there is.
         """
+        if request.hear_children is None and request.starter is None:
+            return await self._see_through(request, listener)
         with self._hearing(request) as chosen:
-            hear = _to_both(chosen, listener)
-            for wakings_left in range(_MOST_WAKINGS, -1, -1):
-                session_id, execute = await self._prepare(chosen, hear)
-                try:
-                    result = await execute()
-                finally:
-                    if self._remembers:
-                        await self._memory.remember_turns(session_id)
-                if result.status != "parked" or not wakings_left:
-                    break
-                if not await self._can_go_on(result.run_id):
-                    break
-                await self._turns.wake(result.run_id, cause="a child can go on")
-                chosen = replace(
-                    chosen, session_id=result.session_id, new_session=None, run_id=result.run_id
-                )
+            return await self._see_through(chosen, _to_both(chosen, listener))
+
+    async def _see_through(self, chosen: RunRequest, hear: Listener) -> AgentResult:
+        """Execute a run; one that waited for a child goes on when that one can."""
+        for wakings_left in range(_MOST_WAKINGS, -1, -1):
+            session_id, execute = await self._prepare(chosen, hear)
+            try:
+                result = await execute()
+            finally:
+                if self._remembers:
+                    await self._memory.remember_turns(session_id)
+            if result.status != "parked" or not wakings_left:
+                break
+            if not await self._can_go_on(result.run_id):
+                break
+            await self._turns.wake(result.run_id, cause="a child can go on")
+            chosen = replace(
+                chosen, session_id=result.session_id, new_session=None, run_id=result.run_id
+            )
         return result
 
     def stream(
@@ -376,17 +382,26 @@ class RunService:
             await check_is_agents(self._turns, self._journal, run_id)
         if request.tool_ids is not None or request.skill_names is not None:
             await self._check_names(request)
-        is_observed = self._hooks.is_observed
         # Where somebody listens it begins before, since they want to find it.
-        opening = None if is_observed else self._opening(request)
+        is_observed = not self._hooks.hooks.is_empty or bool(self._hooks.bus.subscriptions)
+        opening = request.new_session
+        if is_observed:
+            opening = None
+        elif opening is None and not request.session_id and not run_id:
+            # In the transaction of its first run; before that, where the run may be there.
+            opening = new_session(title_of(request.message), directory=self._settings.workspace)
         if opening is not None:
             session = opening.as_of(self._journal.clock.now())
         else:
             session = await self._session_of(request)
-        agent = await self.agent_for(request.agent, session)
+        agent = request.agent
+        if not isinstance(agent, Agent):
+            agent = await self.agent_for(agent, session)
         if opening is None and run_id:
             request = await self._resuming(request, agent)
-        await self.check_policies()
+        if self._is_unchecked:
+            await self.check_policies()
+            self._is_unchecked = False
         at = position_of(agent, session)
         runtime = await self._runtime_for(request, agent, at)
         runtime.opening = opening
@@ -430,22 +445,13 @@ class RunService:
             runtime.take_over = self.take_over
         return runtime
 
-    def _opening(self, request: RunRequest) -> NewSession | None:
-        """The session that begins in the transaction of its first run, if it can.
-
-        It begins before where the run may be there already.
-        """
-        if request.place or request.run_id:
-            return request.new_session
-        return new_session(request.title, directory=self._settings.workspace)
-
     async def _session_of(self, request: RunRequest) -> Session:
         """The session that a run is meant for, which begins now if it is not there yet."""
         new = request.new_session
         if new is not None:
             with contextlib.suppress(AlreadyExists):
                 await self._journal.append(new.id, [new.created], must_be_new=True)
-        place = request.place or await self.session_for(request.title, request.run_id)
+        place = request.place or await self.session_for(title_of(request.message), request.run_id)
         return await self._turns.executor.look_up(place)
 
     async def _check_names(self, request: RunRequest) -> None:

@@ -82,7 +82,7 @@ class Toolbox:
 
         `task` names the agents that this one may delegate to.
         """
-        tools = self.registry
+        tools = self._registry or self.registry
         if self._mcp.layer is not None:
             await self._mcp.prepare(has_network=at.sandbox == "network")
         now = self._clock.monotonic()
