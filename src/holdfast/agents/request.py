@@ -71,7 +71,7 @@ UNLIMITED = KeptRequest()
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One run that is asked for.
+    """A run request: one run that is asked for.
 
     An empty `agent` means the session's own, an empty `session_id` a new session. The same
     `run_id` again returns the finished result, or resumes what was interrupted. `tool_ids`

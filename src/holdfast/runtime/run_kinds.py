@@ -41,7 +41,8 @@ async def check_is_agents(turns: TurnQueue, journal: Journal, run_id: str) -> No
         raise UsageError(detail=f"The run {run_id} is one of {known.agent!r}, not of an agent.")
     if await called_tool(journal, known):
         # Whoever consented to this call did not consent to what an agent would do next.
-        raise UsageError(detail=f"The run {run_id} is a call by hand: only call_tool has it.")
+        detail = f"The run {run_id} is a call by hand: only `tools.call` goes on with it."
+        raise UsageError(detail=detail)
 
 
 async def called_tool(journal: Journal, run: Run) -> str:

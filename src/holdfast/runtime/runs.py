@@ -73,6 +73,7 @@ from holdfast.turns import TurnQueue
 DEFAULT_AGENT = "build"
 _MOST_WAKINGS = 100
 _LOOK_S = 1.0
+_MOST_GIVEN = 1000
 _NOBODY = NobodyApproves()
 _Hearer: TypeAlias = Callable[[ChildPiece], None]
 
@@ -124,6 +125,8 @@ class RunService:
         self._remembers = settings.memory.remember_conversations != "off"
         self._hearers: dict[str, _Hearer] = {}
         self._started: dict[str, StartedRun] = {}
+        self._given: dict[str, Agent] = {}
+        """Agents that runs were started with as objects; the registry need not know them."""
         self._services = RunServices(
             sessions=sessions,
             turns=turns,
@@ -218,7 +221,7 @@ class RunService:
     async def start(self, request: RunRequest) -> Run:
         """Begin a run in the background and return it, as soon as it is queued.
 
-        It goes on until it ends, parks, or the runtime is closed.
+        It goes on until it ends or parks; closing the runtime cancels it.
 
         Raises:
             NotFound, UsageError: as for `execute`; nothing was begun.
@@ -227,6 +230,10 @@ class RunService:
         started = self._started.get(run_id)
         if started is None:
             started = self._started[run_id] = StartedRun()
+            if isinstance(request.agent, Agent):
+                self._given[run_id] = request.agent
+                if len(self._given) > _MOST_GIVEN:
+                    del self._given[next(iter(self._given))]
             started.task = asyncio.create_task(
                 self.execute(replace(request, run_id=run_id), started.hear)
             )
@@ -243,13 +250,18 @@ class RunService:
     async def result(self, run_id: str) -> AgentResult:
         """Wait for the end of an agent's run and return its result; one that parks comes back.
 
-        A run that nobody executes any more is gone on with here.
+        A run that nobody executes any more is gone on with here; one that has ended is read from
+        the journal, also where its agent is known no more.
         """
         started = self._started.get(run_id)
         if started is not None and started.task is not None:
             return await asyncio.shield(started.task)
         run = await self._turns.get(run_id)
-        return await self.execute(RunRequest(agent=run.agent, message="", run_id=run_id))
+        agent: str | Agent = self._given.get(run_id, run.agent)
+        if run.has_ended and isinstance(agent, str):
+            await check_is_agents(self._turns, self._journal, run_id)
+            agent = await self._agents.get_agent(agent) or Agent(agent)
+        return await self.execute(RunRequest(agent=agent, message="", run_id=run_id))
 
     async def follow(self, run_id: str) -> AsyncGenerator[StreamItem, None]:
         """Yield what a run does that was started here, from the present message on.
@@ -271,7 +283,7 @@ class RunService:
             task.exception()  # whoever waits for the result is told; nobody has to
 
     async def close(self) -> None:
-        """Cancel what was started here and has not ended; it can be resumed."""
+        """Cancel what was started here and has not ended, and wait until that is recorded."""
         tasks = [one.task for one in self._started.values() if one.task is not None]
         for task in tasks:
             task.cancel()

@@ -1,7 +1,7 @@
 """Workflows: steps in an order, durable; from Python or YAML.
 
 Build one with `Workflow` or read it with `parse_workflow`, run it with
-`AsyncClient.run_workflow`.
+`client.workflows.run`.
 """
 
 from __future__ import annotations
