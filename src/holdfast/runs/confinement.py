@@ -61,13 +61,13 @@ class Confinement:
 
     `hidden` are absolute paths that neither file tools nor commands may see, such as the state
     directory; `read_only` are those that they must never write, such as the policies themselves,
-    and `gaps` watches over those of them that are missing.
+    and `unvouched` watches over those of them that are missing.
     """
 
     policies: PolicyStore = field(default_factory=_no_policies)
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
-    gaps: UnvouchedSettings | None = None
+    unvouched: UnvouchedSettings | None = None
     http: HttpClient = field(default_factory=lambda: SafeHttpClient(_EMPTY.network_rules))
     _limits: dict[str, tuple[PolicyBundle, tuple[Budget, Budget]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -182,7 +182,7 @@ class Confinement:
     def _sandbox(self, **chosen: Any) -> SandboxOptions:  # noqa: ANN401 - the fields of options
         """The one place that decides what is hidden from every process."""
         return SandboxOptions(
-            hidden=self.hidden, read_only=self.read_only, gaps=self.gaps, **chosen
+            hidden=self.hidden, read_only=self.read_only, unvouched=self.unvouched, **chosen
         )
 
     def _is_net_open(self) -> bool:

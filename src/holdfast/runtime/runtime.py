@@ -161,7 +161,7 @@ class Runtime:
             settings.policies.dir,
             is_net_allowed=settings.network.allow_net,
             journal=self.journal,
-            gaps=unvouched,
+            unvouched=unvouched,
         )
         policies = self.policies
         records = store_places(settings.storage.url, base_dir=self.base_dir)
@@ -172,7 +172,7 @@ class Runtime:
             # The records, and the files with keys: no tool and no program may see them.
             hidden=tuple(map(str, dict.fromkeys((self.base_dir, *records, *secrets)))),
             read_only=tuple(map(str, governing_places(settings))),
-            gaps=unvouched,
+            unvouched=unvouched,
         )
         shared = SharedBudget(
             self.journal,

@@ -158,7 +158,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     the profile says of the workspace. `hidden` are paths that they must not see although they
     may be within reach (the state directory, for example); what the rules of the workspace keep
     from being read is hidden as well. `read_only` are paths within reach that they must not
-    write; `gaps` keeps those that are missing from being obeyed once a command has made them.
+    write; `unvouched` keeps those that are missing from being obeyed once a command has made them.
     `level` is for tests and for those who must insist: `auto` takes the strongest that works.
     """
 
@@ -170,7 +170,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
-    gaps: UnvouchedSettings | None = None
+    unvouched: UnvouchedSettings | None = None
     with_namespaces: bool = True
 
 
@@ -415,7 +415,7 @@ class SandboxRunner:
         writable += options.writable
         if not writable:
             return None
-        gap = options.gaps.begin(writable) if options.gaps is not None else None
+        gap = options.unvouched.begin(writable) if options.unvouched is not None else None
         return _Before(gap, pointers(self._workspace.root))
 
     def _look_after(self, before: _Before | None) -> str:

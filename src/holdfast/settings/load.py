@@ -148,7 +148,7 @@ def vouch_for(path: Path, *, overrides: Mapping[str, object] | None = None) -> b
     """
     collector = Collector(process_environment(), working_directory())
     _collect(collector, overrides or {})
-    return any([gaps.accept(path) for gaps in _all_gaps(collector)])
+    return any([unvouched.accept(path) for unvouched in _all_unvouched(collector)])
 
 
 def _collect(collector: Collector, overrides: Mapping[str, object]) -> tuple[Path, ...]:
@@ -385,11 +385,11 @@ def _check_gaps(collector: Collector, chosen: dict[str, tuple[object, Rank]]) ->
         files = [place / name for place in levels for name in _FILES]
         # What a link led to, and now leads nowhere, was not read, and should have been.
         read += [path for path in files if not path.exists()]
-    for gaps in _all_gaps(collector):
-        collector.mistakes += gaps.mistakes(lambda: read)
+    for unvouched in _all_unvouched(collector):
+        collector.mistakes += unvouched.mistakes(lambda: read)
 
 
-def _all_gaps(collector: Collector) -> list[UnvouchedSettings]:
+def _all_unvouched(collector: Collector) -> list[UnvouchedSettings]:
     """The notes of every state directory that any source names.
 
     A file that a command made may name another one, in which nothing is noted.

@@ -179,13 +179,13 @@ class UnvouchedSettings:
             os.close(handle)
             os.unlink(name)
             raise
-        return Gap(gaps=self, note=Path(name), places=places, known=known, handle=handle)
+        return Gap(settings=self, note=Path(name), places=places, known=known, handle=handle)
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """What one command could make; end it when the command has ended."""
 
-    gaps: UnvouchedSettings
+    settings: UnvouchedSettings
     note: Path
     places: _Places
     known: frozenset[str]
@@ -194,7 +194,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     def end(self) -> list[str]:
         """Strike out what is still missing, and return what came since it began."""
         try:
-            return self.gaps._end(self)
+            return self.settings._end(self)
         finally:
             self.let_go()
 

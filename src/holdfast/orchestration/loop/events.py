@@ -204,17 +204,3 @@ class LoopReported(Payload, frozen=True, kw_only=True):
     def redacted(self) -> LoopReported:
         """Keep that it was reported."""
         return LoopReported(report={})
-
-
-LoopFact: TypeAlias = (
-    LoopBegan
-    | PlanCreated
-    | PlanRefused
-    | PlanRevised
-    | StepStarted
-    | StepWorked
-    | StepChecked
-    | StepReviewed
-    | StepEnded
-    | LoopReported
-)

@@ -42,7 +42,9 @@ async def runner(
     given = LEVELS[request.param]
     if os.geteuid() == 0 and not given.with_namespaces:
         os.chown(root, 65534, 65534)  # without namespaces it cannot be lent to another user
-    options = SandboxOptions(level=given.level, with_namespaces=given.with_namespaces, gaps=gaps)
+    options = SandboxOptions(
+        level=given.level, with_namespaces=given.with_namespaces, unvouched=gaps
+    )
     opened = SandboxRunner(Workspace(root), options)
     yield opened
     await opened.aclose()
