@@ -19,8 +19,7 @@ import msgspec
 from wire import RAW_TOOLS, SYSTEM, TOOLS, results_of, user
 
 from holdfast.messages import Message
-from holdfast.providers.model import Finished, ModelRequest
-from holdfast.providers.wire import WireModel
+from holdfast.providers import Finished, ModelRequest, WireModel
 
 QUESTION = "Multiply a lot of numbers by 23."
 

@@ -18,9 +18,8 @@ from statistics import median
 from _report import Result, interleave
 
 from holdfast.errors import SandboxFailed
-from holdfast.policy.commands import classify_argv, classify_command, parse_command
-from holdfast.sandbox.runner import LevelChoice, SandboxOptions, SandboxRunner
-from holdfast.sandbox.workspace import Workspace
+from holdfast.policy import classify_argv, classify_command, parse_command
+from holdfast.sandbox import LevelChoice, SandboxOptions, SandboxRunner, Workspace
 
 GOALS: dict[LevelChoice, float] = {"landlock": 3.0, "bubblewrap": 8.0}
 LINE = "git status -s && grep -rn 'def main' src | sort -u | head -n 20 > found.txt"

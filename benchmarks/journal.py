@@ -23,11 +23,9 @@ from _report import Result, arguments, interleave, report
 from holdfast.journal import Journal, Payload, SqliteStore, payload
 from holdfast.messages import Message, TextPart, ToolPart
 from holdfast.redaction import Redactor
+from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
 from holdfast.sessions import events as facts
-from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.projections import SESSION_PROJECTIONS
-from holdfast.turns import Turn, TurnCompleted, TurnQueue
-from holdfast.turns.leases import LeaseKeeper
+from holdfast.turns import LeaseKeeper, Turn, TurnCompleted, TurnQueue
 
 T = TypeVar("T")
 SMALL = "x" * 100

@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -29,16 +29,20 @@ import numpy as np
 from _report import Result, add_arguments, interleave, report
 
 from holdfast.memory import (
+    EmbeddedText,
     Identity,
     InMemoryStorage,
     MemoryEmbedder,
+    MemoryEntry,
     MemoryManager,
     MemoryOptions,
+    MemoryRules,
     MiniLmEmbedder,
     NoEmbedder,
     SqliteMemoryStorage,
     StaticEmbedder,
 )
+from holdfast.memory.late_interaction import QueryTokens, max_sim_signs, query_tokens
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
@@ -47,9 +51,12 @@ NOTES = HERE / "data" / "memory_notes.jsonl"
 CATEGORIES = {1: "multi-hop", 2: "time", 3: "open", 4: "single-hop", 5: "adversarial"}
 DEPTH = 20
 GOALS = {
-    ("LoCoMo", "tier 0", "all"): {"recall": 0.76},
-    ("LoCoMo", "tier 1", "all"): {"recall": 0.80, "MRR": 0.60},
+    ("LoCoMo", "tier 0"): (0.84, 0.66),
+    ("LoCoMo", "tier 1"): (0.86, 0.69),
+    ("LoCoMo, plain lines", "tier 0"): (0.95 * 0.84, 0.95 * 0.66),
+    ("LoCoMo, plain lines", "tier 1"): (0.95 * 0.86, 0.95 * 0.69),
 }
+"""Least recall@10 and MRR on conversations that the weights were not fitted on."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,8 @@ class Turn:
     speaker: str = ""
     previous: str = ""
     created: float | None = None
+    is_plain: bool = False
+    """Stored without saying anything about it, as most people do."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +138,15 @@ def locomo(path: Path) -> Iterator[Corpus]:
         yield Corpus(item["sample_id"], turns, questions)
 
 
+def plain(corpus: Corpus) -> Corpus:
+    """Return a corpus as lines `Speaker: text`, without any metadata."""
+    turns = [
+        Turn(turn.key, turn.session, f"{turn.speaker}: {turn.content}", is_plain=True)
+        for turn in corpus.turns
+    ]
+    return Corpus(corpus.name, turns, corpus.questions)
+
+
 def notes() -> Corpus:
     """Read our own data set: facts, code notes, other languages, near-duplicates."""
     turns, questions = [], []
@@ -140,34 +158,50 @@ def notes() -> Corpus:
     return Corpus("notes", turns, questions)
 
 
-async def answer(corpus: Corpus, embedder: MemoryEmbedder, found: dict[str, Found]) -> None:
-    """Store a corpus and ask all its questions."""
+async def ask(
+    corpus: Corpus, embedder: MemoryEmbedder, *, depth: int, rules: MemoryRules | None = None
+) -> AsyncIterator[tuple[Question, list[tuple[str, MemoryEntry]]]]:
+    """Store a corpus and ask all its questions; yields keys and entries, best first."""
     identity = Identity(project=corpus.name)
-    async with MemoryManager(InMemoryStorage(), embedder, identity=identity) as manager:
+    storage = InMemoryStorage()
+    async with MemoryManager(storage, embedder, identity=identity, rules=rules) as manager:
         ids: dict[str, str] = {}
         for turn in corpus.turns:
-            options = MemoryOptions(
-                scope="project",
-                speaker=turn.speaker,
-                created=turn.created,
-                previous_id=ids.get(turn.previous, ""),
-            )
+            options = None
+            if not turn.is_plain:
+                options = MemoryOptions(
+                    scope="project",
+                    speaker=turn.speaker,
+                    created=turn.created,
+                    previous_id=ids.get(turn.previous, ""),
+                )
             ids[turn.key] = await manager.store_memory(turn.session, turn.content, options=options)
         await manager.pipeline.settle()
         keys = {memory_id: key for key, memory_id in ids.items()}
         for question in corpus.questions:
-            order = [
-                keys[entry.id] for entry in await manager.search_memory("", question.text, DEPTH)
-            ]
-            for name in ("all", question.category):
-                found.setdefault(name, Found()).note(question, order)
+            entries = await manager.search_memory("", question.text, depth, across_sessions=True)
+            yield question, [(keys[entry.id], entry) for entry in entries]
 
 
-def recall_results(path: Path | None) -> list[Result]:
+async def answer(
+    corpus: Corpus,
+    embedder: MemoryEmbedder,
+    found: dict[str, Found],
+    rules: MemoryRules | None = None,
+) -> None:
+    """Store a corpus, ask all its questions, and note how they were answered."""
+    async for question, entries in ask(corpus, embedder, depth=DEPTH, rules=rules):
+        for name in ("all", question.category):
+            found.setdefault(name, Found()).note(question, [key for key, _ in entries])
+
+
+def recall_results(path: Path | None, *, is_quick: bool = False) -> list[Result]:
     """Recall per data set, tier and category."""
     sets: dict[str, list[Corpus]] = {"notes": [notes()]}
     if path is not None:
         sets["LoCoMo"] = list(locomo(path))
+        if not is_quick:
+            sets["LoCoMo, plain lines"] = [plain(corpus) for corpus in sets["LoCoMo"]]
     tiers: dict[str, MemoryEmbedder] = {
         "lexical": NoEmbedder(),
         "tier 0": StaticEmbedder(),
@@ -179,22 +213,40 @@ def recall_results(path: Path | None) -> list[Result]:
             found: dict[str, Found] = {}
             for corpus in corpora:
                 asyncio.run(answer(corpus, embedder, found))
-            for category, one in sorted(found.items()):
-                goal = GOALS.get((name, tier, category))
-                results.append(_recall(f"{name}, {tier}, {category}", one, goal))
-                if goal is not None and "MRR" in goal:
-                    results.append(_goal(f"{name}, {tier}: MRR", one.ranks, goal["MRR"]))
+            results += [
+                _recall(f"{name}, {tier}, {category}", one)
+                for category, one in sorted(found.items())
+            ]
     return results
 
 
-def _recall(name: str, found: Found, goal: dict[str, float] | None) -> Result:
+def held_out_results(path: Path) -> list[Result]:
+    """Recall and MRR of each conversation with weights that were fitted on the others."""
+    import _memory_fit  # noqa: PLC0415 - it reads conversations by what is defined here
+
+    sets = {"LoCoMo": list(locomo(path))}
+    sets["LoCoMo, plain lines"] = [plain(corpus) for corpus in sets["LoCoMo"]]
+    tiers: dict[str, MemoryEmbedder] = {"tier 0": StaticEmbedder(), "tier 1": MiniLmEmbedder()}
+    results = []
+    for tier, embedder in tiers.items():
+        weights: list[_memory_fit.Array] = []
+        for name, corpora in sets.items():
+            asked = _memory_fit.gather(corpora, embedder)
+            # Fitted with metadata only: plain lines are answered by the same weights.
+            weights = weights or _memory_fit.fit_without_each(asked, _memory_fit.free_parts(asked))
+            recall, rank = _memory_fit.held_out(asked, weights)
+            least = GOALS[name, tier]
+            title = f"{name}, {tier}, cross-validated"
+            results.append(_goal(f"{title}: recall@10", recall.tolist(), least[0]))
+            results.append(_goal(f"{title}: MRR", rank.tolist(), least[1]))
+    return results
+
+
+def _recall(name: str, found: Found) -> Result:
     mean = {depth: statistics.mean(values) for depth, values in found.recall.items()}
-    least = goal["recall"] if goal is not None else None
     return Result(
         metric=f"{name}: recall@10",
         value=mean[10],
-        goal=f">= {least}" if least is not None else "",
-        ok=mean[10] >= least if least is not None else None,
         note=f"@5 {mean[5]:.3f}, @20 {mean[20]:.3f}, hit@20 {statistics.mean(found.hits):.3f}, "
         f"MRR {statistics.mean(found.ranks):.3f}, {len(found.hits)} questions",
     )
@@ -202,17 +254,21 @@ def _recall(name: str, found: Found, goal: dict[str, float] | None) -> Result:
 
 def _goal(metric: str, values: list[float], least: float) -> Result:
     mean = statistics.mean(values)
-    return Result(metric=metric, value=mean, goal=f">= {least}", ok=mean >= least)
+    return Result(metric=metric, value=mean, goal=f">= {least:.3g}", ok=mean >= least)
 
 
 # --- speed ---------------------------------------------------------------------------
 
 
 class Ready:
-    """An embedder that has the vectors of queries at hand, so that only the search counts."""
+    """MiniLM without its forward pass: vectors and tokens are made up, so only the search counts.
+
+    As many tokens as a turn of LoCoMo and one of its questions have on average.
+    """
 
     model_id = "random/1"
-    dimension = 256
+    dimension = 384
+    text_tokens, query_tokens = 33, 11
 
     def __init__(self) -> None:
         """Make vectors up."""
@@ -220,8 +276,27 @@ class Ready:
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return vectors without meaning."""
-        vectors: list[list[float]] = self._made.standard_normal((len(texts), 256)).tolist()
+        vectors: list[list[float]] = self._made.standard_normal((len(texts), 384)).tolist()
         return vectors
+
+    async def embed_texts(self, texts: Sequence[str]) -> list[EmbeddedText]:
+        """Return vectors and token bits without meaning."""
+        length = self.text_tokens * self.dimension // 8
+        return [
+            EmbeddedText(vector, self._made.bytes(length)) for vector in await self.embed(texts)
+        ]
+
+    async def embed_query(self, text: str) -> tuple[list[float], QueryTokens]:
+        """Return token vectors without meaning for the words of a query."""
+        (vector,) = await self.embed([text])
+        words = [(one.start(), one.end()) for one in re.finditer(r"\w+", text)]
+        spans = [words[number % len(words)] for number in range(self.query_tokens)]
+        tokens = self._made.standard_normal((self.query_tokens, 384)).astype(np.float32)
+        return vector, query_tokens(text, spans, tokens, "contextual")
+
+    def max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> np.ndarray[Any, Any]:
+        """Compare as MiniLM does."""
+        return max_sim_signs(query.matrix, texts)
 
 
 def sentences(count: int) -> list[str]:
@@ -235,14 +310,18 @@ def sentences(count: int) -> list[str]:
 class Bench:
     """A file with many memories, a bare index of the same texts, a bare matrix."""
 
-    def __init__(self, place: Path, count: int) -> None:
+    def __init__(self, place: Path, count: int, embedder: MemoryEmbedder) -> None:
         """Fill all three."""
         self.loop = asyncio.new_event_loop()
         self.texts = sentences(count)
-        storage = SqliteMemoryStorage(place / f"{count}.db")
-        self.manager = MemoryManager(storage, Ready())
+        name = f"{embedder.dimension}-{count}"
+        self.file = place / f"{name}.db"
+        storage = SqliteMemoryStorage(self.file)
+        self.manager = MemoryManager(storage, embedder)
+        rules = MemoryRules(rerank=False)
+        self.first = MemoryManager(storage, embedder, rules=rules)
         self.run(self._fill())
-        self.bare = sqlite3.connect(place / f"bare-{count}.db", isolation_level=None)
+        self.bare = sqlite3.connect(place / f"bare-{name}.db", isolation_level=None)
         self.bare.execute(
             "CREATE VIRTUAL TABLE f USING fts5(t, tokenize='porter unicode61 remove_diacritics 2')"
         )
@@ -255,7 +334,11 @@ class Bench:
         telling = [
             [word for word in text.split() if int(word[1:]) >= 100] for text in self.texts[:200]
         ]
-        self.queries = [" ".join(pick.sample(words, min(5, len(words)))) for words in telling]
+        said = [" ".join(pick.sample(words, min(5, len(words)))) for words in telling]
+        # Every second one asks for an answer of some type.
+        self.queries = [
+            f"When did {words}?" if number % 2 else words for number, words in enumerate(said)
+        ]
         self.turn = 0
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -264,11 +347,16 @@ class Bench:
 
     async def _fill(self) -> None:
         await self.manager.open()
+        previous = ""
         for start in range(0, len(self.texts), 2_000):
-            drafts = [
-                self.manager._draft("s1", text, None, None, "")
-                for text in self.texts[start : start + 2_000]
-            ]
+            drafts = []
+            for number, text in enumerate(self.texts[start : start + 2_000]):
+                # Conversations of twenty turns, so that neighbours are looked at too.
+                about = MemoryOptions(
+                    speaker=f"Person{number % 2}", previous_id=previous if number % 20 else ""
+                )
+                drafts.append(self.manager._draft("s1", text, None, about, ""))
+                previous = drafts[-1].id
             await self.manager._storage.add(drafts)
         self.manager.pipeline._batch = 2_000
         self.manager.pipeline.wake()
@@ -282,6 +370,16 @@ class Bench:
     def search(self) -> None:
         """Search as an application does."""
         self.run(self.manager.search_memory("s1", self.query(), 10))
+
+    def search_first(self) -> None:
+        """Search without the second ranking."""
+        self.run(self.first.search_memory("s1", self.query(), 10))
+
+    @property
+    def bytes_per_entry(self) -> float:
+        """What the file takes per memory, of texts of some 70 characters."""
+        self.run(self.manager._storage.compact())
+        return self.file.stat().st_size / len(self.texts)
 
     def search_bare(self) -> None:
         """Ask the bare index for its ten best."""
@@ -320,12 +418,17 @@ def timed(work: Callable[[], None], times: int) -> Callable[[], float]:
     return measure
 
 
-def speed_results(place: Path, count: int, goal_ms: float, rounds: int) -> list[Result]:
+def speed_results(
+    place: Path, count: int, tier: tuple[str, MemoryEmbedder], goal_ms: float, rounds: int
+) -> list[Result]:
     """Search among so many memories, against a bare index and a bare scan."""
-    bench = Bench(place, count)
+    name, embedder = tier
+    bench = Bench(place, count, embedder)
+    size = bench.bytes_per_entry
     figures = interleave(
         {
             "search": timed(bench.search, 5),
+            "first": timed(bench.search_first, 5),
             "index": timed(bench.search_bare, 5),
             "scan": timed(bench.scan, 5),
         },
@@ -333,21 +436,19 @@ def speed_results(place: Path, count: int, goal_ms: float, rounds: int) -> list[
     )
     figures |= interleave({"add": timed(bench.add, 20)}, rounds)
     bench.close()
-    mid = {name: statistics.median(values) * 1e3 for name, values in figures.items()}
+    mid = {case: statistics.median(values) * 1e3 for case, values in figures.items()}
     return [
         Result(
-            metric=f"search among {count:,}, ms CPU",
+            metric=f"{name}: search among {count:,}, ms CPU",
             value=mid["search"],
             goal=f"<= {goal_ms:g}",
             ok=mid["search"] <= goal_ms,
-            note=f"bare index {mid['index']:.2f} ms, bare scan {mid['scan']:.2f} ms",
+            note=f"first ranking {mid['first']:.2f} ms, bare index {mid['index']:.2f} ms, "
+            f"bare scan {mid['scan']:.2f} ms",
         ),
+        Result(metric=f"{name}: bytes per entry of {count:,}", value=size),
         Result(
-            metric=f"search among {count:,} / bare index + scan",
-            value=mid["search"] / (mid["index"] + mid["scan"]),
-        ),
-        Result(
-            metric=f"durable add to {count:,}, ms CPU, vector included",
+            metric=f"{name}: durable add to {count:,}, ms CPU",
             value=mid["add"],
             goal="<= 2",
             ok=mid["add"] <= 2,
@@ -362,11 +463,21 @@ def main() -> int:
     parser.add_argument("--locomo", type=Path, help="file of LoCoMo conversations")
     options = parser.parse_args()
     path = options.locomo or (LOCOMO if LOCOMO.exists() else None)
-    results = recall_results(path)
-    with tempfile.TemporaryDirectory() as name:
-        rounds = 7 if options.quick else 21
-        results += speed_results(Path(name), 10_000, 5.0, rounds)
-        results += speed_results(Path(name), 100_000, 20.0, rounds)
+    results = recall_results(path, is_quick=options.quick)
+    if path is not None and not options.quick:
+        results += held_out_results(path)
+    rounds = 7 if options.quick else 21
+    tier_0, tier_1 = ("tier 0", StaticEmbedder()), ("tier 1 without forward pass", Ready())
+    for count, tier, goal_ms in (
+        (10_000, tier_0, 7.0),
+        (10_000, tier_1, 9.0),
+        (100_000, tier_0, 15.0),
+        (100_000, tier_1, 15.0),
+    ):
+        if count > 10_000 and options.quick:
+            continue  # filling such a file alone takes a minute
+        with tempfile.TemporaryDirectory() as name:
+            results += speed_results(Path(name), count, tier, goal_ms, rounds)
     return report(results, options.json)
 
 

@@ -25,7 +25,7 @@ from _report import Result, arguments, interleave, report
 from holdfast import Agent, AsyncClient, tool
 from holdfast.messages import ToolPart
 from holdfast.orchestration.delegation import AgentTask, DelegationLimits
-from holdfast.providers.model import ModelRequest
+from holdfast.providers import ModelRequest
 from holdfast.testing import FunctionModel, tool_call
 
 AGENTS = 100

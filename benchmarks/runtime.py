@@ -30,9 +30,9 @@ from wire import ROUNDS, SYSTEM, Bench, served
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.messages import Message, TextPart
-from holdfast.providers.wire import WireModel
-from holdfast.runs.streaming import StreamItem
-from holdfast.sessions.events import MessageCreated
+from holdfast.providers import WireModel
+from holdfast.runs import StreamItem
+from holdfast.sessions import MessageCreated
 
 AT_ONCE = 200
 EARLIER = 3_000

@@ -13,13 +13,11 @@ from pathlib import Path
 from _report import Result, arguments, report
 
 from holdfast.messages import Message, TextPart, TokenUsage
-from holdfast.providers.accounting import Accountant
-from holdfast.providers.model import ModelRequest
-from holdfast.providers.tokens import TokenCounter, estimate_tokens
+from holdfast.providers import Accountant, ModelRequest, TokenCounter, estimate_tokens
 
 _LOAD = """
 import time
-from holdfast.providers.vocabulary import counter_of
+from holdfast.providers import counter_of
 def rss():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096 / 1e6

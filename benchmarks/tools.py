@@ -27,9 +27,16 @@ from _report import Result, arguments, report
 from holdfast.client import AsyncClient
 from holdfast.messages import Message, ToolPart
 from holdfast.testing import tool_context
-from holdfast.tools import Tool, ToolRegistry, Workspace, tool
-from holdfast.tools.gate import Gate
-from holdfast.tools.manager import Call, CallLimits, ToolExecutionManager
+from holdfast.tools import (
+    Call,
+    CallLimits,
+    Gate,
+    Tool,
+    ToolExecutionManager,
+    ToolRegistry,
+    Workspace,
+    tool,
+)
 from holdfast.turns import Outcome, Turn, TurnCompleted
 
 _GOAL_US = 60.0

@@ -29,8 +29,15 @@ SOURCE = Path(__file__).parents[1] / "src"
 sys.path.insert(0, str(SOURCE))
 
 from holdfast.messages import Message, TextPart, ToolPart, ToolSpec  # noqa: E402
-from holdfast.providers.model import Finished, ModelRequest  # noqa: E402
-from holdfast.providers.wire import Api, Endpoint, HttpTransport, QuietMode, WireModel  # noqa: E402
+from holdfast.providers import (  # noqa: E402  # noqa: E402
+    Api,
+    Endpoint,
+    Finished,
+    HttpTransport,
+    ModelRequest,
+    QuietMode,
+    WireModel,
+)
 
 ROUNDS = 10
 AT_ONCE = 200

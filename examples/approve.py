@@ -2,7 +2,7 @@
 
 from holdfast import Agent, tool
 from holdfast.testing import ScriptedModel, tool_call
-from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
+from holdfast.tools import ApprovalAnswer, ApprovalRequest
 
 
 @tool(permission="ask", target="path")

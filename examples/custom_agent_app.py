@@ -10,8 +10,7 @@ from pathlib import Path
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.hooks import Callbacks
-from holdfast.sessions import Session
-from holdfast.sessions.lifecycle import SessionLifecycle
+from holdfast.sessions import Session, SessionLifecycle
 from holdfast.settings import load_settings
 from holdfast.testing import ScriptedModel, tool_call
 

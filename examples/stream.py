@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast import Agent
-from holdfast.providers.model import TextDelta
+from holdfast.providers import TextDelta
 from holdfast.testing import ScriptedModel
 
 

@@ -17,7 +17,7 @@ with Client() as client:
             "with": {"title": "${event.data.title}"},
         }
     )
-    client.create_session("Order 17")
+    client.sessions.create("Order 17")
     client.triggers.run(once=True)
     client.triggers.run(once=True)  # nothing is left to do
     for firing in client.triggers.firings():

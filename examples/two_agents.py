@@ -7,8 +7,8 @@ writer = Agent("writer", prompt="You write.", model=ScriptedModel("Roses are red
 critic = Agent("critic", prompt="You judge.", model=ScriptedModel("Too short."))
 
 with Client() as client:
-    session = client.create_session("A poem")
+    session = client.sessions.create("A poem")
     writer.run_sync("Write a poem.", session=session.id, client=client)
     critic.run_sync("What do you think?", session=session.id, client=client)
-    for message in client.list_messages(session.id).items:
+    for message in client.messages.list(session.id).items:
         print(f"{message.agent or message.role}: {message.text}")

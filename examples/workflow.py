@@ -2,7 +2,7 @@
 
 from holdfast import Agent, Client, tool
 from holdfast.orchestration.workflows import Workflow, step
-from holdfast.providers.model import ModelRequest
+from holdfast.providers import ModelRequest
 from holdfast.testing import FunctionModel
 
 

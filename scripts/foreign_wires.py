@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import LLMError
-from holdfast.providers.model import Model, ModelInfo
-from holdfast.providers.wire import (
+from holdfast.providers import (
     Api,
     Endpoint,
     HttpTransport,
-    RememberedApis,
-    ResponsesOrChat,
+    Model,
+    ModelInfo,
     Secret,
     Timeouts,
     WireModel,
 )
-from holdfast.testing.wire_conformance import CHECKS, Ability
+from holdfast.providers.wire import RememberedApis, ResponsesOrChat
+from holdfast.testing import CHECKS, Ability
 
 KEY = "sk-foreign-0123456789"
 APIS: tuple[Api, ...] = ("chat", "responses", "anthropic")

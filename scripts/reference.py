@@ -21,12 +21,11 @@ from holdfast.cli.app import root
 from holdfast.cli.exits import ExitCode, exit_code_for
 from holdfast.client import AsyncClient
 from holdfast.client.handles import RunHandle
-from holdfast.client.surface import FLAT
+from holdfast.client.surface import FLAT, ClientSurface
 from holdfast.errors import HoldfastError
 from holdfast.operations import LocalFunction
 from holdfast.operations.table import NAMESPACES
-from holdfast.settings.keys import CONFIG_VARIABLE, Key, all_keys, all_sections
-from holdfast.settings.mcp import McpEndpoint
+from holdfast.settings import CONFIG_VARIABLE, Key, McpEndpoint, all_keys, all_sections
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _NOTE = "<!-- Written by scripts/reference.py; change the source, then run it. -->\n"
@@ -122,7 +121,7 @@ def _key_row(key: Key) -> str:
     default = key.info.default
     if default is PydanticUndefined or key.is_path:
         shown = "see meaning"
-    elif default is None:
+    elif default is None or default == "":
         shown = "none" if key.name.startswith("storage.retention") else "not set"
     else:
         shown = f"`{str(default).lower() if isinstance(default, bool) else default}`"
@@ -257,36 +256,62 @@ def _tool_pages() -> dict[str, str]:
 
 
 def client() -> str:
-    """The page of the clients: every namespace with its methods, then the flat names."""
+    """The page of the clients: every namespace with its methods, handles, then the flat names."""
     opened = AsyncClient("nowhere")  # opens nothing before its first call
+    namespaces = [name if name != "hooks" else "hook_files" for name in NAMESPACES]
     lines = [_NOTE, "# Clients", "", inspect.cleandoc(_CLIENT_INTRO), ""]
-    for namespace in [name if name != "hooks" else "hook_files" for name in NAMESPACES]:
-        surface = getattr(opened, namespace)
-        lines += [f"## client.{namespace}", "", inspect.getdoc(surface) or "", ""]
-        lines += ["| method | needs | what it does |", "|---|---|---|"]
-        for name, member in vars(type(surface)).items():
-            if not name.startswith("_"):
-                lines.append(_method_row(name, member, getattr(surface, name)))
-        lines.append("")
+    lines += ["| namespace | what it is about |", "|---|---|"]
+    lines += [
+        f"| [`client.{name}`](#client{name}) | {_first_line(type(getattr(opened, name)))} |"
+        for name in namespaces
+    ]
+    lines.append("")
+    for name in namespaces:
+        lines += _namespace(name, getattr(opened, name))
     lines += [*inspect.cleandoc(_HANDLE_INTRO).splitlines(), ""]
     lines += ["| method | what it does |", "|---|---|"]
     lines += [
-        f"| `run.{name}` | {_first_line(member)} |"
+        f"| `run.{name}({_handle_parameters(member)})` | {_first_line(member)} |"
         for name, member in vars(RunHandle).items()
         if not name.startswith("_")
+    ]
+    lines += ["", *inspect.cleandoc(_SET_INTRO).splitlines(), ""]
+    lines += ["| attribute | can be set | what it is |", "|---|---|---|"]
+    lines += [
+        f"| `client.{name}` | {'yes' if member.fset else 'no'} | {_first_line(member)} |"
+        for name, member in vars(ClientSurface).items()
+        if isinstance(member, property) and name not in namespaces
     ]
     lines += ["", *inspect.cleandoc(_FLAT_INTRO).splitlines(), "", "| name | is |", "|---|---|"]
     lines += [f"| `client.{name}` | `client.{home}` |" for name, home in FLAT.items()]
     return "\n".join([*lines, ""])
 
 
-def _method_row(name: str, member: object, method: Callable[..., object]) -> str:
-    operation = getattr(member, "operation", member)
-    if isinstance(operation, LocalFunction):
-        needs = f"local; elsewhere: {operation.instead}"
-    else:
-        needs = f"`{getattr(operation, 'scope', '')}`"
-    return f"| `{name}({', '.join(_parameters(method))})` | {needs} | {_first_line(method)} |"
+def _namespace(name: str, surface: object) -> list[str]:
+    """One namespace: its operations, then what cannot travel."""
+    lines = [f"## client.{name}", "", inspect.getdoc(surface) or "", ""]
+    remote = ["| method | scope | what it does |", "|---|---|---|"]
+    local = ["| method, local | what it does | elsewhere |", "|---|---|---|"]
+    for attribute, member in vars(type(surface)).items():
+        if attribute.startswith("_"):
+            continue
+        method = getattr(surface, attribute)
+        operation = getattr(member, "operation", member)
+        call = f"`{attribute}({', '.join(_parameters(method))})`"
+        if isinstance(operation, LocalFunction):
+            local.append(f"| {call} | {_first_line(method)} | {operation.instead} |")
+        else:
+            remote.append(f"| {call} | `{operation.scope}` | {_first_line(method)} |")
+    for table in (remote, local):
+        if len(table) > 2:
+            lines += [*table, ""]
+    return lines
+
+
+def _handle_parameters(member: object) -> str:
+    operation = member._operation  # type: ignore[attr-defined]
+    given = list(_parameters(operation.function))
+    return ", ".join(given[3:])  # without the runtime, the caller and the run
 
 
 _CLIENT_INTRO = """
@@ -297,22 +322,30 @@ meanwhile). A call from the loop that serves the client could never return and r
 
 Each method is an operation of one table (`holdfast.operations`), and needs a scope; locally the
 caller is the owner of the state directory and has them all. What takes or gives Python objects
-is `local`: it cannot travel to a runtime on another machine.
+is *local*: it cannot travel to a runtime on another machine, and its table says what to do there
+instead. How this is built: [the architecture](../concepts/architecture.md).
 """
 
 _HANDLE_INTRO = """
 ## Handles
 
-`run = await client.runs.start(…)` returns a handle; the run goes on whether or not anybody
-holds it.
+`run = await client.runs.start(…)` returns a handle with `run.id` and `run.session_id`; the run
+goes on whether or not anybody holds it. See
+[start a run, and follow it](../howto/start-and-follow-a-run.md).
+"""
+
+_SET_INTRO = """
+## What holds for all runs of a client
 """
 
 _FLAT_INTRO = """
 ## Names without a namespace
+
+The names that people know from elsewhere, each a forward to the same method.
 """
 
 
-def _first_line(method: Callable[..., object]) -> str:
+def _first_line(method: object) -> str:
     return (inspect.getdoc(method) or "").splitlines()[0]
 
 
@@ -322,8 +355,13 @@ def _parameters(method: Callable[..., object]) -> Iterator[str]:
         if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
             is_keyword = True
             yield "*"
-        is_needed = parameter.default is parameter.empty
-        yield parameter.name if is_needed else f"{parameter.name}=…"
+        default = parameter.default
+        if default is parameter.empty:
+            yield parameter.name
+        else:
+            is_short = isinstance(default, str | int | float | tuple | None)
+            shown = repr(default).replace("'", '"') if is_short else "…"
+            yield f"{parameter.name}={shown}"
 
 
 def pages() -> dict[str, str]:

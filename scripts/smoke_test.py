@@ -23,10 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from holdfast import Agent, AsyncClient, HoldfastError, tool
 from holdfast.messages import TextPart
 from holdfast.orchestration.loop import LoopLimits, LoopOptions
-from holdfast.providers.model import Model, TextDelta
-from holdfast.providers.resolve import create_model, registry_from
+from holdfast.providers import Model, TextDelta, create_model, registry_from
 from holdfast.settings import load_settings
-from holdfast.testing.fake_server import FakeServer, Recorded, Reply, ScriptedCall
+from holdfast.testing import FakeServer, Recorded, Reply, ScriptedCall
 
 PLAN = {
     "steps": [

@@ -7,8 +7,7 @@ import json
 
 from holdfast.canonical import JsonObject
 from holdfast.client import AsyncClient
-from holdfast.tools import Tool
-from holdfast.tools.gate import default_action
+from holdfast.tools import Tool, default_action
 
 _NOTE = "<!-- Written by scripts/reference.py; change the source, then run it. -->\n"
 _EFFECTS = {

@@ -7,6 +7,7 @@ made, also within a millisecond; ids of different processes never meet.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import threading
@@ -18,7 +19,6 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _OF_BYTES = _ALPHABET.encode() * 8
 _LAST_COUNT = (1 << 20) - 1
-_VALID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _lock = threading.Lock()
 _now = 0
 _head = ""
@@ -56,13 +56,18 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
+@functools.cache
+def _valid() -> re.Pattern[str]:
+    return re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
 def check_id(value: object, kind: str) -> str:
     """Return `value` if it can be an id; an id is always safe as a file name.
 
     Raises:
         InvalidId: it is no string, is too long, or holds a character that ids never have.
     """
-    if not isinstance(value, str) or not _VALID.fullmatch(value):
+    if not isinstance(value, str) or not _valid().fullmatch(value):
         shown = value if isinstance(value, str) and len(value) <= 80 else f"{str(value)[:77]}..."
         raise InvalidId(value=shown, kind=kind)
     return value
@@ -70,7 +75,7 @@ def check_id(value: object, kind: str) -> str:
 
 def is_id(value: object) -> bool:
     """Say whether `value` has the form of an id."""
-    return isinstance(value, str) and _VALID.fullmatch(value) is not None
+    return isinstance(value, str) and _valid().fullmatch(value) is not None
 
 
 def random_token(nbytes: int = 16) -> str:

@@ -1,7 +1,7 @@
 """Client: the blocking facade, over one background loop.
 
-Every method of `AsyncClient` is forwarded, one line each; nothing is written twice. Calls may
-come from any thread, also from inside a running event loop (which they block, as blocking
+The surface is that of `AsyncClient`, over a channel that blocks; nothing is written twice. Calls
+may come from any thread, also from inside a running event loop (which they block, as blocking
 calls do). A call from the background loop itself could never return and is refused.
 """
 

@@ -154,6 +154,8 @@ def _signature(value: object) -> str:
     prefix = " async " if inspect.iscoroutinefunction(value) else ""
     if typing.get_origin(value):  # a Callable[...]; Python 3.13 would say (*args, **kwargs)
         return "(...)"
+    if hasattr(value, "model_rebuild"):
+        value.model_rebuild()  # one that is built with its first use has no parameters before
     try:
         signature = inspect.signature(value)  # type: ignore[arg-type]
     except (ValueError, TypeError):

@@ -53,7 +53,7 @@ SET_FOR_ALL_RUNS = {
 """What belongs to the process in which a client lives; nobody asks for it from elsewhere."""
 OF_ITSELF = {"close"}
 
-TWICE = {"AgentLimits", "Draft", "Place", "Recorder", "Summary", "Toolbox"}
+TWICE: set[str] = set()
 """Class names that occur in several files; may only shrink."""
 
 NO_DATA_YET = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -152,6 +153,22 @@ def test_changelog_fragments_are_one_sentence_each() -> None:
         if not is_one_line or re.search(r"[.!?] [A-Z]", prose):
             wrong.append(fragment.name)
     assert wrong == [], "one line, one sentence, with its full stop"
+
+
+def test_a_release_takes_what_was_unreleased_and_every_fragment(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "changelog.d").mkdir()
+    for name in ("scripts/changelog", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    fragment = tmp_path / "changelog.d/room-topic.md"
+    fragment.write_text("A new thing.\n", encoding="utf-8")
+    subprocess.run([tmp_path / "scripts/changelog", "9.9.0", "2030-01-01"], check=True)
+    before = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    after = (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert "<!-- releases -->\n\n## 9.9.0 (2030-01-01)\n\n- A new thing.\n" in after
+    assert "## Unreleased" not in after
+    assert set(before.splitlines()) - set(after.splitlines()) <= {"## Unreleased"}
+    assert not fragment.exists()
 
 
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))

@@ -18,7 +18,10 @@ async def store(directory: str, name: str) -> None:
         number = 0
         while True:
             memory_id = await manager.store_memory(
-                name, f"walnut {name} n{number}", {}, options=MemoryOptions(scope="project")
+                name,
+                f"Person{number % 2}: walnut {name} n{number}",
+                {},
+                options=MemoryOptions(scope="project"),
             )
             sys.stdout.write(memory_id + "\n")
             sys.stdout.flush()

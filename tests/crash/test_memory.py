@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.memory import Identity, MemoryManager, SqliteMemoryStorage
+from holdfast.memory import Identity, MemoryEntry, MemoryManager, SqliteMemoryStorage
 from holdfast.memory.static_vectors import default_embedder
 
 SCENARIO = Path(__file__).with_name("memory_scenarios.py")
@@ -59,7 +59,20 @@ async def test_four_killed_processes_lose_nothing_acknowledged(tmp_path: Path) -
         assert acknowledged <= {entry.id for entry in stored}
         assert len(acknowledged) >= 2 * PROCESSES * EACH
         found = await manager.search_memory("", "walnut p0x0 n3", 5)
-        assert "walnut p0x0 n3" in [entry.content for entry in found]
+        assert "Person1: walnut p0x0 n3" in [entry.content for entry in found]
         assert len(await manager.search_memory("", "walnut", 1000)) == min(1000, len(stored))
         await manager.pipeline.settle()
-        assert sum((await manager.stats()).vectors.values()) == len(stored)
+        counts = await manager.stats()
+        assert sum(counts.vectors.values()) == sum(counts.tokens.values()) == len(stored)
+        # Every process told its lines in order; each follows the one before of its own.
+        by_id = {entry.id: entry for entry in stored}
+        for entry in stored:
+            if entry.previous_id:
+                before = by_id[entry.previous_id]
+                assert before.session_id == entry.session_id and number(before) < number(entry)
+        linked = sum(bool(entry.previous_id) for entry in stored)
+        assert linked == len(stored) - 2 * PROCESSES
+
+
+def number(entry: MemoryEntry) -> int:
+    return int(entry.content.rpartition("n")[2])

@@ -13,8 +13,8 @@ from pathlib import Path
 from two_process_scenarios import SESSION
 
 from holdfast.journal import Journal, SqliteStore, verify
+from holdfast.sessions import SESSION_PROJECTIONS
 from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.projections import SESSION_PROJECTIONS
 from holdfast.testing._store_samples import SAMPLE_TABLES, Note
 from holdfast.turns.leases import LeaseKeeper
 

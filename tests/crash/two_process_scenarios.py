@@ -10,9 +10,9 @@ from pathlib import Path
 
 from holdfast.errors import LeaseLost
 from holdfast.journal import Journal, SqliteStore
+from holdfast.messages import compose
+from holdfast.sessions import SESSION_PROJECTIONS
 from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.messages import compose
-from holdfast.sessions.projections import SESSION_PROJECTIONS
 from holdfast.testing._store_samples import SAMPLE_TABLES, Note
 from holdfast.turns import Turn, TurnCompleted, TurnQueue
 from holdfast.turns.leases import LeaseKeeper

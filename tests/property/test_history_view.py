@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.context import HistoryView
-from holdfast.messages import CompactionPart, Message, TextPart, ToolPart
-from holdfast.sessions.growing import GrowingMessages
+from holdfast.messages import CompactionPart, GrowingMessages, Message, TextPart, ToolPart
 
 STATES = st.sampled_from(["pending", "running", "completed", "error"])
 

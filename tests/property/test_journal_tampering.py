@@ -15,10 +15,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from holdfast.errors import NotFound, StorageDamaged
-from holdfast.journal import Journal, SessionDeleted, SqliteStore, export_heads, parse_heads, verify
-from holdfast.journal.audit import HeadsFile
+from holdfast.journal import (
+    HeadsFile,
+    Journal,
+    SessionDeleted,
+    SqliteStore,
+    encode_redacted,
+    export_heads,
+    parse_heads,
+    verify,
+)
 from holdfast.journal.envelope import GENESIS, chain_hash, header_of
-from holdfast.journal.payloads import encode_redacted
 from holdfast.testing import FakeClock
 from holdfast.testing._store_samples import Note, SampleStep
 

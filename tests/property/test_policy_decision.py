@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from holdfast.globs import matches
 from holdfast.policy import CallRequest, Rights, RuleSet, could_ever, decide
 from holdfast.policy.decision import STRICTNESS, rule_matches
-from holdfast.policy.explain import explain
+from holdfast.policy.explanation import explain
 from holdfast.policy.patterns import wildcard_source
-from holdfast.policy.replay import compare, record, replay
+from holdfast.policy.recorded_calls import compare, record, replay
 from holdfast.sessions import PermissionRule
 
 ACTIONS = st.sampled_from(["allow", "ask", "deny"])

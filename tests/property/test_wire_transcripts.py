@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.messages import FilePart, Message, Part, Role, TextPart, ToolPart
-from holdfast.messages.joined import JoinedMessages
+from holdfast.messages import FilePart, JoinedMessages, Message, Part, Role, TextPart, ToolPart
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire import codec as wire_codec
 from holdfast.providers.wire.anthropic import AnthropicCodec

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.messages import Message, TokenUsage
-from holdfast.messages.joined import JoinedMessages, parts_of
-from holdfast.messages.usage import sum_of
+from holdfast.messages import JoinedMessages, Message, TokenUsage, parts_of, sum_of
 
 ALL = tuple(Message(id=f"m{number}", session_id="s", role="user") for number in range(4))
 

@@ -438,3 +438,26 @@ def test_the_example_files_are_valid(desk: Desk, env: str) -> None:
     loaded = desk.load(HOLDFAST_ENV=env)
     assert len(loaded.files) == 3
     assert loaded.settings.env == env
+
+
+def test_the_store_of_the_records_has_an_address(desk: Desk) -> None:
+    assert desk.load().settings.storage.url == ""
+    for url in ("memory://", "sqlite:///var/lib/holdfast", "postgresql://me@db.example/holdfast"):
+        assert desk.load(HOLDFAST_STORAGE__URL=url).settings.storage.url == url
+
+
+@pytest.mark.parametrize(
+    "url", [f"postgresql://me:{KEY}@db/x", "/var/lib", "sqlite:x", "a://b c", "a://[b", "a://b:x"]
+)
+def test_an_address_of_a_store_that_cannot_be_meant_is_refused(desk: Desk, url: str) -> None:
+    [mistake] = desk.mistakes(HOLDFAST_STORAGE__URL=url)
+    assert mistake.startswith("environment HOLDFAST_STORAGE__URL: storage.url: must")
+
+
+@pytest.mark.parametrize("name", ["holdfast.toml", ".env"])
+def test_a_project_cannot_say_where_records_are_kept(desk: Desk, name: str) -> None:
+    in_toml = name.endswith("toml")
+    text = '[storage]\nurl = "memory://"' if in_toml else "HOLDFAST_STORAGE__URL=memory://"
+    desk.write(name, f"{text}\n")
+    [mistake] = desk.mistakes()
+    assert "storage.url: a project cannot say where records are kept" in mistake

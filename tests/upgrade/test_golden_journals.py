@@ -12,8 +12,8 @@ import pytest
 from holdfast.journal import Journal, RowQuery, SqliteStore, verify
 from holdfast.journal.events import SessionDeleted
 from holdfast.journal.stores._sqlite_file import _migrations
+from holdfast.sessions import SESSION_PROJECTIONS, SESSIONS
 from holdfast.sessions import events as facts
-from holdfast.sessions.projections import SESSION_PROJECTIONS, SESSIONS
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("journal_v*.sql"))
 DIGESTS = {

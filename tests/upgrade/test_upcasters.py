@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from holdfast.errors import SchemaTooNew, StorageDamaged, UsageError
-from holdfast.journal import Journal, MemoryStore, Payload, payload, payloads, upcaster, verify
+from holdfast.journal import Journal, MemoryStore, Payload, envelope, payload, upcaster, verify
 
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch) -> Iterator[None]:
     """Kinds declared here are forgotten afterwards."""
     for name in ("_types", "_latest", "_upcasters", "_decoders"):
-        monkeypatch.setattr(payloads, name, dict(getattr(payloads, name)))
+        monkeypatch.setattr(envelope, name, dict(getattr(envelope, name)))
     yield
 
 
@@ -100,14 +100,14 @@ async def test_a_newer_version_or_an_unknown_kind_is_refused() -> None:
     declare_first()
     for kind, version in (("upgrade.thing", 2), ("upgrade.unknown", 1)):
         with pytest.raises(SchemaTooNew) as caught:
-            payloads.decode_payload(kind, version, b"{}")
+            envelope.decode_payload(kind, version, b"{}")
         assert caught.value.code == "storage.schema_too_new"
 
 
 def test_a_version_is_declared_once_and_the_newest_counts() -> None:
     third = declare_third()
     declare_first()
-    assert payloads.known_kinds()["upgrade.thing"] is third
+    assert envelope.known_kinds()["upgrade.thing"] is third
 
     class Other(Payload, frozen=True, kw_only=True):
         pass

@@ -1,33 +1,78 @@
 """What an agent is: its definition, registry, factory, templates, files, and its result."""
 
-from holdfast.agents.builtin import builtin_agents
-from holdfast.agents.definition import Agent, AgentRecord
-from holdfast.agents.factory import AgentBuilder, AgentConfig, AgentFactory
-from holdfast.agents.files import AgentFile, AgentFiles, parse_agent
-from holdfast.agents.lifecycle import AgentLifecycle, AgentManager, AgentState
-from holdfast.agents.registry import AGENTS, AgentEntry, AgentRegistry
-from holdfast.agents.result import AgentResult
-from holdfast.agents.templates import CostEstimate, Template, builtin_templates, find_template
+from __future__ import annotations
 
-__all__ = [
-    "AGENTS",
-    "Agent",
-    "AgentBuilder",
-    "AgentConfig",
-    "AgentEntry",
-    "AgentFactory",
-    "AgentFile",
-    "AgentFiles",
-    "AgentLifecycle",
-    "AgentManager",
-    "AgentRecord",
-    "AgentRegistry",
-    "AgentResult",
-    "AgentState",
-    "CostEstimate",
-    "Template",
-    "builtin_agents",
-    "builtin_templates",
-    "find_template",
-    "parse_agent",
-]
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.agents.as_tool import RUN_TIMEOUT_S as RUN_TIMEOUT_S
+    from holdfast.agents.builtin import builtin_agents as builtin_agents
+    from holdfast.agents.definition import Agent as Agent
+    from holdfast.agents.definition import AgentRecord as AgentRecord
+    from holdfast.agents.definition import Sandbox as Sandbox
+    from holdfast.agents.definition import is_named as is_named
+    from holdfast.agents.delegation import Delegation as Delegation
+    from holdfast.agents.delegation import outcome_of as outcome_of
+    from holdfast.agents.factory import AgentBuilder as AgentBuilder
+    from holdfast.agents.factory import AgentConfig as AgentConfig
+    from holdfast.agents.factory import AgentFactory as AgentFactory
+    from holdfast.agents.files import MAX_BYTES as MAX_BYTES
+    from holdfast.agents.files import AgentFile as AgentFile
+    from holdfast.agents.files import AgentFiles as AgentFiles
+    from holdfast.agents.files import parse_agent as parse_agent
+    from holdfast.agents.handoff import HANDED_TO as HANDED_TO
+    from holdfast.agents.handoff import STATE_KEY as STATE_KEY
+    from holdfast.agents.handoff import HandedOff as HandedOff
+    from holdfast.agents.handoff import HandoffInput as HandoffInput
+    from holdfast.agents.handoff import HandoffPayload as HandoffPayload
+    from holdfast.agents.handoff import Transform as Transform
+    from holdfast.agents.handoff import answer_handed_over as answer_handed_over
+    from holdfast.agents.handoff import digest_of as digest_of
+    from holdfast.agents.handoff import transfer_to as transfer_to
+    from holdfast.agents.handoff import transform as transform
+    from holdfast.agents.layout import agent_files as agent_files
+    from holdfast.agents.lifecycle import AgentLifecycle as AgentLifecycle
+    from holdfast.agents.lifecycle import AgentManager as AgentManager
+    from holdfast.agents.lifecycle import AgentState as AgentState
+    from holdfast.agents.lifecycle import Resource as Resource
+    from holdfast.agents.output import OutputType as OutputType
+    from holdfast.agents.registry import AGENTS as AGENTS
+    from holdfast.agents.registry import AgentEntry as AgentEntry
+    from holdfast.agents.registry import AgentRegistry as AgentRegistry
+    from holdfast.agents.request import UNLIMITED as UNLIMITED
+    from holdfast.agents.request import KeptRequest as KeptRequest
+    from holdfast.agents.request import RunExecutor as RunExecutor
+    from holdfast.agents.request import RunRequest as RunRequest
+    from holdfast.agents.request import Starter as Starter
+    from holdfast.agents.request import title_of as title_of
+    from holdfast.agents.result import AgentResult as AgentResult
+    from holdfast.agents.result import ChildPiece as ChildPiece
+    from holdfast.agents.result import Listener as Listener
+    from holdfast.agents.result import RunOutcome as RunOutcome
+    from holdfast.agents.result import hear_nothing as hear_nothing
+    from holdfast.agents.templates import CostEstimate as CostEstimate
+    from holdfast.agents.templates import Template as Template
+    from holdfast.agents.templates import builtin_templates as builtin_templates
+    from holdfast.agents.templates import find_template as find_template
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "output": "OutputType",
+            "handoff": "HANDED_TO HandedOff HandoffInput HandoffPayload STATE_KEY Transform answer_handed_over digest_of transfer_to transform",
+            "as_tool": "RUN_TIMEOUT_S",
+            "request": "title_of KeptRequest RunExecutor RunRequest Starter UNLIMITED",
+            "delegation": "Delegation outcome_of",
+            "layout": "agent_files",
+            "builtin": "builtin_agents",
+            "definition": "Sandbox is_named Agent AgentRecord",
+            "factory": "AgentBuilder AgentConfig AgentFactory",
+            "files": "MAX_BYTES AgentFile AgentFiles parse_agent",
+            "lifecycle": "Resource AgentLifecycle AgentManager AgentState",
+            "registry": "AGENTS AgentEntry AgentRegistry",
+            "result": "ChildPiece Listener RunOutcome hear_nothing AgentResult",
+            "templates": "CostEstimate Template builtin_templates find_template",
+        },
+    )

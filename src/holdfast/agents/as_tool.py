@@ -12,8 +12,7 @@ import pydantic_core
 from holdfast.agents.delegation import Delegation, outcome_of
 from holdfast.agents.request import RunRequest
 from holdfast.errors import TellModel, UsageError
-from holdfast.tools import Tool, ToolContext, ToolResult
-from holdfast.tools.target import Target
+from holdfast.tools import Target, Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from holdfast.agents.definition import Agent

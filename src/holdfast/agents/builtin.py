@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.agents.definition import Agent, Rule
-from holdfast.policy.decision import QUESTIONS
+from holdfast.policy import QUESTIONS
 
 _DEFAULTS: tuple[Rule, ...] = (
     {"permission": "*", "pattern": "*", "action": "allow"},

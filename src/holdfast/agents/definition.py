@@ -14,13 +14,10 @@ import pydantic
 from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
-from holdfast.policy import RuleSet
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.policy.decision import QUESTIONS
-from holdfast.providers.model import Model
+from holdfast.policy import NO_BUDGET, QUESTIONS, Budget, RuleSet
+from holdfast.providers import Model
 from holdfast.sessions import PermissionRule
-from holdfast.tools import Tool
-from holdfast.tools.gate import Approver
+from holdfast.tools import Approver, Tool
 
 if TYPE_CHECKING:
     from holdfast.agents.as_tool import ToTask
@@ -121,6 +118,8 @@ class Agent:
         self._ruled: tuple[tuple[object, ...], RuleSet] | None = None
         self._before: tuple[Before, ...] = ()
         self._after: tuple[After, ...] = ()
+        self.is_wrapped = False
+        """Whether functions change its messages or results."""
         for fault in self._faults():
             raise UsageError(detail=f"Agent {name!r} {fault}.")
 
@@ -186,6 +185,7 @@ class Agent:
         made = type(self)(**{**fields, **code, "native": False, **changes})
         made._before = (*((before,) if before is not None else ()), *self._before)
         made._after = (*self._after, *((after,) if after is not None else ()))
+        made.is_wrapped = bool(made._before or made._after)
         return made
 
     async def prepare(self, message: str) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.canonical import JsonObject
-from holdfast.tools import ToolContext, ToolResult
-from holdfast.tools.result import NestedCallWaits, Parked
+from holdfast.tools import NestedCallWaits, Parked, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from holdfast.agents.handoff import Transform

@@ -16,10 +16,9 @@ from pydantic import ConfigDict, Field
 
 from holdfast.agents.definition import Agent, Mode, Rule
 from holdfast.errors import AlreadyExists, NotFound, UsageError
-from holdfast.providers.model import Model
+from holdfast.providers import Model
 from holdfast.sessions import PermissionRule
-from holdfast.tools import Tool
-from holdfast.tools.gate import Approver
+from holdfast.tools import Approver, Tool
 
 T = TypeVar("T")
 ToolMaker: TypeAlias = Callable[..., Tool]

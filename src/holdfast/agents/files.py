@@ -19,9 +19,8 @@ from holdfast.agents.definition import Agent, Mode
 from holdfast.canonical import sha256_hex
 from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.sessions import PermissionRule
-from holdfast.skills import TrustStore
-from holdfast.skills.frontmatter import Fault, Frontmatter, Value, read_frontmatter
-from holdfast.skills.project import levels
+from holdfast.skills import Fault, Frontmatter, TrustStore, levels, read_frontmatter
+from holdfast.skills import FrontmatterValue as Value
 from holdfast.tools import Workspace
 
 FOLDER = ".holdfast/agents"

@@ -20,8 +20,7 @@ from holdfast.canonical import JsonObject, digest, sha256_hex
 from holdfast.errors import TellModel, UsageError
 from holdfast.journal import Payload, payload
 from holdfast.messages import Message, TextPart, ToolPart
-from holdfast.tools import Tool, ToolContext, ToolResult
-from holdfast.tools.target import Target
+from holdfast.tools import Target, Tool, ToolContext, ToolResult
 
 STATE_KEY = "state"
 """Where a session's metadata keep the state that hand-offs pass on."""

@@ -25,8 +25,7 @@ import msgspec
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult
 from holdfast.errors import HoldfastError, InvalidTransition, UsageError
-from holdfast.hooks import Emitter, Hooks, Silence, Where
-from holdfast.hooks.points import (
+from holdfast.hooks import (
     AgentAfterExecution,
     AgentAfterInit,
     AgentAfterShutdown,
@@ -37,6 +36,10 @@ from holdfast.hooks.points import (
     AgentResourceAcquired,
     AgentResourceReleased,
     AgentStateChanged,
+    Emitter,
+    Hooks,
+    Silence,
+    Where,
 )
 
 AgentState: TypeAlias = Literal[
@@ -117,7 +120,7 @@ class AgentLifecycle:
 
     def enter_at_once(self, where: Where) -> bool:
         """Do what `enter_run` does if nobody has to be waited for; says whether it did."""
-        if self._is_waited_for():
+        if not self._hooks.is_empty or self._lock.locked():
             return False
         if self.state != "running":
             if self.state not in ("ready", "paused"):
@@ -129,25 +132,18 @@ class AgentLifecycle:
     async def leave_run(self, where: Where, status: str) -> None:
         """Take note of how a run ended."""
         async with self._lock:
-            wanted = self._after_run(status)
-            if wanted is not None:
-                await self.go(wanted, where)
+            self.active_runs -= 1
+            if not self.active_runs and self.state == "running":
+                await self.go(_ENDS.get(status, "ready"), where)
 
     def leave_at_once(self, where: Where, status: str) -> bool:
         """Take note of how a run ended if nobody has to be waited for; says whether it did."""
-        if self._is_waited_for():
+        if not self._hooks.is_empty or self._lock.locked():
             return False
-        wanted = self._after_run(status)
-        if wanted is not None:
-            self._move(wanted, where)
-        return True
-
-    def _after_run(self, status: str) -> AgentState | None:
-        """Count a run out; return the state that follows from it, if one does."""
         self.active_runs -= 1
-        if self.active_runs or self.state != "running":
-            return None
-        return _ENDS.get(status, "ready")
+        if not self.active_runs and self.state == "running":
+            self._move(_ENDS.get(status, "ready"), where)
+        return True
 
     async def shut_down(self) -> None:
         """Give the resources back, last one first; safe to repeat."""
@@ -181,11 +177,6 @@ class AgentLifecycle:
             await self._hooks.notify(changed)
 
     # --- inside -----------------------------------------------------------------------
-
-    def _is_waited_for(self) -> bool:
-        """Say whether the state cannot change at once: somebody changes it, or is to be told."""
-        is_hooked = not self._hooks.is_empty and self._hooks.has(AgentStateChanged)
-        return is_hooked or self._lock.locked()
 
     def _move(self, wanted: AgentState, where: Where) -> AgentState:
         """Change the state, tell subscribers, and return what it was."""
@@ -306,7 +297,7 @@ class AgentManager:
         Raises:
             HookRefused: a hook cancelled it; nothing has happened.
         """
-        life = self._life(agent.name)
+        life = self._lives.get(agent.name.casefold()) or self._new_life(agent.name)
         ids = {"session_id": where.session_id, "run_id": where.run_id, "agent": agent.name}
         status = "failed"
         if not life.enter_at_once(where):
@@ -359,10 +350,8 @@ class AgentManager:
             return result
         return msgspec.structs.replace(result, response=response)
 
-    def _life(self, agent: str) -> AgentLifecycle:
+    def _new_life(self, agent: str) -> AgentLifecycle:
         key = agent.casefold()
-        life = self._lives.get(key)
-        if life is None:
-            resources = self._resources.get(key, {})
-            life = self._lives[key] = AgentLifecycle(agent, self._hooks, self._bus, resources)
+        resources = self._resources.get(key, {})
+        life = self._lives[key] = AgentLifecycle(agent, self._hooks, self._bus, resources)
         return life

@@ -16,15 +16,11 @@ from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, ChildPiece, Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.errors import NotFound, UsageError
-from holdfast.policy.approvals import ON_ASK, OnAsk
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.policy.patterns import matcher, name_matches
-from holdfast.providers.model import Model
-from holdfast.sessions import NewSession
-from holdfast.sessions.events import ON_BUSY, OnBusy
+from holdfast.policy import NO_BUDGET, ON_ASK, Budget, OnAsk, matcher, name_matches
+from holdfast.providers import Model
+from holdfast.sessions import ON_BUSY, NewSession, OnBusy
 from holdfast.skills import Skill
-from holdfast.tools import Tool
-from holdfast.tools.gate import Approver
+from holdfast.tools import Approver, Tool
 
 _LONGEST_TITLE = 60
 
@@ -75,7 +71,7 @@ UNLIMITED = KeptRequest()
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One run that is asked for.
+    """A run request: one run that is asked for.
 
     An empty `agent` means the session's own, an empty `session_id` a new session. The same
     `run_id` again returns the finished result, or resumes what was interrupted. `tool_ids`
@@ -112,11 +108,6 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     def agent_name(self) -> str:
         """The name of the agent, empty for the session's own."""
         return self.agent if isinstance(self.agent, str) else self.agent.name
-
-    @property
-    def title(self) -> str:
-        """What a session is called that begins with it."""
-        return title_of(self.message)
 
     def check(self) -> None:
         """Refuse what cannot be meant, before anything happens.

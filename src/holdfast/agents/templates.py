@@ -14,7 +14,7 @@ from holdfast.agents.factory import faults_of
 from holdfast.canonical import JsonObject
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import TokenUsage
-from holdfast.providers.prices import PriceList
+from holdfast.providers import PriceList
 
 _LOOKING = ("read", "grep", "glob", "list", "ast_grep_search", "lsp")
 _WEB = ("webfetch", "websearch", "codesearch")

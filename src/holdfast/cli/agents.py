@@ -9,8 +9,7 @@ from typing import TypeVar
 import click
 import msgspec
 
-from holdfast.agents import Agent, AgentEntry, AgentRegistry, parse_agent
-from holdfast.agents.files import MAX_BYTES
+from holdfast.agents import MAX_BYTES, Agent, AgentEntry, AgentRegistry, parse_agent
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say

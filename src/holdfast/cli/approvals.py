@@ -17,8 +17,8 @@ from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.loop import going_on
 from holdfast.cli.output import emit, printable, say
 from holdfast.errors import NotFound, UsageError
-from holdfast.policy.approvals import Approval
-from holdfast.runs.lineage import lineage_of
+from holdfast.policy import Approval
+from holdfast.runs import lineage_of
 from holdfast.runtime import ApprovalDetails, OpenQuestion
 from holdfast.sync import Client
 

@@ -17,9 +17,7 @@ from holdfast.canonical import JsonObject
 from holdfast.cli.output import printable
 from holdfast.policy import Decision
 from holdfast.sessions import PermissionRule
-from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
-from holdfast.tools.services import Question
-from holdfast.tools.threads import ToolThreads
+from holdfast.tools import ApprovalAnswer, ApprovalRequest, Question, ToolThreads
 
 _KEYS = {
     "y": "yes, once",

@@ -28,7 +28,7 @@ from holdfast.cli.screen import Screen
 from holdfast.errors import HoldfastError, UsageError, error_from_dict
 from holdfast.runtime import OpenQuestion
 from holdfast.sync import Client
-from holdfast.tools.gate import AutoConfirm
+from holdfast.tools import AutoConfirm
 
 _VERDICTS = ("happened", "not-happened", "abort")
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.cli.frame import Invocation
 from holdfast.cli.output import emit, printable, say
-from holdfast.context.compaction import room_of
+from holdfast.context import room_of
 from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.runtime import DEFAULT_AGENT
 from holdfast.sync import Client

@@ -23,9 +23,9 @@ from holdfast.cli.approve import ask_here
 from holdfast.cli.screen import Screen
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.ids import new_id
-from holdfast.runs.streaming import StreamItem
+from holdfast.runs import StreamItem
 from holdfast.sync import Client
-from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest, Approver
+from holdfast.tools import ApprovalAnswer, ApprovalRequest, Approver
 
 _LOOK_S = 0.1
 _STOPPED = "the person stopped it"

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
-from holdfast.settings.load import vouch_for
+from holdfast.settings import vouch_for
 
 
 @click.group("config", cls=Group)

@@ -8,8 +8,7 @@ from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
 from holdfast.client import AsyncClient
-from holdfast.context import AgentContext, ContextAccount
-from holdfast.context.compaction import room_of
+from holdfast.context import AgentContext, ContextAccount, room_of
 
 
 @click.group("context", cls=Group)

@@ -10,7 +10,7 @@ from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.cli.sessions import open_client
 from holdfast.errors import NotFound, UsageError
-from holdfast.orchestration.loop import LOOP_AGENT
+from holdfast.orchestration import LOOP_AGENT
 from holdfast.sync import Client
 
 

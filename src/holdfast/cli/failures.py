@@ -21,7 +21,7 @@ from holdfast.cli.frame import Invocation, UnknownCommand
 from holdfast.cli.output import paint, printable
 from holdfast.errors import FileError, HoldfastError
 from holdfast.redaction import Redactor
-from holdfast.settings.environment import process_environment
+from holdfast.settings import process_environment
 
 _NOT_OURS = (errno.ENAMETOOLONG, errno.ENOSPC)
 """What goes wrong outside: with a path that was given, or where the output goes."""

@@ -8,7 +8,7 @@ from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.sessions import open_client
 from holdfast.hooks import all_points
-from holdfast.runs.hook_files import HookFile
+from holdfast.runs import HookFile
 
 _COLUMNS = ("name", "source", "trusted", "point", "command")
 

@@ -20,18 +20,11 @@ from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
 from holdfast.errors import GoalNotReached, UsageError, error_from_dict
 from holdfast.ids import is_id, new_id
-from holdfast.orchestration.loop import (
-    LOOP_AGENT,
-    LoopAgents,
-    LoopLimits,
-    LoopOptions,
-    LoopReport,
-)
-from holdfast.orchestration.workflows import AGENT_PREFIX
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import Budget
+from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
+from holdfast.orchestration.loop import LoopAgents, LoopLimits, LoopOptions, LoopReport
+from holdfast.policy import Budget, OnAsk
 from holdfast.sessions import Run
-from holdfast.tools.gate import AutoConfirm, NobodyApproves
+from holdfast.tools import AutoConfirm, NobodyApproves
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from holdfast.clock import SYSTEM
 from holdfast.messages import ToolPart
 from holdfast.orchestration.loop import LoopNews, LoopState, Plan
 from holdfast.orchestration.loop import events as facts
-from holdfast.sessions.events import RunCancelled, RunParked, RunResumed
-from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest, Approver
+from holdfast.sessions import RunCancelled, RunParked, RunResumed
+from holdfast.tools import ApprovalAnswer, ApprovalRequest, Approver
 
 _SHOWN = 110
 _MOST_ROWS = 30

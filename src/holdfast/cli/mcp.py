@@ -17,11 +17,12 @@ from holdfast.client import AsyncClient
 from holdfast.errors import NotFound, UsageError
 from holdfast.mcp import OfferedTool
 from holdfast.runtime import ToolCallResult
-from holdfast.settings.mcp import McpEndpoint, check_names
-from holdfast.settings.mcp_file import (
+from holdfast.settings import (
+    McpEndpoint,
     Place,
     add_endpoint,
     check_endpoint,
+    check_names,
     endpoint_file,
     remove_endpoint,
 )

@@ -14,9 +14,8 @@ from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.cli.sessions import open_client
 from holdfast.errors import FileError, UsageError
-from holdfast.memory import SCOPES, MemoryEntry, MemoryOptions
-from holdfast.memory.former import READY
-from holdfast.runtime.storage import write_whole
+from holdfast.memory import READY, SCOPES, MemoryEntry, MemoryOptions
+from holdfast.runtime import write_whole
 
 _SCALAR: msgspec.json.Decoder[str | int | float | bool | None] = msgspec.json.Decoder(
     str | int | float | bool | None
@@ -193,12 +192,13 @@ def reindex(invocation: Invocation, words_only: bool) -> None:
 
 @command.command("export")
 @click.option("--to", "target", default="-", metavar="FILE", help="File to write; `-` is output.")
+@click.option("--vectors", is_flag=True, help="Also vectors and tokens of the embedder.")
 @_session
 @pass_invocation
-def export(invocation: Invocation, target: str, session: str) -> None:
+def export(invocation: Invocation, target: str, vectors: bool, session: str) -> None:
     """Write memories as JSON lines; `holdfast memory import` reads them."""
     with open_client(invocation) as client:
-        lines = list(client.memory.lines(session))
+        lines = list(client.memory.lines(session, with_vectors=vectors))
     if target == "-":
         sys.stdout.buffer.writelines(lines)
         sys.stdout.buffer.flush()

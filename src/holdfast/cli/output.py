@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 import click
 
 from holdfast.cli.frame import Invocation
-from holdfast.settings.environment import is_color_unwanted
+from holdfast.settings import is_color_unwanted
 
 __all__ = ["emit", "paint", "printable", "say"]
 

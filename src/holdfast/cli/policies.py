@@ -16,18 +16,20 @@ from holdfast.cli.recorded import recorded_calls
 from holdfast.client import AsyncClient
 from holdfast.journal import SYSTEM_SESSION
 from holdfast.policy import (
+    Action,
     CallRequest,
     Change,
     PolicyBundle,
+    PolicyDiffered,
+    PolicyReloadRequested,
     RecordedCall,
     compare,
     explain,
+    load_policies,
     replay,
+    request_for,
+    request_of,
 )
-from holdfast.policy.bundle import request_for, request_of
-from holdfast.policy.decision import Action
-from holdfast.policy.file_events import PolicyDiffered, PolicyReloadRequested
-from holdfast.policy.loader import load_policies
 
 C = TypeVar("C", bound=Callable[..., object])
 

@@ -12,12 +12,16 @@ from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.errors import ConfigError
-from holdfast.providers.config import ProviderConfig, make_config
+from holdfast.providers import (
+    ProviderCheck,
+    ProviderConfig,
+    ProviderRegistry,
+    ToolModeProbe,
+    make_config,
+    probe_tool_mode,
+    registry_from,
+)
 from holdfast.providers.presets import presets
-from holdfast.providers.provider_check import ProviderCheck
-from holdfast.providers.registry import ProviderRegistry
-from holdfast.providers.resolve import registry_from
-from holdfast.providers.tool_probe import ToolModeProbe, probe_tool_mode
 
 _T = TypeVar("_T")
 _APIS = ("auto", "chat", "responses", "anthropic")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.journal import Event, Journal
-from holdfast.policy import CallRequest, RecordedCall, record
-from holdfast.policy.events import ApprovalRequested
-from holdfast.tools.builtin import builtin_tools
-from holdfast.tools.events import PermissionRefused, ToolStarted
+from holdfast.policy import ApprovalRequested, CallRequest, RecordedCall, record
+from holdfast.tools import PermissionRefused, ToolStarted, builtin_tools
 
 _PAGE = 1_000
 _KINDS = frozenset({ApprovalRequested.kind, PermissionRefused.kind, ToolStarted.kind})

@@ -31,10 +31,9 @@ from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, error_from_dict
 from holdfast.ids import new_id
-from holdfast.policy.approvals import OnAsk
-from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
-from holdfast.tools.services import Attendant
-from holdfast.turns.fast_start import unfinished
+from holdfast.policy import OnAsk
+from holdfast.sessions import unfinished
+from holdfast.tools import Approver, Attendant, AutoConfirm, NobodyApproves
 
 
 @click.command("run", cls=CliCommand)

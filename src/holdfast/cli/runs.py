@@ -18,11 +18,10 @@ from holdfast.cli.loop_view import LinesView, to_line, view_for
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError
-from holdfast.orchestration.loop import LOOP_AGENT, LoopNews, LoopReport
-from holdfast.orchestration.loop.events import StepStarted
+from holdfast.orchestration import LOOP_AGENT
+from holdfast.orchestration.loop import LoopNews, LoopReport, StepStarted
 from holdfast.runtime import news_of
-from holdfast.sessions import Run
-from holdfast.sessions.projections import ENDED
+from holdfast.sessions import ENDED, Run
 
 _STATUSES = ("queued", "running", "parked", *ENDED)
 _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")

@@ -10,12 +10,11 @@ from typing import Any, Final, Protocol
 import click
 import msgspec
 
-from holdfast.agents import AgentResult
-from holdfast.agents.result import ChildPiece
+from holdfast.agents import AgentResult, ChildPiece
 from holdfast.cli.frame import Invocation
 from holdfast.cli.output import has_color, printable, say
 from holdfast.messages import ToolPart
-from holdfast.providers.model import Delta, Finished, Restarted, TextDelta
+from holdfast.providers import Delta, Finished, Restarted, TextDelta
 
 _SHOWN: Final = 100
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")

@@ -12,9 +12,9 @@ from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.errors import FileError, UsageError
-from holdfast.skills import Skill, SkillLibrary, TrustStore, check_skill
-from holdfast.skills.frontmatter import Fault
-from holdfast.skills.skill import FILE, MAX_BYTES
+from holdfast.skills import MAX_SKILL_BYTES as MAX_BYTES
+from holdfast.skills import SKILL_FILE as FILE
+from holdfast.skills import Fault, Skill, SkillLibrary, TrustStore, check_skill
 
 
 @click.group("skills", cls=Group)

@@ -17,7 +17,7 @@ from holdfast.cli.frame import Invocation
 from holdfast.cli.output import paint, printable
 from holdfast.journal import Payload
 from holdfast.orchestration.workflows import events as facts
-from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
+from holdfast.tools import ApprovalAnswer, ApprovalRequest
 
 _SHOWN = 100
 

@@ -15,7 +15,7 @@ from holdfast.cli.output import emit, printable, say
 from holdfast.cli.pairs import read_pairs
 from holdfast.cli.run import end_with
 from holdfast.client import AsyncClient
-from holdfast.tools.gate import AutoConfirm
+from holdfast.tools import AutoConfirm
 
 _SHOWN_MODEL = "openai:gpt-4o-mini"
 

@@ -23,12 +23,17 @@ from holdfast.client import AsyncClient
 from holdfast.errors import AlreadyExists, UsageError, error_from_dict
 from holdfast.runtime import ToolCallResult
 from holdfast.sync import Client
-from holdfast.tools import Tool, ToolRegistry
-from holdfast.tools.bundles import LocalToolManager, read_manifest
-from holdfast.tools.events import PermissionRefused
-from holdfast.tools.export import describe
-from holdfast.tools.gate import AutoConfirm, default_action
-from holdfast.tools.tracker import ToolExecution
+from holdfast.tools import (
+    AutoConfirm,
+    LocalToolManager,
+    PermissionRefused,
+    Tool,
+    ToolExecution,
+    ToolRegistry,
+    default_action,
+    describe,
+    read_manifest,
+)
 
 _STATES = ("pending", "running", "completed", "error")
 _SHORT = 60

@@ -17,7 +17,7 @@ from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
 from holdfast.orchestration.triggers import Trigger, read_trigger
-from holdfast.orchestration.workflows.files import SUFFIXES
+from holdfast.orchestration.workflows import SUFFIXES
 
 _T = TypeVar("_T")
 

@@ -9,7 +9,7 @@ from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
-from holdfast.providers.accounting import UsageTotals
+from holdfast.providers import UsageTotals
 from holdfast.runtime import UsageReport
 
 _SCOPES = ("agent", "run", "session", "model")

@@ -21,9 +21,8 @@ from holdfast.cli.output import emit, paint, printable, say
 from holdfast.cli.steps import StepLines
 from holdfast.client import AsyncClient
 from holdfast.errors import FileError, NotFound, UsageError, error_from_dict
-from holdfast.orchestration.workflows import Definition, WorkflowResult
-from holdfast.orchestration.workflows.graph import to_json, to_mermaid, to_svg
-from holdfast.tools.gate import Approver, AutoConfirm, NobodyApproves
+from holdfast.orchestration.workflows import Definition, WorkflowResult, to_json, to_mermaid, to_svg
+from holdfast.tools import Approver, AutoConfirm, NobodyApproves
 
 _FORMATS: dict[str, Callable[[Definition], str]] = {
     "mermaid": to_mermaid,

@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from holdfast.client.namespaces.workflows import WorkflowNamespace
     from holdfast.context import ContextBuilder
     from holdfast.hooks import ExecutionContext, Hooks
-    from holdfast.providers.rate_limits import RateLimiter
+    from holdfast.providers import RateLimiter
     from holdfast.redaction import Redactor
     from holdfast.settings import Settings
-    from holdfast.tools.gate import Approver
-    from holdfast.tools.services import Attendant
+    from holdfast.tools import Approver, Attendant
 
 if TYPE_CHECKING:
     from holdfast.client.flat import FlatNames as _Flat

@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     from holdfast.context.steps import SkillsStep as SkillsStep
     from holdfast.context.steps import ToolsStep as ToolsStep
     from holdfast.context.steps import default_steps as default_steps
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "account": "AccountLine ContextAccount Section",
-        "builder": "AgentContext BuildsContext ContextBuilder",
-        "compaction": "MOST_ATTEMPTS Compactor Room room_of",
-        "compaction_hooks": "CompactionHooks Conversation",
-        "events": "ContextPruned SessionCompacted",
-        "history": "HistoryView compaction_of for_model",
-        "steps": (
-            "AgentLike ContextDraft ContextStep EnvironmentStep HistoryStep InstructionsStep "
-            "MemoriesStep MemoryLike PromptStep RecallStep SkillsStep ToolsStep default_steps"
-        ),
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "account": "AccountLine ContextAccount Section",
+            "builder": "AgentContext BuildsContext ContextBuilder",
+            "compaction": "MOST_ATTEMPTS Compactor Room room_of",
+            "compaction_hooks": "CompactionHooks Conversation",
+            "events": "ContextPruned SessionCompacted",
+            "history": "HistoryView compaction_of for_model",
+            "steps": (
+                "AgentLike ContextDraft ContextStep EnvironmentStep HistoryStep InstructionsStep "
+                "MemoriesStep MemoryLike PromptStep RecallStep SkillsStep ToolsStep default_steps"
+            ),
+        },
+    )

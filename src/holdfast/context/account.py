@@ -9,8 +9,7 @@ import msgspec
 
 from holdfast.canonical import canonical_json
 from holdfast.messages import Message, ToolPart, ToolSpec
-from holdfast.providers.model import ModelRequest
-from holdfast.providers.tokens import TokenCounter
+from holdfast.providers import ModelRequest, TokenCounter
 
 CountTokens: TypeAlias = Callable[[ModelRequest], int]
 """Counts the input tokens of a request; `Model.count_tokens` is one."""

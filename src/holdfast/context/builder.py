@@ -31,9 +31,8 @@ from holdfast.context.steps import (
     view_of,
 )
 from holdfast.errors import NotFound, UsageError
-from holdfast.messages import Message, ToolSpec
+from holdfast.messages import GrowingMessages, Message, ToolSpec
 from holdfast.sessions import Session, SessionManager
-from holdfast.sessions.growing import GrowingMessages
 from holdfast.skills import Skill
 from holdfast.tools import Tool
 

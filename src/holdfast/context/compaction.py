@@ -36,11 +36,10 @@ from holdfast.messages import (
     ReasoningPart,
     TextPart,
     ToolPart,
+    stored,
 )
-from holdfast.providers.model import Model, ModelInfo, ModelRequest
-from holdfast.sessions import Session
-from holdfast.sessions.events import MessageCreated, SessionChanges, SessionUpdated
-from holdfast.sessions.messages import stored
+from holdfast.providers import Model, ModelInfo, ModelRequest
+from holdfast.sessions import MessageCreated, Session, SessionChanges, SessionUpdated
 
 Build: TypeAlias = Callable[[Session, Sequence[Message]], Awaitable[ModelRequest]]
 """Makes the request that a session and its messages would give."""
@@ -116,7 +115,7 @@ class _Attempt(NamedTuple):
     after: int
 
 
-class Recorder(Protocol):
+class CompactionRecorder(Protocol):
     """Where the facts go; `sessions.Turn` and `sessions.leases.Writing` are such."""
 
     async def append(self, *payloads: Payload) -> tuple[Event, ...]:
@@ -172,7 +171,7 @@ class Compactor:
         return not _are_small(shown, full - fixed) and self._count(request) > full
 
     async def make_room(
-        self, conversation: Conversation, build: Build, recorder: Recorder
+        self, conversation: Conversation, build: Build, recorder: CompactionRecorder
     ) -> Conversation:
         """Return a conversation whose request fits, or which was asked to be compacted.
 
@@ -192,7 +191,7 @@ class Compactor:
         return await self._shrink(conversation, build, recorder, room, "overflow")
 
     async def make_more_room(
-        self, conversation: Conversation, build: Build, recorder: Recorder, attempt: int
+        self, conversation: Conversation, build: Build, recorder: CompactionRecorder, attempt: int
     ) -> Conversation:
         """Return a smaller conversation after the provider refused one as too long.
 
@@ -207,7 +206,12 @@ class Compactor:
         return await self._shrink(conversation, build, recorder, room, "refused")
 
     async def compact(
-        self, conversation: Conversation, build: Build, recorder: Recorder, *, focus: str = ""
+        self,
+        conversation: Conversation,
+        build: Build,
+        recorder: CompactionRecorder,
+        *,
+        focus: str = "",
     ) -> Conversation:
         """Summarise now, because somebody asked for it; a short conversation stays as it is.
 
@@ -236,7 +240,7 @@ class Compactor:
         self,
         conversation: Conversation,
         build: Build,
-        recorder: Recorder,
+        recorder: CompactionRecorder,
         room: Room,
         reason: Reason,
     ) -> Conversation:
@@ -274,7 +278,7 @@ class Compactor:
         self,
         conversation: Conversation,
         build: Build,
-        recorder: Recorder,
+        recorder: CompactionRecorder,
         room: Room,
         tokens: int,
     ) -> tuple[Conversation, int] | None:
@@ -315,7 +319,7 @@ class Compactor:
         self,
         conversation: Conversation,
         build: Build,
-        recorder: Recorder,
+        recorder: CompactionRecorder,
         recent: int,
         plan: _Plan,
     ) -> tuple[Conversation, int] | None:
@@ -408,7 +412,7 @@ class Compactor:
 
     async def _store(
         self,
-        recorder: Recorder,
+        recorder: CompactionRecorder,
         message: Message,
         older: Sequence[Message],
         reason: Reason,

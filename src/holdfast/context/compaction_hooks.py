@@ -8,9 +8,14 @@ import msgspec
 
 from holdfast.context.history import after_compaction, compaction_of
 from holdfast.errors import HookRefused
-from holdfast.hooks import Cancel, Hooks, Replace
-from holdfast.hooks.points import ContextAfterCompaction, ContextBeforeCompaction
-from holdfast.hooks.registry import text_of
+from holdfast.hooks import (
+    Cancel,
+    ContextAfterCompaction,
+    ContextBeforeCompaction,
+    Hooks,
+    Replace,
+    text_of,
+)
 from holdfast.messages import Message
 from holdfast.sessions import Session
 

@@ -19,9 +19,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.messages import CompactionPart, Message, RetryPart, TextPart, ToolPart
-from holdfast.messages.joined import JoinedMessages
-from holdfast.messages.parts import AgentPart, Part, PatchPart, SnapshotPart, SubtaskPart
+from holdfast.messages import (
+    AgentPart,
+    CompactionPart,
+    JoinedMessages,
+    Message,
+    Part,
+    PatchPart,
+    RetryPart,
+    SnapshotPart,
+    SubtaskPart,
+    TextPart,
+    ToolPart,
+)
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
 _LARGEST = 40_000

@@ -26,8 +26,7 @@ from holdfast.context.history import HistoryView, compaction_of
 from holdfast.errors import HoldfastError
 from holdfast.messages import Message, TextPart
 from holdfast.sessions import Session
-from holdfast.skills import Skill, catalog_text
-from holdfast.skills.project import levels
+from holdfast.skills import Skill, catalog_text, levels
 from holdfast.tools import Tool, Workspace
 
 _FILE = "AGENTS.md"

@@ -10,7 +10,7 @@ from holdfast.context.history import compaction_of
 from holdfast.context.steps import inside
 from holdfast.errors import LLMContentFiltered, LLMContextTooLong, LLMProtocolError
 from holdfast.messages import FilePart, Message, TextPart, TokenUsage, ToolPart
-from holdfast.providers.model import Finished, Model, ModelRequest, OpenedStream
+from holdfast.providers import Finished, Model, ModelRequest, OpenedStream
 
 _SYSTEM = """\
 You write the summary with which another session of the same assistant goes on working. It

@@ -100,34 +100,34 @@ if TYPE_CHECKING:
     from holdfast.hooks.verdicts import Replace as Replace
     from holdfast.hooks.verdicts import Retry as Retry
     from holdfast.hooks.verdicts import Verdict as Verdict
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "breaker": "HookLimits",
-        "bus": "NOWHERE Emitter EventBus EventSink Silence Where",
-        "callbacks": "Callbacks",
-        "events": "HookBroke HookDecided",
-        "execution": "ContextData ExecutionContext",
-        "facts": "FACT_POINTS follow_facts",
-        "names": "VIEWS BusEvent names_of",
-        "notices": "NOTIFICATIONS Notification Progress notification_of progress_of",
-        "points": (
-            "AgentAfterExecution AgentAfterInit AgentAfterShutdown AgentBeforeExecution "
-            "AgentBeforeInit AgentBeforeShutdown AgentError AgentResourceAcquired "
-            "AgentResourceReleased AgentStateChanged ContextAfterBuild ContextAfterCompaction "
-            "ContextBeforeBuild ContextBeforeCompaction EventAfterEmit EventBeforeEmit "
-            "EventHandlerError HookPayload ModelAfterResponse ModelBeforeRequest ModelError "
-            "SessionEnd SessionRestore SessionStart SystemConfigurationChange "
-            "SystemResourceLimit SystemSecurityViolation SystemShutdown SystemStartup "
-            "ToolAfterDiscovery ToolAfterExecution ToolBeforeDiscovery ToolBeforeExecution "
-            "ToolFailure ToolValidation WorkflowAfterStage WorkflowBeforeStage "
-            "WorkflowBeforeStart WorkflowCheckpointReached WorkflowComplete WorkflowError "
-            "all_points points_matching"
-        ),
-        "registry": "Fired Hook HookRecorder Hooks record_nothing text_of",
-        "scripts": "NoScripts ScriptHook ScriptOutcome ScriptRunner",
-        "subscription": "QueueOptions Subscription SubscriptionStats",
-        "verdicts": "CONTINUE Cancel Continue Modify Replace Retry Verdict",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "breaker": "HookLimits",
+            "bus": "NOWHERE Emitter EventBus EventSink Silence Where",
+            "callbacks": "Callbacks",
+            "events": "HookBroke HookDecided",
+            "execution": "ContextData ExecutionContext",
+            "facts": "FACT_POINTS follow_facts",
+            "names": "VIEWS BusEvent names_of",
+            "notices": "NOTIFICATIONS Notification Progress notification_of progress_of",
+            "points": (
+                "AgentAfterExecution AgentAfterInit AgentAfterShutdown AgentBeforeExecution "
+                "AgentBeforeInit AgentBeforeShutdown AgentError AgentResourceAcquired "
+                "AgentResourceReleased AgentStateChanged ContextAfterBuild ContextAfterCompaction "
+                "ContextBeforeBuild ContextBeforeCompaction EventAfterEmit EventBeforeEmit "
+                "EventHandlerError HookPayload ModelAfterResponse ModelBeforeRequest ModelError "
+                "SessionEnd SessionRestore SessionStart SystemConfigurationChange "
+                "SystemResourceLimit SystemSecurityViolation SystemShutdown SystemStartup "
+                "ToolAfterDiscovery ToolAfterExecution ToolBeforeDiscovery ToolBeforeExecution "
+                "ToolFailure ToolValidation WorkflowAfterStage WorkflowBeforeStage "
+                "WorkflowBeforeStart WorkflowCheckpointReached WorkflowComplete WorkflowError "
+                "all_points points_matching"
+            ),
+            "registry": "Fired Hook HookRecorder Hooks record_nothing text_of",
+            "scripts": "NoScripts ScriptHook ScriptOutcome ScriptRunner",
+            "subscription": "QueueOptions Subscription SubscriptionStats",
+            "verdicts": "CONTINUE Cancel Continue Modify Replace Retry Verdict",
+        },
+    )

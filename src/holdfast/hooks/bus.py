@@ -1,7 +1,8 @@
 """EventBus: the facts of the journal and ephemeral events, for whoever subscribes.
 
-Facts reach subscribers after they are stored, here or by another process. Publishing and
-subscribing never wait for a handler, so both work inside one.
+Facts reach subscribers after they are stored, here or by another process: the journal is the
+outbox, so nothing is told that did not happen. Publishing and subscribing never wait for a
+handler, so both work inside one.
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ from holdfast.hooks.subscription import (
     outside_handlers,
 )
 from holdfast.hooks.verdicts import Cancel
-from holdfast.journal import Journal
-from holdfast.journal.journal import checked_patterns
+from holdfast.journal import Journal, checked_patterns
 
 _PAGE = 500
 _WAIT_S = 30.0

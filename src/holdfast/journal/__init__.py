@@ -1,64 +1,83 @@
-"""The journal: one append-only event log, the only truth.
+"""The journal: one append-only event log with a hash chain per session, the only truth.
 
 Envelope, append, read, upcast, project, verify. Every other room keeps its facts here and
-owns the payload types of its kinds; tables are projections that can be rebuilt.
+owns the payload types of its kinds; tables are projections that can be rebuilt. A session is
+written under a lease whose epoch is a fencing token: the store refuses a stale writer.
 """
 
-from holdfast.journal.audit import Finding, export_heads, parse_heads, verify
-from holdfast.journal.envelope import (
-    GENESIS,
-    NO_ORIGIN,
-    SYSTEM_SESSION,
-    Batch,
-    Draft,
-    Encoded,
-    Event,
-    Origin,
-)
-from holdfast.journal.events import EventsRedacted, SessionDeleted
-from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import (
-    Payload,
-    decode_payload,
-    encode_payload,
-    known_kinds,
-    payload,
-    upcaster,
-)
-from holdfast.journal.projection import Condition, KeyedRow, Projection, RowQuery
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, Store
-from holdfast.journal.stores import MemoryStore, SqliteStore
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BLOB_THRESHOLD",
-    "GENESIS",
-    "NO_ORIGIN",
-    "SYSTEM_SESSION",
-    "AppendRequest",
-    "Batch",
-    "Condition",
-    "Draft",
-    "Encoded",
-    "Event",
-    "EventsRedacted",
-    "Finding",
-    "Head",
-    "Journal",
-    "KeyedRow",
-    "MemoryStore",
-    "Origin",
-    "Payload",
-    "Projection",
-    "RowQuery",
-    "SessionDeleted",
-    "SqliteStore",
-    "Store",
-    "decode_payload",
-    "encode_payload",
-    "export_heads",
-    "known_kinds",
-    "parse_heads",
-    "payload",
-    "upcaster",
-    "verify",
-]
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.journal.audit import Finding as Finding
+    from holdfast.journal.audit import HeadsFile as HeadsFile
+    from holdfast.journal.audit import check_chain as check_chain
+    from holdfast.journal.audit import export_heads as export_heads
+    from holdfast.journal.audit import parse_heads as parse_heads
+    from holdfast.journal.audit import verify as verify
+    from holdfast.journal.envelope import GENESIS as GENESIS
+    from holdfast.journal.envelope import NO_ORIGIN as NO_ORIGIN
+    from holdfast.journal.envelope import SYSTEM_SESSION as SYSTEM_SESSION
+    from holdfast.journal.envelope import Batch as Batch
+    from holdfast.journal.envelope import Draft as Draft
+    from holdfast.journal.envelope import Encoded as Encoded
+    from holdfast.journal.envelope import Event as Event
+    from holdfast.journal.envelope import Origin as Origin
+    from holdfast.journal.envelope import Payload as Payload
+    from holdfast.journal.envelope import chain_hash as chain_hash
+    from holdfast.journal.envelope import declare_payload_modules as declare_payload_modules
+    from holdfast.journal.envelope import decode_payload as decode_payload
+    from holdfast.journal.envelope import encode_payload as encode_payload
+    from holdfast.journal.envelope import encode_redacted as encode_redacted
+    from holdfast.journal.envelope import header_of as header_of
+    from holdfast.journal.envelope import known_kinds as known_kinds
+    from holdfast.journal.envelope import payload as payload
+    from holdfast.journal.envelope import payload_digest as payload_digest
+    from holdfast.journal.envelope import upcaster as upcaster
+    from holdfast.journal.events import EventsRedacted as EventsRedacted
+    from holdfast.journal.events import SessionDeleted as SessionDeleted
+    from holdfast.journal.journal import Journal as Journal
+    from holdfast.journal.journal import checked_patterns as checked_patterns
+    from holdfast.journal.projection import AnyProjection as AnyProjection
+    from holdfast.journal.projection import Condition as Condition
+    from holdfast.journal.projection import KeyedRow as KeyedRow
+    from holdfast.journal.projection import Projection as Projection
+    from holdfast.journal.projection import RowQuery as RowQuery
+    from holdfast.journal.projection import Scalar as Scalar
+    from holdfast.journal.projection import check_query as check_query
+    from holdfast.journal.store import BLOB_THRESHOLD as BLOB_THRESHOLD
+    from holdfast.journal.store import AppendRequest as AppendRequest
+    from holdfast.journal.store import Chains as Chains
+    from holdfast.journal.store import Durability as Durability
+    from holdfast.journal.store import Head as Head
+    from holdfast.journal.store import LeaseWish as LeaseWish
+    from holdfast.journal.store import Store as Store
+    from holdfast.journal.stores.memory import MemoryStore as MemoryStore
+    from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
+    from holdfast.journal.stores.registry import StoreKind as StoreKind
+    from holdfast.journal.stores.registry import StoreOptions as StoreOptions
+    from holdfast.journal.stores.registry import directory_of as directory_of
+    from holdfast.journal.stores.registry import known_schemes as known_schemes
+    from holdfast.journal.stores.registry import open_chains as open_chains
+    from holdfast.journal.stores.registry import open_store as open_store
+    from holdfast.journal.stores.registry import store_places as store_places
+    from holdfast.journal.stores.sqlite import SqliteStore as SqliteStore
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "audit": "Finding HeadsFile check_chain export_heads parse_heads verify",
+            "envelope": "GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
+            "chain_hash declare_payload_modules decode_payload encode_payload encode_redacted header_of known_kinds payload "
+            "payload_digest upcaster",
+            "events": "EventsRedacted SessionDeleted",
+            "journal": "Journal checked_patterns",
+            "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
+            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Head LeaseWish Store",
+            "stores.memory": "MemoryStore",
+            "stores.registry": "AddressRegistry StoreKind StoreOptions known_schemes open_chains "
+            "directory_of open_store store_places",
+            "stores.sqlite": "SqliteStore",
+        },
+    )

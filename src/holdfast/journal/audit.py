@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import zip_longest
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -19,30 +19,19 @@ from holdfast.journal.envelope import (
     GENESIS,
     SYSTEM_SESSION,
     Event,
+    Payload,
     chain_hash,
     header_of,
+    is_bare,
     payload_digest,
 )
 from holdfast.journal.events import EventsRedacted, SessionDeleted
-from holdfast.journal.payloads import Payload, is_bare
-from holdfast.journal.store import Head
+from holdfast.journal.store import Chains
 
 P = TypeVar("P", bound=Payload)
 _PAGE = 1000
 _FORMAT = "holdfast-heads"
 _LARGEST_HEADS_FILE = 256 * 1024 * 1024
-
-
-class Chains(Protocol):
-    """What is checked: a store, or a file at rest."""
-
-    async def heads(self) -> list[Head]:
-        """Return the ends of all chains."""
-        ...
-
-    async def read(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        """Return events of one session in order."""
-        ...
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.journal.payloads import Payload, payload
+from holdfast.journal.envelope import Payload, payload
 
 
 @payload("journal.redacted", is_open=True, is_inherited=False, is_synced=True)

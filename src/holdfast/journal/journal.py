@@ -17,10 +17,13 @@ from holdfast.journal.envelope import (
     Encoded,
     Event,
     Origin,
+    Payload,
+    decode_payload,
+    encode_payload,
+    encode_redacted,
     payload_digest,
 )
 from holdfast.journal.events import EventsRedacted
-from holdfast.journal.payloads import Payload, decode_payload, encode_payload, encode_redacted
 from holdfast.journal.projection import KeyedRow, Projection, RowQuery
 from holdfast.journal.store import AppendRequest, Head, LeaseWish, Store
 from holdfast.redaction import Redactor

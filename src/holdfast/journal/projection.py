@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.journal.envelope import Event
-from holdfast.journal.payloads import Payload
+from holdfast.journal.envelope import Event, Payload
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 Scalar: TypeAlias = str | int | float | bool | None

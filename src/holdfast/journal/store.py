@@ -7,7 +7,7 @@ suite in `holdfast.testing.store_conformance` says precisely what is expected.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,6 +16,9 @@ from holdfast.journal.envelope import Draft, Event
 from holdfast.journal.projection import KeyedRow, RowQuery
 
 Row = TypeVar("Row", bound=msgspec.Struct)
+
+Durability: TypeAlias = Literal["process", "power"]
+"""What an append survives: the end of the process at any moment, or also a power cut."""
 
 BLOB_THRESHOLD = 32 * 1024
 """Payloads above this many bytes are kept once per content, outside the event row."""
@@ -72,6 +75,18 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     owner: str
     lease_expires: float
+
+
+class Chains(Protocol):
+    """Chains that can be checked: those of a store, or of a file at rest."""
+
+    async def heads(self) -> list[Head]:
+        """Return the ends of all chains."""
+        ...
+
+    async def read(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """Return events of one session in order."""
+        ...
 
 
 class Store(Protocol):

@@ -6,18 +6,34 @@ may do anything, answers are data. The protocol itself is the official SDK's bus
 `wire/`, which is imported only when a server is to be reached (extra `mcp`).
 """
 
-from holdfast.mcp.definitions import LeftOut, RemoteTool
-from holdfast.mcp.events import McpConnected, McpInvoked, McpLost
-from holdfast.mcp.manager import EndpointHealth, EndpointInfo, McpManager, OfferedTool
+from __future__ import annotations
 
-__all__ = [
-    "EndpointHealth",
-    "EndpointInfo",
-    "LeftOut",
-    "McpConnected",
-    "McpInvoked",
-    "McpLost",
-    "McpManager",
-    "OfferedTool",
-    "RemoteTool",
-]
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.mcp.definitions import LeftOut as LeftOut
+    from holdfast.mcp.definitions import RemoteTool as RemoteTool
+    from holdfast.mcp.events import McpConnected as McpConnected
+    from holdfast.mcp.events import McpInvoked as McpInvoked
+    from holdfast.mcp.events import McpLost as McpLost
+    from holdfast.mcp.manager import EndpointHealth as EndpointHealth
+    from holdfast.mcp.manager import EndpointInfo as EndpointInfo
+    from holdfast.mcp.manager import McpManager as McpManager
+    from holdfast.mcp.manager import OfferedTool as OfferedTool
+    from holdfast.mcp.opening import Opening as Opening
+    from holdfast.mcp.pins import PinBook as PinBook
+    from holdfast.mcp.server import Keeping as Keeping
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "definitions": "LeftOut RemoteTool",
+            "events": "McpConnected McpInvoked McpLost",
+            "manager": "EndpointHealth EndpointInfo McpManager OfferedTool",
+            "opening": "Opening",
+            "pins": "PinBook",
+            "server": "Keeping",
+        },
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,8 +14,8 @@ import msgspec
 from holdfast.canonical import JsonObject, canonical_json, sha256_hex
 from holdfast.mcp.schema import UnusableSchema, clean_schema
 from holdfast.mcp.text import readable
-from holdfast.policy.patterns import plain_name
-from holdfast.settings.mcp import McpEndpoint
+from holdfast.policy import plain_name
+from holdfast.settings import McpEndpoint
 from holdfast.tools import Effect
 
 PREFIX: Final = "mcp__"
@@ -25,7 +26,11 @@ _LONGEST_NAME: Final = 64
 _LONGEST_REMOTE: Final = 128
 _MARK_CHARS: Final = 8
 _GLOB: Final = frozenset("*?[]{}")
-_NOT_OURS: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@functools.cache
+def _not_ours() -> re.Pattern[str]:
+    return re.compile(r"[^A-Za-z0-9_-]")
 
 
 class RemoteTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,10 +119,10 @@ def name_tools(endpoint: str, remotes: Iterable[str]) -> dict[str, str]:
     a mark of their own, the same whatever else is listed after the clash is there.
     """
     remotes = list(remotes)
-    plain = Counter(plain_name(_NOT_OURS.sub("_", remote)) for remote in remotes)
+    plain = Counter(plain_name(_not_ours().sub("_", remote)) for remote in remotes)
     found: dict[str, str] = {}
     for remote in remotes:
-        word = _NOT_OURS.sub("_", remote)
+        word = _not_ours().sub("_", remote)
         name = f"{PREFIX}{endpoint}__{word}"
         is_clear = word == remote and plain[plain_name(word)] == 1
         if not is_clear or len(name) > _LONGEST_NAME:

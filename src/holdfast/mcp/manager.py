@@ -23,7 +23,7 @@ from holdfast.mcp.pins import Verdict
 from holdfast.mcp.results import shown_error
 from holdfast.mcp.server import Keeping, Server, Trust, where_of
 from holdfast.observability import Logger
-from holdfast.settings.mcp import McpEndpoint
+from holdfast.settings import McpEndpoint
 from holdfast.tools import ToolRegistry
 
 _log = Logger("holdfast.mcp")

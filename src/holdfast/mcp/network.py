@@ -5,11 +5,18 @@ from __future__ import annotations
 import functools
 
 from holdfast.errors import NetworkFailed, PermissionDenied
-from holdfast.policy import CallRequest, NetworkRules, PolicyBundle, Rights, RuleSet, decide
-from holdfast.policy.network import covers
-from holdfast.policy.patterns import plain_name
-from holdfast.settings.mcp import McpEndpoint
-from holdfast.tools.safe_http import Lookup, SafeHttpClient, system_lookup
+from holdfast.policy import (
+    CallRequest,
+    NetworkRules,
+    PolicyBundle,
+    Rights,
+    RuleSet,
+    covers,
+    decide,
+    plain_name,
+)
+from holdfast.settings import McpEndpoint
+from holdfast.tools import Lookup, SafeHttpClient, system_lookup
 
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
 

@@ -13,9 +13,15 @@ from holdfast.errors import HoldfastError, McpAuthFailed, MissingExtra
 from holdfast.mcp.network import check_process, resolve_endpoint
 from holdfast.mcp.results import shown_error
 from holdfast.policy import PolicyBundle
-from holdfast.settings.mcp import McpEndpoint
-from holdfast.tools import Profile, SandboxLimits, SandboxRunner, SandboxStream
-from holdfast.tools.safe_http import Lookup, system_lookup
+from holdfast.settings import McpEndpoint
+from holdfast.tools import (
+    Lookup,
+    Profile,
+    SandboxLimits,
+    SandboxRunner,
+    SandboxStream,
+    system_lookup,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
@@ -21,11 +22,11 @@ from holdfast.mcp.opening import Opening, connect_by_sdk
 from holdfast.mcp.pins import PinBook, Verdict
 from holdfast.mcp.results import shown_error, to_result
 from holdfast.mcp.tools import held_back, make_tool
-from holdfast.settings.mcp import McpEndpoint
+from holdfast.settings import McpEndpoint
 from holdfast.tools import Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
-    from holdfast.providers.rate_limits import RateLimiter
+    from holdfast.providers import RateLimiter
 
 _LONGEST_WAIT_S: Final = 30.0
 _UNKNOWN: Final = "whether the call took effect is not known"
@@ -50,8 +51,7 @@ class Trust(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Keeping:
+class Keeping(msgspec.Struct, frozen=True, kw_only=True):
     """Where facts and pins of servers are kept."""
 
     note: Note
@@ -219,8 +219,11 @@ class Server:
     async def _admit(self) -> None:
         if self.endpoint.rate_limit_per_minute is None:
             return
-        from holdfast.providers.rate_limits import RateLimiter  # noqa: PLC0415 - 0.1 s
-        from holdfast.providers.rate_rules import RateLimitRule, RateSubject  # noqa: PLC0415
+        from holdfast.providers import (  # noqa: PLC0415
+            RateLimiter,
+            RateLimitRule,
+            RateSubject,
+        )
 
         if self._limiter is None:
             rule = RateLimitRule(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 
 _KEPT = frozenset("\n\t")
+
+
 # Controls, and signs that turn the reading direction or spell words that no screen shows.
-_DECEIVING = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
-)
+@functools.cache
+def _deceiving() -> re.Pattern[str]:
+    return re.compile(
+        "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+    )
 
 
 def readable(text: str, limit: int) -> str:
@@ -21,7 +26,7 @@ def readable(text: str, limit: int) -> str:
 
 def undeceiving(text: str) -> str:
     """Return what a tool answered, without terminal controls and text that hides itself."""
-    return _DECEIVING.sub("", text)
+    return _deceiving().sub("", text)
 
 
 __all__ = ["readable", "undeceiving"]

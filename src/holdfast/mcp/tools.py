@@ -13,8 +13,7 @@ from holdfast.mcp.definitions import RemoteTool
 from holdfast.mcp.pins import Verdict
 from holdfast.mcp.schema import checkable
 from holdfast.providers.json_schema import problems
-from holdfast.tools import Target, Tool, ToolContext, ToolResult
-from holdfast.tools.schema import Signature
+from holdfast.tools import Signature, Target, Tool, ToolContext, ToolResult
 
 _CONTEXT: Final = "\0context"
 _GRACE_S: Final = 5.0

@@ -2,72 +2,80 @@
 
 Memories lie in a storage of their own, so that forgetting really forgets; the journal notes
 only that something was stored, recalled or forgotten. Searching needs no network and no key.
+
+A search ranks twice: first all memories, by words (BM25), vectors and conversation
+(`ranking`), then the best again, by late interaction (MaxSim) and answer types (`reranking`).
 """
 
-from holdfast.memory.choice import local_again, local_embedder, made_again, remote_again
-from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder, UnreadyEmbedder
-from holdfast.memory.entry import (
-    SCOPES,
-    MemoryEntry,
-    MemoryOptions,
-    MemorySummary,
-    Provenance,
-    Scope,
-    ScoreParts,
-)
-from holdfast.memory.manager import (
-    Identity,
-    MemoryManager,
-    MemoryRules,
-    Recollection,
-)
-from holdfast.memory.minilm import MiniLmEmbedder
-from holdfast.memory.remote_vectors import RemoteEmbedder
-from holdfast.memory.space import VectorSpace
-from holdfast.memory.static_vectors import StaticEmbedder, default_embedder
-from holdfast.memory.storage import MemoryFilter, MemoryStats, MemoryStorage
-from holdfast.memory.stores import InMemoryStorage, SqliteMemoryStorage
-from holdfast.memory.summarizer import (
-    ExtractiveSummarizer,
-    MemorySummarizer,
-    ModelSummarizer,
-)
-from holdfast.memory.tools import memory_tools
-from holdfast.memory.transfer import export_memories, import_memories
+from __future__ import annotations
 
-__all__ = [
-    "SCOPES",
-    "ExtractiveSummarizer",
-    "Identity",
-    "InMemoryStorage",
-    "MemoryEmbedder",
-    "MemoryEntry",
-    "MemoryFilter",
-    "MemoryManager",
-    "MemoryOptions",
-    "MemoryRules",
-    "MemoryStats",
-    "MemoryStorage",
-    "MemorySummarizer",
-    "MemorySummary",
-    "MiniLmEmbedder",
-    "ModelSummarizer",
-    "NoEmbedder",
-    "Provenance",
-    "Recollection",
-    "RemoteEmbedder",
-    "Scope",
-    "ScoreParts",
-    "SqliteMemoryStorage",
-    "StaticEmbedder",
-    "UnreadyEmbedder",
-    "VectorSpace",
-    "default_embedder",
-    "export_memories",
-    "import_memories",
-    "local_again",
-    "local_embedder",
-    "made_again",
-    "memory_tools",
-    "remote_again",
-]
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.memory.answer_types import ENGLISH as ENGLISH
+    from holdfast.memory.answer_types import AnswerRule as AnswerRule
+    from holdfast.memory.answer_types import AnswerRules as AnswerRules
+    from holdfast.memory.choice import local_again as local_again
+    from holdfast.memory.choice import local_embedder as local_embedder
+    from holdfast.memory.choice import made_again as made_again
+    from holdfast.memory.choice import remote_again as remote_again
+    from holdfast.memory.embedder import EmbeddedText as EmbeddedText
+    from holdfast.memory.embedder import MemoryEmbedder as MemoryEmbedder
+    from holdfast.memory.embedder import NoEmbedder as NoEmbedder
+    from holdfast.memory.embedder import TokenEmbedder as TokenEmbedder
+    from holdfast.memory.embedder import UnreadyEmbedder as UnreadyEmbedder
+    from holdfast.memory.entry import SCOPES as SCOPES
+    from holdfast.memory.entry import MemoryEntry as MemoryEntry
+    from holdfast.memory.entry import MemoryOptions as MemoryOptions
+    from holdfast.memory.entry import MemorySummary as MemorySummary
+    from holdfast.memory.entry import Provenance as Provenance
+    from holdfast.memory.entry import Scope as Scope
+    from holdfast.memory.entry import ScoreParts as ScoreParts
+    from holdfast.memory.former import READY as READY
+    from holdfast.memory.manager import Identity as Identity
+    from holdfast.memory.manager import MemoryManager as MemoryManager
+    from holdfast.memory.manager import MemoryRules as MemoryRules
+    from holdfast.memory.manager import Recollection as Recollection
+    from holdfast.memory.minilm import MiniLmEmbedder as MiniLmEmbedder
+    from holdfast.memory.remote_vectors import RemoteEmbedder as RemoteEmbedder
+    from holdfast.memory.space import VectorSpace as VectorSpace
+    from holdfast.memory.static_vectors import StaticEmbedder as StaticEmbedder
+    from holdfast.memory.static_vectors import default_embedder as default_embedder
+    from holdfast.memory.storage import MemoryFilter as MemoryFilter
+    from holdfast.memory.storage import MemoryStats as MemoryStats
+    from holdfast.memory.storage import MemoryStorage as MemoryStorage
+    from holdfast.memory.stores import InMemoryStorage as InMemoryStorage
+    from holdfast.memory.stores import SqliteMemoryStorage as SqliteMemoryStorage
+    from holdfast.memory.stores.registry import MemoryStoreKind as MemoryStoreKind
+    from holdfast.memory.stores.registry import memory_place as memory_place
+    from holdfast.memory.stores.registry import open_memory_storage as open_memory_storage
+    from holdfast.memory.summarizer import ExtractiveSummarizer as ExtractiveSummarizer
+    from holdfast.memory.summarizer import MemorySummarizer as MemorySummarizer
+    from holdfast.memory.summarizer import ModelSummarizer as ModelSummarizer
+    from holdfast.memory.tools import memory_tools as memory_tools
+    from holdfast.memory.transfer import export_memories as export_memories
+    from holdfast.memory.transfer import import_memories as import_memories
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "answer_types": "ENGLISH AnswerRule AnswerRules",
+            "former": "READY",
+            "choice": "local_again local_embedder made_again remote_again",
+            "embedder": "EmbeddedText MemoryEmbedder NoEmbedder TokenEmbedder UnreadyEmbedder",
+            "entry": "MemoryEntry MemoryOptions MemorySummary Provenance SCOPES Scope ScoreParts",
+            "manager": "Identity MemoryManager MemoryRules Recollection",
+            "minilm": "MiniLmEmbedder",
+            "remote_vectors": "RemoteEmbedder",
+            "space": "VectorSpace",
+            "static_vectors": "StaticEmbedder default_embedder",
+            "storage": "MemoryFilter MemoryStats MemoryStorage",
+            "stores": "InMemoryStorage SqliteMemoryStorage",
+            "stores.registry": "MemoryStoreKind memory_place open_memory_storage",
+            "summarizer": "ExtractiveSummarizer MemorySummarizer ModelSummarizer",
+            "tools": "memory_tools",
+            "transfer": "export_memories import_memories",
+        },
+    )

@@ -51,14 +51,15 @@ def tensor_names(shape: Shape) -> list[str]:
 
 
 def bert_model(weights: Weights, shape: Shape) -> bytes:
-    """Return an ONNX file: `ids` and `mask` (texts by tokens) become `vectors`.
+    """Return an ONNX file: `ids` and `mask` (texts by tokens) become `vectors` and `tokens`.
 
-    Texts are the mean of their tokens, brought to length 1.
+    Texts are the mean of their tokens, brought to length 1; tokens are as the last layer
+    leaves them.
     """
-    return _Builder(weights, shape).build()
+    return _GraphBuilder(weights, shape).build()
 
 
-class _Builder:
+class _GraphBuilder:
     def __init__(self, weights: Weights, shape: Shape) -> None:
         self._weights = weights
         self._shape = shape
@@ -80,7 +81,8 @@ class _Builder:
         length = graph.apply("ReduceL2", total, self._ints(1), keepdims=1)
         vectors = graph.apply("Div", total, length)
         return graph.model(
-            {"ids": ("int64", 2), "mask": ("int64", 2)}, {"vectors": (vectors, "float32", 2)}
+            {"ids": ("int64", 2), "mask": ("int64", 2)},
+            {"vectors": (vectors, "float32", 2), "tokens": (hidden, "float32", 3)},
         )
 
     def _embed(self) -> str:

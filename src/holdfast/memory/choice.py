@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from holdfast.errors import MissingExtra, UsageError
 from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder, UnreadyEmbedder
 from holdfast.memory.minilm import MiniLmEmbedder
-from holdfast.memory.remote_vectors import RemoteEmbedder
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.static_vectors import StaticEmbedder, default_embedder
-from holdfast.providers.address import plain_address
-from holdfast.providers.wire import Endpoint
+from holdfast.providers import Endpoint, plain_address
 
 if TYPE_CHECKING:
-    from holdfast.providers.rate_limits import RateLimiter
+    from holdfast.memory.remote_vectors import RemoteEmbedder
+    from holdfast.providers import RateLimiter
 
 _LONGEST = 65_536
 _LOCAL: dict[str, Callable[[], MemoryEmbedder]] = {
@@ -71,6 +70,8 @@ def remote_again(
     if not 1 <= space.dimension <= _LONGEST:
         return None
     # One attempt: a search does not wait, and the next one tries again.
+    from holdfast.memory.remote_vectors import RemoteEmbedder  # noqa: PLC0415 - loads aiohttp
+
     return RemoteEmbedder(
         endpoint, space.model, dimension=space.dimension, limiter=limiter, attempts=1
     )

@@ -14,7 +14,7 @@ from holdfast.memory.entry import MemoryOptions
 from holdfast.memory.identity import Identity, own_place
 from holdfast.memory.requests import check_content, check_metadata, check_name, check_options
 from holdfast.memory.space import space_of
-from holdfast.memory.storage import Draft
+from holdfast.memory.storage import MemoryDraft
 from holdfast.redaction import Redactor
 
 
@@ -28,7 +28,9 @@ class NewMemory(msgspec.Struct, frozen=True, kw_only=True):
     memory_id: str = ""
 
 
-def draft_of(new: NewMemory, identity: Identity, *, now: float, redactor: Redactor | None) -> Draft:
+def draft_of(
+    new: NewMemory, identity: Identity, *, now: float, redactor: Redactor | None
+) -> MemoryDraft:
     """Return what is stored, after looking at everything.
 
     Raises:
@@ -45,7 +47,7 @@ def draft_of(new: NewMemory, identity: Identity, *, now: float, redactor: Redact
     valid_from = created if chosen.valid_from is None else chosen.valid_from
     if chosen.valid_to is not None and chosen.valid_to < valid_from:
         raise UsageError(detail="A memory cannot end to be true before it begins.")
-    return Draft(
+    return MemoryDraft(
         id=new.memory_id or new_id("mem"),
         tenant=identity.tenant,
         owner=own_place(identity, chosen.scope, new.session_id).owner or "",
@@ -60,8 +62,10 @@ def draft_of(new: NewMemory, identity: Identity, *, now: float, redactor: Redact
     )
 
 
-def with_vector(draft: Draft, embedder: MemoryEmbedder, vector: Sequence[float]) -> Draft:
-    """Return a draft with a vector that the caller made; raises UsageError."""
+def with_vector(
+    draft: MemoryDraft, embedder: MemoryEmbedder, vector: Sequence[float], tokens: bytes = b""
+) -> MemoryDraft:
+    """Return a draft with a vector and tokens that the caller has; raises UsageError."""
     model, dimension = embedder.model_id, embedder.dimension
     if not model:
         raise UsageError(detail="A vector needs an embedder that made it; there is none.")
@@ -71,7 +75,7 @@ def with_vector(draft: Draft, embedder: MemoryEmbedder, vector: Sequence[float])
         detail = f"The vector does not fit the embedder {model}: {error}"
         raise UsageError(detail=detail) from error
     return msgspec.structs.replace(
-        draft, vector=data, vector_model=model, vector_space=space_of(embedder)
+        draft, vector=data, vector_model=model, vector_space=space_of(embedder), tokens=tokens
     )
 
 

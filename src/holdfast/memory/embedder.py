@@ -6,9 +6,13 @@ import math
 import operator
 import struct
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from holdfast.errors import EmbeddingFailed, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.memory.late_interaction import QueryTokens
+    from holdfast.memory.vector_index import Floats
 
 
 class MemoryEmbedder(Protocol):
@@ -32,6 +36,37 @@ class MemoryEmbedder(Protocol):
 
         Raises:
             EmbeddingFailed: or any other error; the texts are tried again later.
+        """
+        ...
+
+
+class EmbeddedText(NamedTuple):
+    """What one pass over a text gives: its vector, and its tokens as they are stored."""
+
+    vector: list[float]
+    tokens: bytes
+
+
+@runtime_checkable
+class TokenEmbedder(Protocol):
+    """An embedder that also compares token by token: late interaction, for reranking.
+
+    Stored tokens belong to its `model_id`, like vectors, and are never mixed with others.
+    """
+
+    async def embed_texts(self, texts: Sequence[str]) -> list[EmbeddedText]:
+        """Return vectors and tokens of texts, in order; must not block the loop."""
+        ...
+
+    async def embed_query(self, text: str) -> tuple[list[float], QueryTokens]:
+        """Return the vector of a query and its token vectors, from one pass."""
+        ...
+
+    def max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> Floats:
+        """Return, texts by query tokens, the similarity of the nearest token of each text.
+
+        Raises:
+            ValueError: the bytes are no tokens of this model.
         """
         ...
 
@@ -90,4 +125,11 @@ def packed(vector: Sequence[float], dimension: int, model: str) -> bytes:
     return struct.pack(f"<{dimension}e", *[number / length for number in numbers])
 
 
-__all__ = ["MemoryEmbedder", "NoEmbedder", "UnreadyEmbedder", "packed"]
+__all__ = [
+    "EmbeddedText",
+    "MemoryEmbedder",
+    "NoEmbedder",
+    "TokenEmbedder",
+    "UnreadyEmbedder",
+    "packed",
+]

@@ -67,6 +67,19 @@ class ScoreParts(msgspec.Struct, frozen=True, kw_only=True):
     session: float = 0.0
     importance: float = 0.0
     recency: float = 0.0
+    late: float = 0.0
+    """From here on parts of the second ranking. Late interaction: MaxSim of the memory."""
+    late_context: float = 0.0
+    """MaxSim over the memory and the two turns before it."""
+    when: float = 0.0
+    """Holds a time, and the query asks for one; so also the next three."""
+    number: float = 0.0
+    where: float = 0.0
+    name: float = 0.0
+    reply: float = 0.0
+    """Follows a question that fits the query."""
+    address: float = 0.0
+    """Speaks of the other one only: "you", never "I"."""
     cosine: float | None = None
     """Not part of the sum: how near the meaning is, from -1 to 1; None without a vector."""
     vector_model: str = ""
@@ -80,6 +93,8 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     content: str
     embedding: list[float] | None = None
+    tokens: bytes | None = None
+    """Quantized token vectors for late interaction; there where the embedding is asked for."""
     metadata: JsonObject = msgspec.field(default_factory=dict)
     created: float
     relevance_score: float = 0.0

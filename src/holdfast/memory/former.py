@@ -17,10 +17,10 @@ from holdfast.memory.embedder import MemoryEmbedder, packed
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import MemoryStorage
 from holdfast.observability import Logger
-from holdfast.providers.breaker import BreakerPolicy, CircuitBreaker, Outcome
+from holdfast.providers import BreakerPolicy, CircuitBreaker, Outcome
 
 if TYPE_CHECKING:
-    from holdfast.memory.shelf import Floats
+    from holdfast.memory.vector_index import Floats
 
 Again: TypeAlias = Callable[[VectorSpace], Awaitable[MemoryEmbedder | None]]
 """Makes the embedder of a space again; None if nobody can."""
@@ -44,9 +44,14 @@ async def unit_vector(embedder: MemoryEmbedder, text: str) -> Floats:
     Raises:
         EmbeddingFailed: or whatever else an embedder raises.
     """
+    (vector,) = await embedder.embed([text])
+    return checked_unit(vector, embedder)
+
+
+def checked_unit(vector: Sequence[float], embedder: MemoryEmbedder) -> Floats:
+    """Return the direction of a vector as it would be stored; raises EmbeddingFailed."""
     import numpy as np  # noqa: PLC0415 - loaded when used
 
-    (vector,) = await embedder.embed([text])
     data = packed(vector, embedder.dimension, embedder.model_id)
     return np.frombuffer(data, "<f2").astype(np.float32)
 
@@ -161,4 +166,13 @@ async def _close(former: Former) -> None:
         await former.embedder.close()
 
 
-__all__ = ["PATIENCE_S", "READY", "UNKNOWN", "Again", "Former", "FormerEmbedders", "unit_vector"]
+__all__ = [
+    "PATIENCE_S",
+    "READY",
+    "UNKNOWN",
+    "Again",
+    "Former",
+    "FormerEmbedders",
+    "checked_unit",
+    "unit_vector",
+]

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.errors import UsageError
 from holdfast.memory.entry import MemoryEntry, Scope
 from holdfast.memory.requests import check_name
-from holdfast.memory.storage import Place
+from holdfast.memory.storage import MemoryPlace
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""
 
 
-def own_place(identity: Identity, scope: Scope, session_id: str) -> Place:
+def own_place(identity: Identity, scope: Scope, session_id: str) -> MemoryPlace:
     """Return where memories of a scope lie; raises UsageError if nobody owns it."""
     owner = {
         "session": session_id,
@@ -31,12 +31,12 @@ def own_place(identity: Identity, scope: Scope, session_id: str) -> Place:
     if not owner:
         whose = "a session id" if scope == "session" else f"a {scope} in its identity"
         raise UsageError(detail=f"Scope {scope!r} needs {whose}.")
-    return Place(identity.tenant, scope, owner)
+    return MemoryPlace(identity.tenant, scope, owner)
 
 
 def places_of(
     identity: Identity, session_id: str, *, across_sessions: bool, scopes: Sequence[Scope]
-) -> tuple[Place, ...]:
+) -> tuple[MemoryPlace, ...]:
     """Return where a search looks; always inside the tenant."""
     has_owner: dict[Scope, bool] = {
         "session": bool(check_name(session_id, "A session id")) or across_sessions,
@@ -52,7 +52,7 @@ def places_of(
         if not has_owner[scope]:
             continue
         if scope == "session" and across_sessions:
-            places.append(Place(identity.tenant, "session", None))
+            places.append(MemoryPlace(identity.tenant, "session", None))
         else:
             places.append(own_place(identity, scope, session_id))
     if not places:

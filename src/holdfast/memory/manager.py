@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -29,7 +29,7 @@ from holdfast.memory.events import (
     MemoryStored,
     MemorySuperseded,
 )
-from holdfast.memory.former import PATIENCE_S, Again, FormerEmbedders, unit_vector
+from holdfast.memory.former import Again, FormerEmbedders, unit_vector
 from holdfast.memory.identity import Identity, own_place, owning, places_of
 from holdfast.memory.pipeline import EmbeddingPipeline
 from holdfast.memory.recollection import Recollection, recollect
@@ -41,52 +41,31 @@ from holdfast.memory.requests import (
     narrowed,
     parse_filters,
 )
+from holdfast.memory.rules import MemoryRules
 from holdfast.memory.search import Searcher
 from holdfast.memory.space import space_of
-from holdfast.memory.storage import Draft, MemoryFilter, MemoryStats, MemoryStorage, Place, Purge
+from holdfast.memory.storage import (
+    MemoryDraft,
+    MemoryFilter,
+    MemoryPlace,
+    MemoryStats,
+    MemoryStorage,
+    Purge,
+)
 from holdfast.memory.summarizer import ExtractiveSummarizer, MemorySummarizer
 from holdfast.memory.turns import TURN, new_turns, turn_id
 from holdfast.messages import Message
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
 
-if TYPE_CHECKING:
-    from holdfast.memory.ranking import Weights
-
 Note: TypeAlias = Callable[[str, Payload], Awaitable[None]]
 """Takes a fact about a session, to be journalled; the id may be empty."""
 
 _SUMMARY = "summary"
-_SUMMARY_WORDS = 150
 _SUMMED_UP = 1_000
 """So many memories a summary is made from; more would say less about each."""
 _CLOSING_PATIENCE_S = 5.0
 _log = Logger("holdfast.memory")
-
-
-class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How memories are ranked and how long they are kept."""
-
-    weights: Any = None
-    """`ranking.Weights`; the built-in ones if None."""
-    recency: float = 0.0
-    """How much being new counts when ranking, if no weights are given; words and meaning make 1."""
-    max_entries: int | None = None
-    """Most memories per place (a session, a user, a project); the least worth go first."""
-    max_bytes: int | None = None
-    half_life_s: float = 30 * 86_400.0
-    """After this time being new counts half, in ranking and for what goes first."""
-    purge_every_s: float = 300.0
-    former_patience_s: float = PATIENCE_S
-    """How long a search waits for the embedder of older vectors."""
-    summary_words: int = _SUMMARY_WORDS
-
-    def weighting(self) -> Weights:
-        """Return how much each part of a score counts."""
-        from holdfast.memory.ranking import Weights  # noqa: PLC0415 - loads numpy
-
-        given: Weights | None = self.weights
-        return given or Weights(recency=self.recency, half_life_s=self.half_life_s)
 
 
 async def note_nothing(session_id: str, fact: Payload) -> None:
@@ -137,7 +116,14 @@ class MemoryManager:
             patience_s=self.rules.former_patience_s,
             clock=clock,
         )
-        self._searcher = Searcher(storage, embedder, former, weights=self.rules.weighting)
+        self._searcher = Searcher(
+            storage,
+            embedder,
+            former,
+            weights=self.rules.weighting,
+            rerank_within_s=self.rules.rerank_within_s,
+            clock=clock,
+        )
         self.pipeline = EmbeddingPipeline(storage, embedder)
         self._keeper: asyncio.Task[None] | None = None
 
@@ -164,7 +150,7 @@ class MemoryManager:
             self._keeper = None
         await self.pipeline.settle(_CLOSING_PATIENCE_S if not self.pipeline.last_error else 0.0)
         await self.pipeline.stop()
-        self._searcher.forget_shelves()
+        self._searcher.clear_indexes()
         await self._searcher.former.close()
         await self._storage.close()
 
@@ -206,15 +192,34 @@ class MemoryManager:
             NotFound: a memory that the options refer to does not exist.
             AlreadyExists: `memory_id` is taken.
         """
-        draft = self._draft(session_id, content, metadata, options, memory_id)
+        new = NewMemory(
+            session_id=session_id,
+            content=content,
+            metadata=metadata,
+            options=options,
+            memory_id=memory_id,
+        )
+        return await self._store(new, embeddings=embeddings)
+
+    async def _store(
+        self,
+        new: NewMemory,
+        *,
+        embeddings: Sequence[float] | None = None,
+        tokens: bytes = b"",
+    ) -> str:
+        """Store a memory as `store_memory` does, with tokens that its embedder made before."""
+        draft = draft_of(new, self.identity, now=self._clock.now(), redactor=self._redactor)
         if embeddings is not None:
-            draft = with_vector(draft, self.embedder, embeddings)
+            # What the redactor took out of the text must not come back with its tokens.
+            kept = tokens if draft.content == new.content else b""
+            draft = with_vector(draft, self.embedder, embeddings, kept)
         await self._storage.add([draft])
         self.pipeline.wake()
         fact = MemoryStored(
             memory_id=draft.id, scope=draft.options.scope, memory_kind=draft.options.kind
         )
-        await self._note(session_id, fact)
+        await self._note(new.session_id, fact)
         return draft.id
 
     async def update_memory(
@@ -403,9 +408,14 @@ class MemoryManager:
             after=after,
         )
 
+    async def with_embeddings(self, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
+        """Return memories with the vectors and tokens of the manager's embedder."""
+        ids, model = [entry.id for entry in entries], self.embedder.model_id
+        return await self._storage.get(self.identity.tenant, ids, model=model)
+
     async def all_memories(self, *, limit: int = 500, after: str = "") -> list[MemoryEntry]:
         """Return memories of the whole tenant, superseded ones too, newest first, in pages."""
-        places = [Place(self.identity.tenant, scope, None) for scope in SCOPES]
+        places = [MemoryPlace(self.identity.tenant, scope, None) for scope in SCOPES]
         where = MemoryFilter(include_superseded=True)
         now = self._clock.now()
         return await self._storage.find(places, where, now=now, limit=limit, after=after)
@@ -562,6 +572,7 @@ class MemoryManager:
             try:
                 await self.purge()
                 await self._storage.tidy()
+                self.pipeline.wake()  # what an older version stored may need another vector
             except HoldfastError as error:
                 # A disk that is full or locked now may not be so the next time.
                 _log.warning("memory.not_purged", error=error.code)
@@ -574,7 +585,7 @@ class MemoryManager:
         metadata: Mapping[str, Any] | None,
         options: MemoryOptions | None,
         memory_id: str,
-    ) -> Draft:
+    ) -> MemoryDraft:
         new = NewMemory(
             session_id=session_id,
             content=content,

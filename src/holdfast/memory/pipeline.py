@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from holdfast.errors import EmbeddingFailed, HoldfastError
-from holdfast.memory.embedder import MemoryEmbedder, UnreadyEmbedder, packed
+from holdfast.memory.embedder import MemoryEmbedder, TokenEmbedder, UnreadyEmbedder, packed
 from holdfast.memory.space import space_of
 from holdfast.memory.storage import MemoryStorage, Unembedded
 from holdfast.memory.words import without_names
@@ -25,7 +25,10 @@ _MANY_NEW = 256
 
 
 class EmbeddingPipeline:
-    """Makes vectors for memories that have none, in batches, while there are any."""
+    """Makes vectors, and tokens for late interaction, for memories that have none.
+
+    In batches, while there are any; memories of an older version get their tokens so too.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,12 @@ class EmbeddingPipeline:
         """
         delay, size, after = 1.0, self._batch, 0
         while True:
-            batch = await self._storage.unembedded(self._embedder.model_id, size, after=after)
+            batch = await self._storage.unembedded(
+                self._embedder.model_id,
+                size,
+                after=after,
+                needs_tokens=isinstance(self._embedder, TokenEmbedder),
+            )
             if not batch and not after:
                 return
             if not batch:
@@ -118,18 +126,35 @@ class EmbeddingPipeline:
     async def _embed(self, batch: list[Unembedded]) -> None:
         model = self._embedder.model_id
         texts = [without_names(one.content, one.names) for one in batch]
-        vectors = await self._embedder.embed(texts)
+        tokens: dict[int, bytes] = {}
+        if isinstance(self._embedder, TokenEmbedder):
+            made = await self._embedder.embed_texts(texts)
+            vectors = [one.vector for one in made]
+            tokens = {one.row: two.tokens for one, two in zip(batch, made, strict=False)}
+        else:
+            vectors = await self._embedder.embed(texts)
         if len(vectors) != len(batch):
             detail = f"{len(vectors)} vectors for {len(batch)} texts"
             raise EmbeddingFailed(model=model, detail=detail)
         good: dict[int, bytes] = {}
         refused: dict[int, str] = {}
         for one, vector in zip(batch, vectors, strict=True):
+            if one.has_vector:
+                continue  # made before tokens were, or by the caller: it stays
             try:
                 good[one.row] = packed(vector, self._embedder.dimension, model)
             except EmbeddingFailed as error:
                 refused[one.row] = str(error)
-        await self._storage.put_vectors(model, good, refused, space=self._space)
+                tokens.pop(one.row, None)
+        await self._storage.put_vectors(
+            model,
+            good,
+            refused,
+            space=self._space,
+            tokens=tokens,
+            # What became another text meanwhile is embedded again.
+            revisions={one.row: one.revision for one in batch},
+        )
         self._new += len(batch)
 
 

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from holdfast.memory import shelf as shelves
+from holdfast.memory import vector_index
 from holdfast.memory.entry import ScoreParts
+from holdfast.memory.reranking import Reranking
 from holdfast.memory.times import NamedTime
 
 if TYPE_CHECKING:
-    from holdfast.memory.shelf import Flags, Floats, Ints, Shelf
     from holdfast.memory.storage import LexicalHit
+    from holdfast.memory.vector_index import Flags, Floats, Ints, VectorIndex
 
 _FAR = 0.15
 """Below this cosine, and without any word in common, a memory has nothing to do with it."""
@@ -53,6 +54,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     importance: float = 0.2
     recency: float = 0.0
     half_life_s: float = 30 * 86_400.0
+    reranking: Reranking = Reranking()
+    """How the best are ranked again."""
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +74,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     vector: Any = None
     """A unit vector as an array, or None."""
     former: tuple[Any, ...] = ()
-    """Shelf and vector of embedders that were used before, for what has no newer vector."""
+    """VectorIndex and vector of embedders that were used before, for what has no newer vector."""
     models: tuple[str, ...] = ("",)
     """Names of the embedder and of those that were used before."""
     speakers: frozenset[str] = frozenset()
@@ -79,23 +82,61 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     times: tuple[NamedTime, ...] = ()
     """Months and days that the query mentions."""
     limit: int = 10
+    """So many of the best are wanted."""
 
 
-def rank(shelf: Shelf, mask: Flags, query: Query, weights: Weights) -> Scores:
-    """Return the best memories among those that the mask allows."""
-    table = _table(shelf, mask, query)
+@dataclass(frozen=True)
+class Ranking:
+    """The best memories in order, and what their scores are made of; all of one length."""
+
+    places: Ints
+    """Positions in the index."""
+    totals: Floats
+    parts: dict[str, Floats]
+    cosine: Floats
+    space: Ints
+    """Whose vector told the cosine: a place among `models`; -1 for none."""
+    models: tuple[str, ...]
+    speaker: Floats
+    """1 for what was said by somebody whom the query names."""
+    time: Floats
+    """Up to 1 for what was said when the query says."""
+
+    def scores(self, index: VectorIndex, limit: int) -> Scores:
+        """Return the first ones as they are told to callers."""
+        places, count = self.places[:limit], min(limit, len(self.places))
+        columns = zip(*(values[:count].tolist() for values in self.parts.values()), strict=True)
+        told = zip(columns, self.cosine[:count].tolist(), self.space[:count].tolist(), strict=True)
+        return Scores(
+            rows=index.column("row").take(places).tolist(),
+            scores=self.totals[:count].tolist(),
+            parts=[
+                ScoreParts(
+                    **dict(zip(self.parts, values, strict=True)),
+                    cosine=cosine if space >= 0 else None,
+                    vector_model=self.models[space] if space >= 0 else "",
+                )
+                for values, cosine, space in told
+            ],
+        )
+
+
+def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Ranking:
+    """Return the best memories among those that the mask allows, as many as are wanted."""
+    table = _table(index, mask, query)
     own, context = table.lexical
     cosine, near, space = _cosines(table, query)
     allowed = table.allowed
     substance: Floats = table.column("substance")
+    spoken, then = _spoken_by(table, query.speakers), _said_then(table, query.times)
     spread = functools.partial(_spread, mask=allowed, is_open=bool(allowed.all()))
     parts: dict[str, Floats] = {
         "lexical": weights.lexical * spread(own),
         "lexical_context": weights.lexical_context * spread(context),
         "vector": weights.vector * spread(cosine),
         "vector_context": weights.vector_context * spread(near),
-        "speaker": weights.speaker * _spoken_by(table, query.speakers),
-        "time": weights.time * _said_then(table, query.times),
+        "speaker": weights.speaker * spoken,
+        "time": weights.time * then,
         "substance": weights.substance * substance,
     }
     base: Floats = _sum(parts.values()) * allowed
@@ -105,17 +146,27 @@ def rank(shelf: Shelf, mask: Flags, query: Query, weights: Weights) -> Scores:
     parts["recency"] = weights.recency * _recency(table, query.now, weights)
     total = base + _sum(parts[name] for name in _LATER)
     fits = allowed & _is_related(table, context, cosine, near)
-    return _best(table, fits, total, _Told(parts, cosine, space, query.models), query.limit)
+    best = _best(fits, total, query.limit)
+    return Ranking(
+        places=table.places.take(best),
+        totals=total.take(best),
+        parts={name: values.take(best) for name, values in parts.items()},
+        cosine=cosine.take(best),
+        space=space.take(best),
+        models=query.models,
+        speaker=spoken.take(best),
+        time=then.take(best),
+    )
 
 
 _LATER = ("neighbours", "session", "importance", "recency")
 
 
 @dataclass(frozen=True)
-class _Table:
+class _CandidateTable:
     """The candidates, by place, and how they stand to each other."""
 
-    shelf: Shelf
+    index: VectorIndex
     places: Ints
     allowed: Flags
     previous: Ints
@@ -124,8 +175,8 @@ class _Table:
     lexical: tuple[Floats, Floats]
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
-        values = self.shelf.column(name)
-        return values if len(self.places) == self.shelf.count else values.take(self.places)
+        values = self.index.column(name)
+        return values if len(self.places) == self.index.count else values.take(self.places)
 
     @functools.cached_property
     def has_turns(self) -> bool:
@@ -133,45 +184,45 @@ class _Table:
         return bool((self.previous >= 0).any() or (self.following >= 0).any())
 
 
-def _table(shelf: Shelf, mask: Flags, query: Query) -> _Table:
+def _table(index: VectorIndex, mask: Flags, query: Query) -> _CandidateTable:
     # Doubles hold row numbers exactly as far as anybody will ever count.
     numbers = itertools.chain.from_iterable(query.hits)
     hits = np.fromiter(numbers, np.float64, 3 * len(query.hits)).reshape(-1, 3)
-    found = shelf.positions(hits[:, 0].astype(np.int64))
+    found = index.positions(hits[:, 0].astype(np.int64))
     hits, found = hits[found >= 0], found[found >= 0]
-    places = _candidates(shelf, mask, query, found)
+    places = _candidates(index, mask, query, found)
     # One more at the end, which is where -1 leads.
-    index = np.full(shelf.count + 1, -1, np.int64)
-    index[places] = np.arange(len(places))
+    ordinal = np.full(index.count + 1, -1, np.int64)
+    ordinal[places] = np.arange(len(places))
     allowed = mask[places]
     own, context = np.zeros((2, len(places)), np.float32)
-    own[index[found]], context[index[found]] = hits[:, 1], hits[:, 2]
-    return _Table(
-        shelf,
+    own[ordinal[found]], context[ordinal[found]] = hits[:, 1], hits[:, 2]
+    return _CandidateTable(
+        index,
         places,
         allowed,
-        index[shelf.previous[places]],
-        index[shelf.following[places]],
+        ordinal[index.previous[places]],
+        ordinal[index.following[places]],
         (own * allowed, context * allowed),
     )
 
 
-def _candidates(shelf: Shelf, mask: Flags, query: Query, found: Ints) -> Ints:
+def _candidates(index: VectorIndex, mask: Flags, query: Query, found: Ints) -> Ints:
     """Return the places to weigh: all of a few, else the nearest with their neighbours."""
-    if shelf.count <= shelves.WHOLE:
-        return np.arange(shelf.count)
-    wanted = max(shelves.NEAREST, 4 * query.limit)
-    chosen = np.zeros(shelf.count + 1, np.bool_)
+    if index.count <= vector_index.WHOLE:
+        return np.arange(index.count)
+    wanted = max(vector_index.NEAREST, 4 * query.limit)
+    chosen = np.zeros(index.count + 1, np.bool_)
     chosen[found] = True
-    if query.vector is not None and shelf.dimension:
-        chosen[shelf.nearest(query.vector, mask, wanted)] = True
+    if query.vector is not None and index.dimension:
+        chosen[index.nearest(query.vector, mask, wanted)] = True
     for other, vector in query.former:
         everybody = np.ones(other.count, np.bool_)
         rows = other.column("row")[other.nearest(vector, everybody, wanted)]
-        chosen[shelf.positions(rows)] = True
+        chosen[index.positions(rows)] = True
     some = np.flatnonzero(chosen[:-1])
     for _ in range(2):
-        beside = np.concatenate([shelf.previous.take(some), shelf.following.take(some)])
+        beside = np.concatenate([index.previous.take(some), index.following.take(some)])
         if not (beside >= 0).any():
             break
         chosen[beside] = True
@@ -179,21 +230,21 @@ def _candidates(shelf: Shelf, mask: Flags, query: Query, found: Ints) -> Ints:
     return some
 
 
-def _cosines(table: _Table, query: Query) -> tuple[Floats, Floats, Ints]:
+def _cosines(table: _CandidateTable, query: Query) -> tuple[Floats, Floats, Ints]:
     """Return how near each memory is, how near with the turn before, and in which space.
 
     The vector of two turns is the direction of their sum, so its cosine follows from those
     of the two and from their likeness; it need not be kept. The space is the place of the
     embedder among `Query.models`, -1 where there is no vector of any.
     """
-    shelf = table.shelf
+    index = table.index
     space = np.full(len(table.places), -1, np.int64)
     cosine = np.zeros(len(table.places), np.float32)
     if not len(table.places):
         return cosine, cosine, space
     has_vector, likeness = table.column("has_vector"), table.column("likeness")
-    if query.vector is not None and shelf.dimension:
-        cosine = shelf.cosines(query.vector, table.places)
+    if query.vector is not None and index.dimension:
+        cosine = index.cosines(query.vector, table.places)
         space[has_vector] = 0
     for number, (other, vector) in enumerate(query.former, 1):
         places = other.positions(table.column("row"))
@@ -229,15 +280,15 @@ def _spread(values: Floats, *, mask: Flags, is_open: bool) -> Floats:
     return np.minimum(np.maximum(spread, 0.0, out=spread), 1.0, out=spread)
 
 
-def _spoken_by(table: _Table, names: frozenset[str]) -> Floats:
-    codes = [code for name, code in table.shelf.speakers.items() if name and name in names]
+def _spoken_by(table: _CandidateTable, names: frozenset[str]) -> Floats:
+    codes = [code for name, code in table.index.speakers.items() if name and name in names]
     if not codes:
         return np.zeros(len(table.places), np.float32)
     spoken: Floats = np.isin(table.column("speaker"), codes).astype(np.float32)
     return spoken
 
 
-def _said_then(table: _Table, times: tuple[NamedTime, ...]) -> Floats:
+def _said_then(table: _CandidateTable, times: tuple[NamedTime, ...]) -> Floats:
     """Return 1 for what was said in a named month; the less, the farther from a named day."""
     best = np.zeros(len(table.places), np.float32)
     if not times or not len(best):
@@ -258,7 +309,7 @@ def _said_then(table: _Table, times: tuple[NamedTime, ...]) -> Floats:
     return best
 
 
-def _neighbours(table: _Table, base: Floats, weights: Weights) -> Floats:
+def _neighbours(table: _CandidateTable, base: Floats, weights: Weights) -> Floats:
     if not table.has_turns:
         return np.zeros(len(base), np.float32)
     previous, following = table.previous, table.following
@@ -276,17 +327,17 @@ def _neighbours(table: _Table, base: Floats, weights: Weights) -> Floats:
     return lifted
 
 
-def _best_of_session(table: _Table, base: Floats) -> Floats:
-    if len(table.shelf.sessions) < 2 or not len(base):
+def _best_of_session(table: _CandidateTable, base: Floats) -> Floats:
+    if len(table.index.sessions) < 2 or not len(base):
         return np.zeros(len(base), np.float32)
-    best = np.zeros(len(table.shelf.sessions), np.float32)
+    best = np.zeros(len(table.index.sessions), np.float32)
     session = table.column("session")
     np.maximum.at(best, session, base)
     lifted: Floats = best[session]
     return lifted
 
 
-def _recency(table: _Table, now: float, weights: Weights) -> Floats:
+def _recency(table: _CandidateTable, now: float, weights: Weights) -> Floats:
     if not weights.recency:
         return np.zeros(len(table.places), np.float32)
     age = np.maximum(now - table.column("created"), 0.0)
@@ -294,7 +345,7 @@ def _recency(table: _Table, now: float, weights: Weights) -> Floats:
     return fresh
 
 
-def _is_related(table: _Table, context: Floats, cosine: Floats, near: Floats) -> Flags:
+def _is_related(table: _CandidateTable, context: Floats, cosine: Floats, near: Floats) -> Flags:
     is_hit = (context > 0) | (cosine >= _FAR) | (near >= _FAR)
     if not table.has_turns:
         return is_hit
@@ -304,40 +355,13 @@ def _is_related(table: _Table, context: Floats, cosine: Floats, near: Floats) ->
     return beside
 
 
-@dataclass(frozen=True)
-class _Told:
-    """What the scores were made of."""
-
-    parts: dict[str, Floats]
-    cosine: Floats
-    space: Ints
-    models: tuple[str, ...]
-
-    def at(self, places: Ints) -> list[ScoreParts]:
-        spaces = self.space.take(places).tolist()
-        cosines = self.cosine.take(places).tolist()
-        parts = zip(*(values.take(places).tolist() for values in self.parts.values()), strict=True)
-        return [
-            ScoreParts(
-                **dict(zip(self.parts, values, strict=True)),
-                cosine=cosine if space >= 0 else None,
-                vector_model=self.models[space] if space >= 0 else "",
-            )
-            for values, cosine, space in zip(parts, cosines, spaces, strict=True)
-        ]
-
-
-def _best(table: _Table, fits: Flags, total: Floats, told: _Told, limit: int) -> Scores:
+def _best(fits: Flags, total: Floats, limit: int) -> Ints:
     places = np.flatnonzero(fits)
     if len(places) > limit:
         places = places[np.argpartition(-total[places], limit - 1)[:limit]]
     # Equal scores: the newer one first, always in the same order.
-    order = places[np.lexsort((-places, -total[places]))]
-    return Scores(
-        rows=table.column("row").take(order).tolist(),
-        scores=total.take(order).tolist(),
-        parts=told.at(order),
-    )
+    order: Ints = places[np.lexsort((-places, -total[places]))]
+    return order
 
 
-__all__ = ["Query", "Scores", "Weights", "rank"]
+__all__ = ["Query", "Ranking", "Scores", "Weights", "rank"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.memory.entry import MemoryEntry
-from holdfast.providers.tokens import estimate_tokens
+from holdfast.providers import estimate_tokens
 
 
 class Recollection(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,14 +23,19 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.memory.space import VectorSpace
-from holdfast.providers.address import plain_address
-from holdfast.providers.retry import is_transient, retry_after_s
-from holdfast.providers.tokens import estimate_tokens
-from holdfast.providers.wire import Endpoint, HttpTransport
-from holdfast.providers.wire.failures import failure_in_answer, refusal
+from holdfast.providers import (
+    Endpoint,
+    HttpTransport,
+    estimate_tokens,
+    failure_in_answer,
+    is_transient,
+    plain_address,
+    refusal,
+    retry_after_s,
+)
 
 if TYPE_CHECKING:
-    from holdfast.providers.rate_limits import RateLimiter
+    from holdfast.providers import RateLimiter
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -58,13 +63,13 @@ class _Vector(msgspec.Struct):
     index: int = -1
 
 
-class _Usage(msgspec.Struct):
+class _EmbeddingUsage(msgspec.Struct):
     total_tokens: int = 0
 
 
-class _Answer(msgspec.Struct):
+class _EmbeddingAnswer(msgspec.Struct):
     data: list[_Vector]
-    usage: _Usage | None = None
+    usage: _EmbeddingUsage | None = None
 
 
 class RemoteEmbedder:
@@ -122,7 +127,7 @@ class RemoteEmbedder:
     @property
     def space(self) -> VectorSpace:
         """How this embedder is made again: address and model, never a key."""
-        from holdfast.providers.config import looks_like_secret  # noqa: PLC0415 - loads pydantic
+        from holdfast.providers import looks_like_secret  # noqa: PLC0415 - loads pydantic
 
         address = plain_address(self._endpoint.base_url)
         if looks_like_secret(urlsplit(address).path):
@@ -162,7 +167,7 @@ class RemoteEmbedder:
     async def _within_rules(self, texts: list[str]) -> list[list[float]]:
         if self._limiter is None:
             return self._checked((await self._ask(texts)).data, len(texts))
-        from holdfast.providers.rate_rules import RateSubject  # noqa: PLC0415 - 0.1 s
+        from holdfast.providers import RateSubject  # noqa: PLC0415 - 0.1 s
 
         subject = RateSubject(model=f"{self._endpoint.provider}:{self._model}")
         tokens = sum(estimate_tokens(text) for text in texts)
@@ -172,7 +177,7 @@ class RemoteEmbedder:
             await self._limiter.settle(held, answer.usage.total_tokens)
         return self._checked(answer.data, len(texts))
 
-    async def _ask(self, texts: list[str]) -> _Answer:
+    async def _ask(self, texts: list[str]) -> _EmbeddingAnswer:
         """Send one request and return its answer."""
         endpoint = self._endpoint
         question: dict[str, object] = {
@@ -212,7 +217,7 @@ class RemoteEmbedder:
                 endpoint, self._model, status=status, headers=headers, body=body, clock=self._clock
             )
         try:
-            return msgspec.json.decode(body, type=_Answer)
+            return msgspec.json.decode(body, type=_EmbeddingAnswer)
         except (msgspec.MsgspecError, RecursionError):
             raise failure_in_answer(endpoint, self._model, body) from None
 

@@ -5,23 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.memory.embedder import MemoryEmbedder, UnreadyEmbedder
+from holdfast.clock import SYSTEM, Clock
+from holdfast.memory.embedder import MemoryEmbedder, TokenEmbedder, UnreadyEmbedder
 from holdfast.memory.entry import MemoryEntry
-from holdfast.memory.former import Former, FormerEmbedders, code_of, unit_vector
-from holdfast.memory.library import Lent, Library
-from holdfast.memory.storage import LexicalHit, MemoryFilter, MemoryStorage, Place
+from holdfast.memory.former import Former, FormerEmbedders, checked_unit, code_of, unit_vector
+from holdfast.memory.index_cache import CachedIndex, IndexCache
+from holdfast.memory.storage import (
+    LexicalHit,
+    MemoryFilter,
+    MemoryPlace,
+    MemoryStorage,
+    SearchLookup,
+)
 from holdfast.memory.times import named_times
 from holdfast.memory.words import name_words, query_words, without_names
 from holdfast.observability import Logger
 
 if TYPE_CHECKING:
-    from holdfast.memory.ranking import Query, Scores, Weights
-    from holdfast.memory.shelf import Shelf
+    from holdfast.memory.late_interaction import QueryTokens
+    from holdfast.memory.ranking import Query, Ranking, Scores, Weights
+    from holdfast.memory.reranking import RerankQuery
+    from holdfast.memory.vector_index import VectorIndex
 
 _log = Logger("holdfast.memory")
 
@@ -36,16 +45,31 @@ class Searcher:
         former: FormerEmbedders,
         *,
         weights: Callable[[], Weights],
+        rerank_within_s: float | None = None,
+        clock: Clock = SYSTEM,
     ) -> None:
-        """Use these; the weights are asked for with each search."""
+        """Use these; the weights are asked for with each search.
+
+        A search that has taken `rerank_within_s` seconds is answered by its first ranking.
+        """
         self._storage = storage
         self._embedder = embedder
+        # Asked once: looking through a protocol takes as long as a small query.
+        self._token_embedder = embedder if isinstance(embedder, TokenEmbedder) else None
         self.former = former
         self._weights = weights
-        self._library = Library(storage)
+        self._rerank_within_s = rerank_within_s
+        self._clock = clock
+        self._indexes = IndexCache(storage)
 
     async def search(
-        self, places: tuple[Place, ...], query: str, where: MemoryFilter, *, now: float, limit: int
+        self,
+        places: tuple[MemoryPlace, ...],
+        query: str,
+        where: MemoryFilter,
+        *,
+        now: float,
+        limit: int,
     ) -> list[MemoryEntry]:
         """Return the best memories of the places, best first, with their scores.
 
@@ -53,47 +77,71 @@ class Searcher:
         """
         from holdfast.memory import ranking  # noqa: PLC0415 - loads numpy
 
-        lent = await self._library.lend(places, self._embedder.model_id, self._embedder.dimension)
-        async with lent.lock:
-            mentioned, names = _mentioned(query, lent.shelf.speakers)
-            is_whole = lent.shelf.is_whole
+        is_late = self._timer()
+        cached = await self._indexes.get(places, self._embedder.model_id, self._embedder.dimension)
+        async with cached.lock:
+            mentioned, names = _mentioned(query, cached.index.speakers)
+            is_whole = cached.index.is_whole
         words = query_words(query, leave_out=names)
         # Nobody waits for another one's embedder: the locks are open meanwhile.
         seen = await self._seen(places, without_names(query, mentioned), is_whole=is_whole)
         asked = ranking.Query(
             now=now,
             vector=seen.vector,
-            former=tuple((old.shelf, vector) for old, vector in seen.former),
+            former=tuple((old.index, vector) for old, vector in seen.former),
             models=seen.models,
             speakers=mentioned,
             times=named_times(query),
             limit=limit,
         )
-        ranker = _Ranker(lent.shelf, where, asked, self._weights())
+        again = self._second_look(query, words, seen.tokens, is_late)
+        ranker = _Ranker(cached.index, where, asked, again, self._weights())
         async with contextlib.AsyncExitStack() as stack:
-            for one in (lent, *(old for old, _ in seen.former)):
+            for one in (cached, *(old for old, _ in seen.former)):
                 await stack.enter_async_context(one.lock)
             found = await self._storage.select(places, words, where, ranker.choose, now=now)
         return ranker.scored(found)
 
-    def forget_shelves(self) -> None:
+    def clear_indexes(self) -> None:
         """Drop what is kept in memory."""
-        self._library.clear()
+        self._indexes.clear()
 
-    async def _seen(self, places: tuple[Place, ...], text: str, *, is_whole: bool) -> _Seen:
+    def _timer(self) -> Callable[[], bool]:
+        """Return what says whether the time for a search that begins now is over."""
+        within_s, began = self._rerank_within_s, self._clock.monotonic()
+        if within_s is None:
+            return lambda: False
+        return lambda: self._clock.monotonic() - began >= within_s
+
+    def _second_look(
+        self,
+        query: str,
+        words: Sequence[str],
+        tokens: QueryTokens | None,
+        is_late: Callable[[], bool],
+    ) -> RerankQuery:
+        from holdfast.memory.reranking import RerankQuery, TokenQuery  # noqa: PLC0415 - numpy
+
+        late = None
+        if tokens is not None and self._token_embedder is not None:
+            late = TokenQuery(tokens, self._token_embedder, self._embedder.model_id)
+        return RerankQuery(query, words, late, is_late)
+
+    async def _seen(self, places: tuple[MemoryPlace, ...], text: str, *, is_whole: bool) -> _Seen:
         """Embed a query, also in the spaces of older vectors that these places still hold."""
         own = self._embedder.model_id
         if is_whole and not self.former.is_any:
-            return _Seen(await _embed(self._embedder, text), (), (own,))
-        holding: list[tuple[Former, Lent]] = []
+            vector, tokens = await self._embed(text)
+            return _Seen(vector, tokens, (), (own,))
+        holding: list[tuple[Former, CachedIndex]] = []
         for one in await self.former.left():
-            old = await self._library.lend(places, one.space.model_id, one.embedder.dimension)
+            old = await self._indexes.get(places, one.space.model_id, one.embedder.dimension)
             async with old.lock:
-                if old.shelf.has_vectors:
+                if old.index.has_vectors:
                     holding.append((one, old))
         patience_s = self.former.patience_s
-        vector, *others = await asyncio.gather(
-            _embed(self._embedder, text), *(one.ask(text, patience_s) for one, _ in holding)
+        (vector, tokens), *others = await asyncio.gather(
+            self._embed(text), *(one.ask(text, patience_s) for one, _ in holding)
         )
         answered = [
             (one.space.model_id, old, found)
@@ -101,23 +149,54 @@ class Searcher:
             if found is not None
         ]
         former = tuple((old, found) for _, old, found in answered)
-        return _Seen(vector, former, (own, *(model for model, _, _ in answered)))
+        return _Seen(vector, tokens, former, (own, *(model for model, _, _ in answered)))
+
+    async def _embed(self, text: str) -> tuple[Any, QueryTokens | None]:
+        """Return the direction of a query and its tokens, from one pass; None where none is."""
+        embedder = self._embedder
+        if not embedder.model_id or isinstance(embedder, UnreadyEmbedder):
+            return None, None
+        try:
+            if self._token_embedder is not None:
+                vector, tokens = await self._token_embedder.embed_query(text)
+                return checked_unit(vector, embedder), tokens
+            return await unit_vector(embedder, text), None
+        except Exception as error:  # noqa: BLE001 - a foreign embedder may raise anything
+            kind = code_of(error)
+            _log.warning("memory.query_not_embedded", model=embedder.model_id, error=kind)
+            return None, None
 
 
 class _Ranker:
-    """Picks the best memories of a shelf, and knows what made them so."""
+    """Picks the best memories of an index, and knows what made them so."""
 
-    def __init__(self, shelf: Shelf, where: MemoryFilter, query: Query, weights: Weights) -> None:
-        self._shelf = shelf
+    def __init__(
+        self,
+        index: VectorIndex,
+        where: MemoryFilter,
+        query: Query,
+        again: RerankQuery,
+        weights: Weights,
+    ) -> None:
+        self._index = index
         self._where = where
         self._query = query
+        self._again = again
         self._weights = weights
         self._scores: Scores | None = None
 
-    def choose(self, hits: list[LexicalHit], passing: list[int] | None) -> list[int]:
+    def choose(
+        self, hits: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
+    ) -> list[int]:
         """Return the rows of the best; the storage calls this, in one of its threads."""
-        query = msgspec.structs.replace(self._query, hits=hits)
-        self._scores = _rank(self._shelf, passing, self._where, query, self._weights)
+        from holdfast.memory.reranking import rerank  # noqa: PLC0415 - loads numpy
+
+        wanted = self._query.limit
+        rules = self._weights.reranking
+        query = msgspec.structs.replace(self._query, hits=hits, limit=max(wanted, rules.candidates))
+        found = _rank(self._index, passing, self._where, query, self._weights)
+        found = rerank(self._index, found, self._again, rules, lookup)
+        self._scores = found.scores(self._index, wanted)
         return self._scores.rows
 
     def scored(self, found: dict[int, MemoryEntry]) -> list[MemoryEntry]:
@@ -136,27 +215,28 @@ class _Seen(NamedTuple):
     """A query as the embedders see it."""
 
     vector: Any
-    former: tuple[tuple[Lent, Any], ...]
+    tokens: QueryTokens | None
+    former: tuple[tuple[CachedIndex, Any], ...]
     models: tuple[str, ...]
 
 
 def _rank(
-    shelf: Shelf, rows: list[int] | None, where: MemoryFilter, query: Query, weights: Weights
-) -> Scores:
+    index: VectorIndex, rows: list[int] | None, where: MemoryFilter, query: Query, weights: Weights
+) -> Ranking:
     import numpy as np  # noqa: PLC0415 - loaded when used
 
     from holdfast.memory import ranking  # noqa: PLC0415 - loads numpy
 
-    mask = shelf.column("is_living") & (shelf.column("expires") > query.now)
+    mask = index.column("is_living") & (index.column("expires") > query.now)
     if not where.include_superseded:
         at = query.now if where.as_of is None else where.as_of
-        mask &= (shelf.column("valid_from") <= at) & (shelf.column("valid_to") > at)
+        mask &= (index.column("valid_from") <= at) & (index.column("valid_to") > at)
     if rows is not None:
-        allowed = np.zeros(shelf.count, np.bool_)
-        places = shelf.positions(np.asarray(rows, np.int64))
+        allowed = np.zeros(index.count, np.bool_)
+        places = index.positions(np.asarray(rows, np.int64))
         allowed[places[places >= 0]] = True
         mask &= allowed
-    return ranking.rank(shelf, mask, query, weights)
+    return ranking.rank(index, mask, query, weights)
 
 
 def _mentioned(query: str, speakers: dict[str, int]) -> tuple[frozenset[str], frozenset[str]]:
@@ -174,17 +254,6 @@ def _mentioned(query: str, speakers: dict[str, int]) -> tuple[frozenset[str], fr
 
 
 _words_of_speaker = functools.lru_cache(maxsize=1_024)(name_words)
-
-
-async def _embed(embedder: MemoryEmbedder, text: str) -> Any:  # noqa: ANN401 - an array, or None
-    if not embedder.model_id or isinstance(embedder, UnreadyEmbedder):
-        return None
-    try:
-        return await unit_vector(embedder, text)
-    except Exception as error:  # noqa: BLE001 - a foreign embedder may raise anything
-        kind = code_of(error)
-        _log.warning("memory.query_not_embedded", model=embedder.model_id, error=kind)
-        return None
 
 
 __all__ = ["Searcher"]

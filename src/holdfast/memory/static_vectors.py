@@ -14,17 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import EmbeddingFailed, MissingExtra
-from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder
+from holdfast.memory.embedder import EmbeddedText, MemoryEmbedder, NoEmbedder
 from holdfast.memory.tensors import read_tensors
 
 if TYPE_CHECKING:
     import numpy as np
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
+
+    from holdfast.memory.late_interaction import QueryTokens
+    from holdfast.memory.vector_index import Floats
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _CHARACTERS = 8_000
 """How much of a text is embedded; the mean of more words says less, not more."""
+_STORED_TOKENS = 256
+"""So many tokens of a text are kept for late interaction, as numbers of 2 bytes."""
 
 
 class StaticEmbedder:
@@ -45,6 +50,7 @@ class StaticEmbedder:
         self._folder = folder or _installed()
         self._lock = threading.Lock()
         self._loaded: tuple[np.ndarray[Any, Any], Tokenizer] | None = None
+        self._norms: Floats | None = None
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return one vector per text; a text without any known word gets a fixed direction."""
@@ -52,17 +58,57 @@ class StaticEmbedder:
 
     def embed_now(self, texts: Sequence[str]) -> list[list[float]]:
         """Do the same, blocking."""
+        return [self._vector(found) for found in self._encode(texts)]
+
+    async def embed_texts(self, texts: Sequence[str]) -> list[EmbeddedText]:
+        """Return vectors, and the numbers of the tokens: their vectors are in the table."""
+        return await asyncio.to_thread(self._embed_texts, texts)
+
+    def _embed_texts(self, texts: Sequence[str]) -> list[EmbeddedText]:
+        from holdfast.memory.late_interaction import pack_ids  # noqa: PLC0415 - loads numpy
+
+        return [
+            EmbeddedText(self._vector(found), pack_ids(found.ids, _STORED_TOKENS))
+            for found in self._encode(texts)
+        ]
+
+    async def embed_query(self, text: str) -> tuple[list[float], QueryTokens]:
+        """Return the vector of a query and the vectors of its tokens."""
+        return await asyncio.to_thread(self._embed_query, text)
+
+    def _embed_query(self, text: str) -> tuple[list[float], QueryTokens]:
         import numpy as np  # noqa: PLC0415 - loaded when used
 
-        table, tokenizer = self._ready()
+        from holdfast.memory.late_interaction import query_tokens  # noqa: PLC0415 - loads numpy
+
+        table, _ = self._ready()
+        (found,) = self._encode([text])
+        vectors = table[np.asarray(found.ids, dtype=np.int64)]
+        return self._vector(found), query_tokens(text, found.offsets, vectors, "static")
+
+    def max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> Floats:
+        """Compare tokens by their static vectors (MaxSim)."""
+        from holdfast.memory.late_interaction import max_sim_ids, norms_of  # noqa: PLC0415
+
+        table, _ = self._ready()
+        with self._lock:
+            if self._norms is None:
+                self._norms = norms_of(table)
+        return max_sim_ids(query.matrix, texts, table, self._norms)
+
+    def _encode(self, texts: Sequence[str]) -> list[Encoding]:
+        _, tokenizer = self._ready()
         cut = [text[:_CHARACTERS] for text in texts]
-        vectors = []
-        for found in tokenizer.encode_batch(cut, add_special_tokens=False):
-            ids = found.ids or [0]
-            mean = table[np.asarray(ids, dtype=np.int64)].mean(axis=0)
-            length = float(np.linalg.norm(mean))
-            vectors.append((mean / length if length > 1e-9 else table[1]).tolist())
-        return vectors
+        return tokenizer.encode_batch(cut, add_special_tokens=False)
+
+    def _vector(self, found: Encoding) -> list[float]:
+        import numpy as np  # noqa: PLC0415 - loaded when used
+
+        table, _ = self._ready()
+        mean = table[np.asarray(found.ids or [0], dtype=np.int64)].mean(axis=0)
+        length = float(np.linalg.norm(mean))
+        vector: list[float] = (mean / length if length > 1e-9 else table[1]).tolist()
+        return vector
 
     def _ready(self) -> tuple[np.ndarray[Any, Any], Tokenizer]:
         with self._lock:

@@ -14,7 +14,7 @@ from holdfast.memory.space import VectorSpace
 Relation: TypeAlias = Literal["contradicts", "derived_from"]
 
 
-class Place(msgspec.Struct, frozen=True):
+class MemoryPlace(msgspec.Struct, frozen=True):
     """Where memories lie: a tenant, a scope, and whose; `owner=None` is everybody's.
 
     Words are found without an owner only in the scope `session`.
@@ -25,7 +25,7 @@ class Place(msgspec.Struct, frozen=True):
     owner: str | None
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A memory about to be stored."""
 
     id: str
@@ -44,6 +44,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     vector_model: str = ""
     vector_space: VectorSpace | None = None
     """How the model is reached again, if it is on a server."""
+    tokens: bytes = b""
+    """Quantized token vectors of the model `vector_model`; empty if they come later."""
 
 
 class MemoryFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +76,7 @@ class IndexRow(msgspec.Struct, frozen=True, array_like=True):
     row: int
     session_id: str
     speaker: str
+    """Who said it: as the caller named them, or as a plain line `Name: text` tells."""
     created: float
     valid_from: float
     valid_to: float | None
@@ -97,18 +100,56 @@ class LexicalHit(NamedTuple):
     context: float
 
 
-Choose: TypeAlias = Callable[[list[LexicalHit], list[int] | None], Sequence[int]]
+class MemoryPassage(NamedTuple):
+    """What reranking reads of a memory."""
+
+    content: str
+    """Its beginning: at least 2,000 characters, if it has so many."""
+    tokens: bytes | None
+    """Quantized token vectors of the model that was asked for; None if there are none yet."""
+
+
+class WordCounts(NamedTuple):
+    """In how many memories of the storage words occur (document frequency)."""
+
+    counts: dict[str, int]
+    total: int
+    """How many memories there are, about."""
+
+
+class SearchLookup(Protocol):
+    """What a search may read while it chooses; in the thread in which it was called."""
+
+    def passages(self, rows: Sequence[int], model: str) -> dict[int, MemoryPassage]:
+        """Return the texts at some rows of the places, with tokens of a model."""
+        ...
+
+    def tokens(self, rows: Sequence[int], model: str) -> dict[int, bytes]:
+        """Return the tokens at some rows of the tenants that have any, without the texts."""
+        ...
+
+    def word_counts(self, words: Sequence[str]) -> WordCounts:
+        """Return how many memories hold each word; of very frequent ones an estimate."""
+        ...
+
+
+Choose: TypeAlias = Callable[[list[LexicalHit], list[int] | None, SearchLookup], Sequence[int]]
 """Picks rows among those that hold the words, and those that pass a filter (None: all do)."""
 
 
 class Unembedded(msgspec.Struct, frozen=True, array_like=True):
-    """A memory that still needs a vector."""
+    """A memory that still needs a vector, or its tokens."""
 
     row: int
     tenant: str
     content: str
+    """Without the label of a plain line `Name: text` that was taken for a turn."""
     names: tuple[str, ...]
     """Speakers of its place, which are no part of the meaning."""
+    has_vector: bool = False
+    """Only its tokens are missing."""
+    revision: int = 0
+    """Of the memory when it was read."""
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +173,8 @@ class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int
     vectors: dict[str, int]
     """Memories that have a vector, by model."""
+    tokens: dict[str, int] = msgspec.field(default_factory=dict)
+    """Memories whose tokens are kept for late interaction, by model."""
     refused: int
     """Memories that an embedder could not take."""
     former: dict[str, str] = msgspec.field(default_factory=dict)
@@ -157,10 +200,12 @@ class MemoryStorage(Protocol):
         """Finish and give everything back; safe to repeat."""
         ...
 
-    async def add(self, drafts: Sequence[Draft]) -> None:
+    async def add(self, drafts: Sequence[MemoryDraft]) -> None:
         """Store memories, all or none, findable by their words at once.
 
         A draft with `supersedes` ends the validity of the older memory at its own beginning.
+        Lines `Name: text` without a speaker become turns as `memory.dialogue` infers them:
+        linked to the line before, and `changes` names their speaker.
 
         Raises:
             NotFound: a memory that it refers to does not exist in its tenant.
@@ -173,14 +218,20 @@ class MemoryStorage(Protocol):
         ...
 
     async def find(
-        self, places: Sequence[Place], where: MemoryFilter, *, now: float, limit: int, after: str
+        self,
+        places: Sequence[MemoryPlace],
+        where: MemoryFilter,
+        *,
+        now: float,
+        limit: int,
+        after: str,
     ) -> list[MemoryEntry]:
         """Return memories, newest first, after a known one."""
         ...
 
     async def select(
         self,
-        places: Sequence[Place],
+        places: Sequence[MemoryPlace],
         words: Sequence[str],
         where: MemoryFilter,
         choose: Choose,
@@ -206,12 +257,17 @@ class MemoryStorage(Protocol):
         """
         ...
 
-    async def changes(self, place: Place, model: str, *, after: int) -> list[IndexRow]:
+    async def changes(self, place: MemoryPlace, model: str, *, after: int) -> list[IndexRow]:
         """Return what changed in a place after a revision, oldest change first."""
         ...
 
-    async def unembedded(self, model: str, limit: int, *, after: int = 0) -> list[Unembedded]:
-        """Return memories without a vector of the model, by row, that were not refused."""
+    async def unembedded(
+        self, model: str, limit: int, *, after: int = 0, needs_tokens: bool = False
+    ) -> list[Unembedded]:
+        """Return memories without a vector of the model, by row, that were not refused.
+
+        With `needs_tokens` also those whose tokens of the model are not kept yet.
+        """
         ...
 
     async def put_vectors(
@@ -221,11 +277,14 @@ class MemoryStorage(Protocol):
         refused: Mapping[int, str],
         *,
         space: VectorSpace | None = None,
+        tokens: Mapping[int, bytes] | None = None,
+        revisions: Mapping[int, int] | None = None,
     ) -> None:
-        """Keep vectors (float16), and note which memories the model refused, and why.
+        """Keep vectors (float16) and tokens, and note which memories the model refused, and why.
 
-        Vectors of other models of the same memories are removed. `space` says how the model
-        is reached again; it is kept, and that of another model is dropped with its last vector.
+        Vectors and tokens of other models of the same memories are removed. `space` says how the
+        model is reached again; that of another model is dropped with its last vector. A memory
+        that has another revision by now than `revisions` says is left to be embedded again.
         """
         ...
 
@@ -244,7 +303,7 @@ class MemoryStorage(Protocol):
     async def forget(
         self, tenant: str, ids: Sequence[str], *, now: float, reason: str
     ) -> list[str]:
-        """Remove content, words, vectors and derived memories; return what was forgotten.
+        """Remove content, words, vectors, tokens and derived memories; return what is gone.
 
         Tombstones stay. `compact` removes the bytes from the disk.
         """
@@ -259,7 +318,10 @@ class MemoryStorage(Protocol):
         ...
 
     async def tidy(self) -> None:
-        """Keep searches quick when much is new; cheap when little is."""
+        """Keep searches quick when much is new, and see to what an older version stored.
+
+        Cheap when there is little to do.
+        """
         ...
 
     async def reindex(self) -> int:
@@ -267,7 +329,7 @@ class MemoryStorage(Protocol):
         ...
 
     async def drop_vectors(self, model: str) -> int:
-        """Remove all vectors of a model, so that they are made again; returns their number."""
+        """Remove all vectors and tokens of a model, to be made again; returns their number."""
         ...
 
     async def stats(self, tenant: str) -> MemoryStats:
@@ -277,14 +339,17 @@ class MemoryStorage(Protocol):
 
 __all__ = [
     "Choose",
-    "Draft",
+    "MemoryDraft",
     "IndexRow",
     "LexicalHit",
+    "SearchLookup",
     "MemoryFilter",
     "MemoryStats",
     "MemoryStorage",
-    "Place",
+    "MemoryPassage",
+    "MemoryPlace",
     "Purge",
     "Relation",
     "Unembedded",
+    "WordCounts",
 ]

@@ -15,7 +15,7 @@ from holdfast.errors import LLMError
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.words import query_words
 from holdfast.messages import Message, TextPart
-from holdfast.providers.model import Finished, Model, ModelRequest
+from holdfast.providers import Finished, Model, ModelRequest
 
 _SENTENCE = re.compile(r"(?<=[.!?।])\s+|(?<=[。！？])\s*|\n+")
 _MODEL_INPUT = 24_000
@@ -32,7 +32,7 @@ _PROMPT = (
 )
 
 
-class Summary(msgspec.Struct, frozen=True):
+class SummaryText(msgspec.Struct, frozen=True):
     """A text, and how it was made."""
 
     text: str
@@ -42,7 +42,7 @@ class Summary(msgspec.Struct, frozen=True):
 class MemorySummarizer(Protocol):
     """Sums up memories."""
 
-    async def summarize(self, memories: Sequence[MemoryEntry], *, max_words: int) -> Summary:
+    async def summarize(self, memories: Sequence[MemoryEntry], *, max_words: int) -> SummaryText:
         """Return what the memories, oldest first, come down to."""
         ...
 
@@ -50,7 +50,7 @@ class MemorySummarizer(Protocol):
 class ExtractiveSummarizer:
     """Picks the sentences that say most of what all say; needs no model."""
 
-    async def summarize(self, memories: Sequence[MemoryEntry], *, max_words: int) -> Summary:
+    async def summarize(self, memories: Sequence[MemoryEntry], *, max_words: int) -> SummaryText:
         """Return the picked sentences in their order, word for word.
 
         Of much text only the beginning of each memory is looked at.
@@ -59,7 +59,7 @@ class ExtractiveSummarizer:
         return await asyncio.to_thread(_picked, memories, max_words)
 
 
-def _picked(memories: Sequence[MemoryEntry], max_words: int) -> Summary:
+def _picked(memories: Sequence[MemoryEntry], max_words: int) -> SummaryText:
     share = min(_MEMORY_CHARACTERS, max(_SHORTEST_SHARE, _CHARACTERS // max(len(memories), 1)))
     sentences = [
         (entry, sentence.strip())
@@ -88,9 +88,9 @@ def _picked(memories: Sequence[MemoryEntry], max_words: int) -> Summary:
             left -= length
     if not chosen and sentences:
         text = " ".join(sentences[0][1].split()[:max_words])
-        return Summary(text[: _WORD_CHARACTERS * max_words], "extractive")
+        return SummaryText(text[: _WORD_CHARACTERS * max_words], "extractive")
     lines = [_line(*sentences[place]) for place in sorted(chosen)]
-    return Summary("\n".join(lines), "extractive")
+    return SummaryText("\n".join(lines), "extractive")
 
 
 class ModelSummarizer:
@@ -101,7 +101,7 @@ class ModelSummarizer:
         self._model = model
         self._plain = ExtractiveSummarizer()
 
-    async def summarize(self, memories: Sequence[MemoryEntry], *, max_words: int) -> Summary:
+    async def summarize(self, memories: Sequence[MemoryEntry], *, max_words: int) -> SummaryText:
         """Return the model's text, marked so."""
         if not self._model.info.is_llm:
             return await self._plain.summarize(memories, max_words=max_words)
@@ -121,7 +121,7 @@ class ModelSummarizer:
             text = ""
         if not text:
             return await self._plain.summarize(memories, max_words=max_words)
-        return Summary(text, "model")
+        return SummaryText(text, "model")
 
 
 def _length(text: str) -> int:
@@ -133,4 +133,4 @@ def _line(entry: MemoryEntry, text: str) -> str:
     return f"{entry.speaker}: {text}" if entry.speaker else text
 
 
-__all__ = ["ExtractiveSummarizer", "MemorySummarizer", "ModelSummarizer", "Summary"]
+__all__ = ["ExtractiveSummarizer", "MemorySummarizer", "ModelSummarizer", "SummaryText"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -11,10 +11,12 @@ from holdfast.canonical import sha256_hex
 from holdfast.errors import AlreadyExists, TellModel, UsageError
 from holdfast.ids import new_id
 from holdfast.memory.entry import MemoryOptions, Provenance
-from holdfast.memory.manager import MemoryManager
 from holdfast.tools import Tool, ToolContext, ToolResult, tool
 
-ManagerOf: TypeAlias = Callable[[str], Awaitable[MemoryManager]]
+if TYPE_CHECKING:
+    from holdfast.memory.manager import MemoryManager
+
+ManagerOf: TypeAlias = "Callable[[str], Awaitable[MemoryManager]]"
 """Returns the manager that acts for a session."""
 
 
@@ -22,7 +24,7 @@ def memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
     """Return `remember` and `recall` for the sessions of a manager, or of whoever knows it."""
 
     async def of(session_id: str) -> MemoryManager:
-        return manager if isinstance(manager, MemoryManager) else await manager(session_id)
+        return await manager(session_id) if callable(manager) else manager
 
     @tool(effect="idempotent", tags=("memory",))
     async def remember(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import struct
 from collections.abc import AsyncIterator, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -11,16 +12,19 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, InvalidImport, UsageError
-from holdfast.memory.drafting import NewMemory, draft_of
+from holdfast.memory.drafting import NewMemory, draft_of, with_vector
+from holdfast.memory.embedder import MemoryEmbedder, TokenEmbedder
 from holdfast.memory.entry import MemoryEntry, MemoryOptions, Provenance, Scope
 from holdfast.memory.manager import Identity, MemoryManager
 from holdfast.memory.storage import MemoryFilter
 
 _PAGE = 500
+_MOST_TOKEN_BYTES = 64 * 1024
 _FORMAT = "holdfast.memory/1"
+_FORMAT_WITH_VECTORS = "holdfast.memory/2"
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ExportedMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: str
     id: str
     session_id: str
@@ -43,10 +47,23 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     derived_from: tuple[str, ...] = ()
 
 
-async def export_memories(manager: MemoryManager, session_id: str = "") -> AsyncIterator[bytes]:
+class _ExportedVector(_ExportedMemory, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of the second format: what an embedder made of the memory, too."""
+
+    vector_model: str = ""
+    vector: bytes = b""
+    """Little-endian float16."""
+    tokens: bytes = b""
+    """Quantized as the model does it."""
+
+
+async def export_memories(
+    manager: MemoryManager, session_id: str = "", *, with_vectors: bool = False
+) -> AsyncIterator[bytes]:
     """Yield memories as lines, newest first, superseded ones included.
 
-    Those of one session, or without one, all of the tenant.
+    Those of one session, or without one, all of the tenant. `with_vectors` adds the vectors
+    and tokens of the manager's embedder, so that they need not be made again elsewhere.
     """
     where = MemoryFilter(include_superseded=True)
     after = ""
@@ -57,8 +74,12 @@ async def export_memories(manager: MemoryManager, session_id: str = "") -> Async
         if session_id
         else await manager.all_memories(limit=_PAGE, after=after)
     ):
-        for entry in page:
-            yield msgspec.json.encode(_line(entry)) + b"\n"
+        shown = await manager.with_embeddings(page) if with_vectors else page
+        for entry in shown:
+            line = _line(entry)
+            if entry.embedding is not None:
+                line = _line_with_vector(line, entry, manager.embedder.model_id)
+            yield msgspec.json.encode(line) + b"\n"
         after = page[-1].id
 
 
@@ -75,7 +96,7 @@ async def import_memories(
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     parsed = [_parse(number, line) for number, line in numbered]
     for (number, _), one in zip(numbered, parsed, strict=True):
-        _check(number, one, manager.identity, now)
+        _check(number, one, manager, now)
     parsed = _in_order(parsed)
     stored = skipped = 0
     kept: set[str] = set()
@@ -86,13 +107,8 @@ async def import_memories(
         try:
             owning = manager.acting_for(_owning(manager.identity, one))
             new = _new(one, kept, now)
-            await owning.store_memory(
-                new.session_id,
-                new.content,
-                new.metadata,
-                options=new.options,
-                memory_id=new.memory_id,
-            )
+            vector, tokens = _embedded(one, manager.embedder)
+            await owning._store(new, embeddings=vector, tokens=tokens)
             stored += 1
         except AlreadyExists:
             skipped += 1
@@ -104,13 +120,13 @@ async def import_memories(
     return stored, skipped
 
 
-def _in_order(lines: Sequence[_Line]) -> list[_Line]:
+def _in_order(lines: Sequence[_ExportedVector]) -> list[_ExportedVector]:
     """Return lines oldest first, but what others refer to always before them.
 
     Raises:
         InvalidImport: they refer to each other in a circle.
     """
-    known: dict[str, _Line] = {}
+    known: dict[str, _ExportedVector] = {}
     again = [one for one in lines if known.setdefault(one.id, one) is not one]
     sorter = TopologicalSorter(
         {one.id: {other for other in _referred(one) if other in known} for one in known.values()}
@@ -119,7 +135,7 @@ def _in_order(lines: Sequence[_Line]) -> list[_Line]:
         sorter.prepare()
     except CycleError as error:
         raise InvalidImport(detail="its memories refer to each other in a circle") from error
-    ordered: list[_Line] = []
+    ordered: list[_ExportedVector] = []
     waiting: list[tuple[float, str]] = []
     while sorter.is_active():
         for memory_id in sorter.get_ready():
@@ -130,41 +146,84 @@ def _in_order(lines: Sequence[_Line]) -> list[_Line]:
     return [*ordered, *again]
 
 
-def _referred(one: _Line) -> tuple[str, ...]:
+def _referred(one: _ExportedMemory) -> tuple[str, ...]:
     return (one.previous_id, one.supersedes, *one.derived_from)
 
 
-def _line(entry: MemoryEntry) -> _Line:
-    names: Sequence[str] = _Line.__struct_fields__
+def _line(entry: MemoryEntry) -> _ExportedMemory:
+    names: Sequence[str] = _ExportedMemory.__struct_fields__
     values: dict[str, Any] = {name: getattr(entry, name) for name in names if name != "format"}
-    return _Line(format=_FORMAT, **values)
+    return _ExportedMemory(format=_FORMAT, **values)
 
 
-def _parse(number: int, line: bytes) -> _Line:
+def _line_with_vector(line: _ExportedMemory, entry: MemoryEntry, model: str) -> _ExportedVector:
+    numbers = entry.embedding or []
+    known = {name: getattr(line, name) for name in line.__struct_fields__ if name != "format"}
+    return _ExportedVector(
+        format=_FORMAT_WITH_VECTORS,
+        **known,
+        vector_model=model,
+        vector=struct.pack(f"<{len(numbers)}e", *numbers),
+        tokens=entry.tokens or b"",
+    )
+
+
+def _embedded(one: _ExportedVector, embedder: MemoryEmbedder) -> tuple[list[float] | None, bytes]:
+    """Return the vector and tokens of a line if they are of this embedder; else they are made."""
+    if not one.vector or one.vector_model != embedder.model_id:
+        return None, b""
+    if len(one.vector) != 2 * embedder.dimension:
+        raise UsageError(detail=f"the vector has {len(one.vector)} bytes")
+    return list(struct.unpack(f"<{embedder.dimension}e", one.vector)), one.tokens
+
+
+def _check_tokens(tokens: bytes, embedder: MemoryEmbedder) -> None:
+    """Refuse bytes that the embedder could not compare with a query."""
+    import numpy as np  # noqa: PLC0415 - loaded when used
+
+    from holdfast.memory.late_interaction import QueryTokens  # noqa: PLC0415 - loads numpy
+
+    if not tokens:
+        return
+    if not isinstance(embedder, TokenEmbedder) or len(tokens) > _MOST_TOKEN_BYTES:
+        raise UsageError(detail="the tokens are none of the embedder")
+    nothing = np.zeros((1, embedder.dimension), np.float32)
     try:
-        found = msgspec.json.decode(line, type=_Line)
+        embedder.max_similarities(QueryTokens(nothing, ("",), "contextual"), [tokens])
+    except ValueError as error:
+        raise UsageError(detail=f"the tokens are none of the embedder: {error}") from error
+
+
+def _parse(number: int, line: bytes) -> _ExportedVector:
+    try:
+        found = msgspec.json.decode(line, type=_ExportedVector)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidImport(detail=f"line {number} is no memory: {error}") from error
-    if found.format != _FORMAT:
+    if found.format not in (_FORMAT, _FORMAT_WITH_VECTORS):
         raise InvalidImport(detail=f"line {number} has the format {found.format!r}")
     return found
 
 
-def _check(number: int, one: _Line, identity: Identity, now: float) -> None:
+def _check(number: int, one: _ExportedVector, manager: MemoryManager, now: float) -> None:
     """Refuse a line that reads like a memory but can be none."""
     try:
-        draft_of(_new(one, set(), now), _owning(identity, one), now=now, redactor=None)
+        owning = _owning(manager.identity, one)
+        draft = draft_of(_new(one, set(), now), owning, now=now, redactor=None)
+        vector, tokens = _embedded(one, manager.embedder)
+        if vector is not None:
+            with_vector(draft, manager.embedder, vector)
+            _check_tokens(tokens, manager.embedder)
     except UsageError as error:
         raise InvalidImport(detail=f"line {number} is no memory: {error}") from error
 
 
-def _owning(identity: Identity, one: _Line) -> Identity:
+def _owning(identity: Identity, one: _ExportedMemory) -> Identity:
     if one.scope == "project":
         return msgspec.structs.replace(identity, project=one.owner)
     return identity
 
 
-def _new(one: _Line, kept: set[str], now: float) -> NewMemory:
+def _new(one: _ExportedMemory, kept: set[str], now: float) -> NewMemory:
     options = MemoryOptions(
         scope=one.scope,
         kind=one.kind,

@@ -57,6 +57,11 @@ def query_words(text: str, *, leave_out: frozenset[str] = frozenset()) -> list[s
     return (telling or words)[:_MAX_QUERY_WORDS]
 
 
+def is_filler(word: str) -> bool:
+    """Say whether a word of a query is one that nearly every text holds."""
+    return word in _ENGLISH_FILLERS
+
+
 def match_expression(places: Sequence[str], words: Iterable[str]) -> str:
     """Return a query for rows of these places, or of all, that hold any of the words."""
     what = f"{{own before}} : ({' OR '.join(_term(word) for word in words)})"
@@ -144,6 +149,7 @@ def _term(word: str) -> str:
 
 __all__ = [
     "index_text",
+    "is_filler",
     "match_expression",
     "match_place",
     "match_word",

@@ -4,7 +4,17 @@ Frozen data without behaviour. Everything above (journal, providers, tools, agen
 speaks in these types, so none of those rooms needs another one to talk.
 """
 
-from holdfast.messages.message import Message, Role
+from holdfast.messages.message import (
+    GrowingMessages,
+    JoinedMessages,
+    Message,
+    Role,
+    TokenUsage,
+    compose,
+    parts_of,
+    stored,
+    sum_of,
+)
 from holdfast.messages.parts import (
     AgentPart,
     CompactionPart,
@@ -17,15 +27,16 @@ from holdfast.messages.parts import (
     SubtaskPart,
     TextPart,
     ToolPart,
+    ToolSpec,
     ToolState,
 )
-from holdfast.messages.tool_spec import ToolSpec
-from holdfast.messages.usage import TokenUsage
 
 __all__ = [
     "AgentPart",
     "CompactionPart",
     "FilePart",
+    "GrowingMessages",
+    "JoinedMessages",
     "Message",
     "Part",
     "PatchPart",
@@ -39,4 +50,8 @@ __all__ = [
     "ToolPart",
     "ToolSpec",
     "ToolState",
+    "compose",
+    "parts_of",
+    "stored",
+    "sum_of",
 ]

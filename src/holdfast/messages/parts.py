@@ -1,4 +1,4 @@
-"""The ten kinds of message parts."""
+"""The ten kinds of message parts, with the spec of the tools that one of them calls."""
 
 from __future__ import annotations
 
@@ -70,6 +70,14 @@ class ToolPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="tool")
     time_end: float | None = None
     attachments: tuple[FilePart, ...] = ()
     metadata: JsonObject = msgspec.field(default_factory=dict)
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Name, purpose and JSON Schema of the arguments; nothing that executes."""
+
+    name: str
+    description: str
+    parameters: JsonObject
 
 
 class SnapshotPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="snapshot"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.redaction import Redactor
-from holdfast.settings.secrets import secret_values, variables_around
+from holdfast.settings import secret_values, variables_around
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from holdfast.operations.operation import Surface as Surface
     from holdfast.operations.table import all_local as all_local
     from holdfast.operations.table import all_operations as all_operations
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "caller": "OWNER Caller",
-        "operation": "Async Blocking Channel LocalFunction Mode Operation StreamOperation Surface",
-        "table": "all_local all_operations",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "caller": "OWNER Caller",
+            "operation": "Async Blocking Channel LocalFunction "
+            "Mode Operation StreamOperation Surface",
+            "table": "all_local all_operations",
+        },
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.agents import Agent, AgentRegistry, AgentState
-from holdfast.agents.lifecycle import Resource
+from holdfast.agents import Agent, AgentRegistry, AgentState, Resource
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
 from holdfast.runtime import Runtime

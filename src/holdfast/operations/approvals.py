@@ -7,7 +7,7 @@ from typing import Literal
 from holdfast.canonical import JsonObject
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import operation
-from holdfast.policy.approvals import Approval, ApprovalStatus, ApprovalTerms, OnAsk
+from holdfast.policy import Approval, ApprovalStatus, ApprovalTerms, OnAsk
 from holdfast.runtime import ApprovalDetails, OpenQuestion, Runtime
 from holdfast.sessions import Run
 

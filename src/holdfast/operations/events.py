@@ -8,11 +8,16 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from holdfast.canonical import JsonObject
-from holdfast.hooks import NOWHERE, BusEvent, EventSink, QueueOptions, Subscription, Where
-from holdfast.hooks.notices import (
+from holdfast.hooks import (
     NOTIFICATIONS,
+    NOWHERE,
+    BusEvent,
+    EventSink,
     Notification,
     Progress,
+    QueueOptions,
+    Subscription,
+    Where,
     notification_of,
     progress_of,
 )
@@ -21,7 +26,7 @@ from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.orchestration.delegation import Family
 from holdfast.runtime import Runtime
-from holdfast.sessions.lifecycle import LIFECYCLE_EVENTS, SessionLifecycle, lifecycle_handler
+from holdfast.sessions import LIFECYCLE_EVENTS, SessionLifecycle, lifecycle_handler
 
 _OPTIONS = QueueOptions()
 

@@ -7,7 +7,7 @@ import asyncio
 from holdfast.hooks import Callbacks, Hook
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
-from holdfast.runs.hook_files import HookFile
+from holdfast.runs import HookFile
 from holdfast.runtime import Runtime
 
 

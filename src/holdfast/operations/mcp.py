@@ -9,7 +9,7 @@ from holdfast.canonical import JsonObject
 from holdfast.mcp import EndpointHealth, EndpointInfo, LeftOut, McpManager, OfferedTool
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
-from holdfast.policy.approvals import OnAsk
+from holdfast.policy import OnAsk
 from holdfast.runtime import Runtime, ToolCallResult
 
 
@@ -97,7 +97,7 @@ async def invoke(
     run_id: str = "",
     on_ask: OnAsk = "deny",
 ) -> ToolCallResult:
-    """Call a tool of an MCP server by the server's own name for it, as `call_tool` does.
+    """Call a tool of an MCP server by the server's own name for it, as `tools.call` does.
 
     Raises:
         NotFound, McpToolMissing: there is no such server, or no such tool.

@@ -21,7 +21,7 @@ from holdfast.memory import (
 )
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.providers.model import Model
+from holdfast.providers import Model
 from holdfast.runtime import Runtime
 
 
@@ -207,11 +207,11 @@ async def reindex(runtime: Runtime, caller: Caller, /, *, vectors: bool = True) 
 
 @stream_operation("memory:read")
 async def lines(
-    runtime: Runtime, caller: Caller, /, session_id: str = ""
+    runtime: Runtime, caller: Caller, /, session_id: str = "", *, with_vectors: bool = False
 ) -> AsyncGenerator[bytes, None]:
     """Yield memories of a session, or all, as JSON lines for `memory.load`."""
     session_id, manager = await runtime.memory.of_session(session_id)
-    async for line in export_memories(manager, session_id):
+    async for line in export_memories(manager, session_id, with_vectors=with_vectors):
         yield line
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
-from holdfast.policy import PolicyStore
-from holdfast.policy.store import Reload
+from holdfast.policy import PolicyStore, Reload
 from holdfast.runtime import Runtime
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
-from holdfast.providers.config import ProviderConfig
-from holdfast.providers.model import Model
-from holdfast.providers.registry import ProviderRegistry
+from holdfast.providers import Model, ProviderConfig, ProviderRegistry
 from holdfast.runtime import ReadyModel, Runtime
 
 

@@ -5,34 +5,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 
-from holdfast.agents import Agent, AgentResult
-from holdfast.agents.request import KeptRequest, RunRequest
-from holdfast.agents.result import Listener, hear_nothing
+from holdfast.agents import Agent, AgentResult, KeptRequest, Listener, RunRequest, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.journal import Event
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation, stream_operation
+from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.orchestration.delegation import (
     AgentOrchestrator,
     DelegationLimits,
     Family,
     FamilyEvent,
 )
-from holdfast.orchestration.loop import LOOP_AGENT
-from holdfast.orchestration.workflows import AGENT_PREFIX
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.providers.model import Model
-from holdfast.runs.children import ChildRun, runs_below
-from holdfast.runs.streaming import StreamItem
+from holdfast.policy import NO_BUDGET, Budget, OnAsk
+from holdfast.providers import Model
+from holdfast.runs import ChildRun, StreamItem, runs_below
 from holdfast.runtime import Runtime
-from holdfast.sessions import Run, RunStatus, Session, compose
-from holdfast.sessions.events import OnBusy
+from holdfast.sessions import OnBusy, Run, RunStatus, Session, compose, request_of
 from holdfast.turns import TurnQueue
-from holdfast.turns.fast_start import request_of
 
 _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")
+_GOES_ON = ("run.started", "run.resumed")
 
 
 @operation("runs:write")
@@ -150,8 +144,8 @@ async def start(
     """Start an agent's run in the background and return it as soon as it is queued.
 
     Arguments and errors are those of `execute`. `runs.result` waits for its end, `runs.follow`
-    yields what it does. It goes on until it ends or parks, or until the client is closed;
-    then the same `run_id` resumes it.
+    yields what it does. It goes on until it ends or parks; closing the client cancels it. One
+    whose process was killed is resumed by the same `run_id`.
     """
     return await runtime.runs.start(
         RunRequest(
@@ -200,25 +194,28 @@ async def events(
 
     `after` is the number of the last event that was seen.
     """
-    run = await runtime.turns.get(run_id)
+    session_id = (await runtime.turns.get(run_id)).session_id
+    # Before the reading, so that nothing can be stored between it and the feed.
+    cursor = await runtime.journal.last_seq()
+    rests = False
 
     def is_last(event: Event) -> bool:
-        return event.kind in _ENDS and getattr(event.decode(), "run_id", "") == run_id
+        return event.run_id == run_id and event.session_seq > read and event.kind in _ENDS
 
-    seen = after
-    for event in await runtime.journal.read_all(run.session_id):
-        if event.run_id == run_id and event.session_seq > seen:
-            seen = event.session_seq
+    stored = await runtime.journal.read_all(session_id)
+    read = stored[-1].session_seq if stored else 0
+    for event in stored:
+        if event.run_id != run_id:
+            continue
+        rests = event.kind in _ENDS or (rests and event.kind not in _GOES_ON)
+        if event.session_seq > after:
             yield event
-            if is_last(event):
-                return
-    run = await runtime.turns.get(run_id)
-    if run.has_ended:
+    if rests:
         return
-    feed = runtime.journal.subscribe(session_id=run.session_id, until=is_last)
+    feed = runtime.journal.subscribe(after=cursor, session_id=session_id, until=is_last)
     async with contextlib.aclosing(feed):
         async for event in feed:
-            if event.run_id == run_id and event.session_seq > seen:
+            if event.run_id == run_id and event.session_seq > max(read, after):
                 yield event
 
 

@@ -14,9 +14,8 @@ from holdfast.context import AgentContext
 from holdfast.messages import Message
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.providers.model import Model
-from holdfast.runtime import Runtime
-from holdfast.runtime.storage import read_export, whole_file
+from holdfast.providers import Model
+from holdfast.runtime import Runtime, read_export, whole_file
 from holdfast.sessions import (
     Page,
     PermissionRule,
@@ -24,9 +23,9 @@ from holdfast.sessions import (
     SessionFilter,
     SessionManager,
     SessionState,
+    SortField,
     export_lines,
 )
-from holdfast.sessions.manager import SortField
 
 
 @operation("sessions:write")

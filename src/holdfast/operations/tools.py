@@ -6,13 +6,16 @@ from holdfast.canonical import JsonObject
 from holdfast.messages import ToolState
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import Budget
+from holdfast.policy import Budget, OnAsk
 from holdfast.runtime import Runtime, ToolCallResult
-from holdfast.tools import Tool, ToolRegistry
-from holdfast.tools.artifacts import load_artifact
-from holdfast.tools.builtin import SearchProvider
-from holdfast.tools.tracker import ToolExecution, ToolExecutionTracker
+from holdfast.tools import (
+    SearchProvider,
+    Tool,
+    ToolExecution,
+    ToolExecutionTracker,
+    ToolRegistry,
+    load_artifact,
+)
 
 
 @local("install the tool where the runtime is: as an entry point, a bundle or an MCP server")

@@ -8,8 +8,7 @@ from typing import Any
 
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import operation
-from holdfast.orchestration.triggers import Firing, Trigger, TriggerRow, read_trigger
-from holdfast.orchestration.triggers.events import FiringStatus
+from holdfast.orchestration.triggers import Firing, FiringStatus, Trigger, TriggerRow, read_trigger
 from holdfast.runtime import Runtime
 
 

@@ -9,16 +9,15 @@ from holdfast.canonical import JsonObject
 from holdfast.journal import Payload
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
+from holdfast.orchestration import AGENT_PREFIX
 from holdfast.orchestration.workflows import (
-    AGENT_PREFIX,
     Definition,
     Workflow,
     WorkflowFile,
     WorkflowResult,
+    hear_nothing,
 )
-from holdfast.orchestration.workflows.runner import hear_nothing
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import Budget
+from holdfast.policy import Budget, OnAsk
 from holdfast.runtime import OnWait, Runtime
 from holdfast.sessions import Run
 

@@ -1,21 +1,22 @@
-"""Several agents on one piece of work: delegation, workflows, and the autonomous loop.
+"""Several agents on one piece of work: delegation, workflows, triggers, the autonomous loop.
 
 Everything here starts runs through `RunExecutor` and keeps what it decides as facts in the
 journal, so that a restart folds them and goes on. Nothing here calls a tool or a model itself.
-
-This room has four doors: import from `holdfast.orchestration.workflows` and the like.
+Each has a door of its own: `orchestration.delegation`, `.loop`, `.triggers`, `.workflows`.
 """
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING
 
-__all__ = ["delegation", "loop", "triggers", "workflows"]
+from holdfast.lazy_exports import lazy_exports
 
-
-def __getattr__(name: str) -> ModuleType:
-    """Load one of the four when it is first asked for."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.{name}")
+if TYPE_CHECKING:
+    from holdfast.orchestration.kinds import AGENT_PREFIX as AGENT_PREFIX
+    from holdfast.orchestration.kinds import LOOP_AGENT as LOOP_AGENT
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {"kinds": "AGENT_PREFIX LOOP_AGENT"},
+        rooms=("delegation", "loop", "triggers", "workflows"),
+    )

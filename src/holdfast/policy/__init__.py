@@ -1,62 +1,111 @@
 """Permissions, rules, approvals, budgets: pure decisions about what may happen."""
 
-from holdfast.policy.approvals import Approval, ApprovalStatus, ApprovalTerms, OnAsk
-from holdfast.policy.budgets import Amount, Budget, BudgetLedger, Reservation
-from holdfast.policy.bundle import AgentLimits, PolicyBundle, TestResult
-from holdfast.policy.decision import (
-    NO_RULES,
-    Action,
-    CallRequest,
-    Decision,
-    Reason,
-    Rights,
-    RuleSet,
-    could_ever,
-    decide,
-    same_permission,
-)
-from holdfast.policy.explain import Explanation, RuleLine, explain
-from holdfast.policy.loader import load_policies
-from holdfast.policy.network import NetworkRules
-from holdfast.policy.replay import Change, RecordedCall, compare, record, replay
-from holdfast.policy.shadow import Shadow
-from holdfast.policy.shared_budget import SharedBudget
-from holdfast.policy.store import PolicyStore, Reload
+from __future__ import annotations
 
-__all__ = [
-    "Action",
-    "AgentLimits",
-    "Amount",
-    "Approval",
-    "ApprovalStatus",
-    "ApprovalTerms",
-    "Budget",
-    "BudgetLedger",
-    "CallRequest",
-    "Change",
-    "Decision",
-    "Explanation",
-    "NO_RULES",
-    "NetworkRules",
-    "OnAsk",
-    "PolicyBundle",
-    "PolicyStore",
-    "Reason",
-    "RecordedCall",
-    "Reload",
-    "Reservation",
-    "Rights",
-    "RuleLine",
-    "RuleSet",
-    "Shadow",
-    "SharedBudget",
-    "TestResult",
-    "compare",
-    "could_ever",
-    "decide",
-    "explain",
-    "load_policies",
-    "record",
-    "replay",
-    "same_permission",
-]
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.policy.approvals import APPROVALS as APPROVALS
+    from holdfast.policy.approvals import ON_ASK as ON_ASK
+    from holdfast.policy.approvals import Approval as Approval
+    from holdfast.policy.approvals import ApprovalBook as ApprovalBook
+    from holdfast.policy.approvals import Approvals as Approvals
+    from holdfast.policy.approvals import ApprovalStatus as ApprovalStatus
+    from holdfast.policy.approvals import ApprovalTerms as ApprovalTerms
+    from holdfast.policy.approvals import NoApprovals as NoApprovals
+    from holdfast.policy.approvals import OnAsk as OnAsk
+    from holdfast.policy.approvals import rules_for as rules_for
+    from holdfast.policy.approvals import same_person as same_person
+    from holdfast.policy.approvals import seal as seal
+    from holdfast.policy.approvals import seal_of as seal_of
+    from holdfast.policy.approvals import settles as settles
+    from holdfast.policy.budgets import NO_BUDGET as NO_BUDGET
+    from holdfast.policy.budgets import NOTHING as NOTHING
+    from holdfast.policy.budgets import PICO as PICO
+    from holdfast.policy.budgets import Amount as Amount
+    from holdfast.policy.budgets import Budget as Budget
+    from holdfast.policy.budgets import BudgetLedger as BudgetLedger
+    from holdfast.policy.budgets import Left as Left
+    from holdfast.policy.budgets import Reservation as Reservation
+    from holdfast.policy.budgets import Share as Share
+    from holdfast.policy.budgets import narrower as narrower
+    from holdfast.policy.budgets import stricter as stricter
+    from holdfast.policy.bundle import AgentLimits as AgentLimits
+    from holdfast.policy.bundle import PolicyBundle as PolicyBundle
+    from holdfast.policy.bundle import TestResult as TestResult
+    from holdfast.policy.bundle import request_for as request_for
+    from holdfast.policy.bundle import request_of as request_of
+    from holdfast.policy.commands import classify_argv as classify_argv
+    from holdfast.policy.commands import classify_command as classify_command
+    from holdfast.policy.commands import parse_command as parse_command
+    from holdfast.policy.decision import NO_RULES as NO_RULES
+    from holdfast.policy.decision import QUESTIONS as QUESTIONS
+    from holdfast.policy.decision import Action as Action
+    from holdfast.policy.decision import CallRequest as CallRequest
+    from holdfast.policy.decision import Decision as Decision
+    from holdfast.policy.decision import Reason as Reason
+    from holdfast.policy.decision import Rights as Rights
+    from holdfast.policy.decision import RuleSet as RuleSet
+    from holdfast.policy.decision import could_ever as could_ever
+    from holdfast.policy.decision import decide as decide
+    from holdfast.policy.decision import same_permission as same_permission
+    from holdfast.policy.events import ApprovalAnswered as ApprovalAnswered
+    from holdfast.policy.events import ApprovalRequested as ApprovalRequested
+    from holdfast.policy.events import ApprovalUsed as ApprovalUsed
+    from holdfast.policy.explanation import Explanation as Explanation
+    from holdfast.policy.explanation import RuleLine as RuleLine
+    from holdfast.policy.explanation import explain as explain
+    from holdfast.policy.file_events import PolicyDiffered as PolicyDiffered
+    from holdfast.policy.file_events import PolicyReloadRequested as PolicyReloadRequested
+    from holdfast.policy.file_events import PolicyViolation as PolicyViolation
+    from holdfast.policy.file_events import violation as violation
+    from holdfast.policy.loader import load_policies as load_policies
+    from holdfast.policy.network import NetworkRules as NetworkRules
+    from holdfast.policy.network import covers as covers
+    from holdfast.policy.patterns import matcher as matcher
+    from holdfast.policy.patterns import name_matches as name_matches
+    from holdfast.policy.patterns import plain_name as plain_name
+    from holdfast.policy.recorded_calls import Change as Change
+    from holdfast.policy.recorded_calls import RecordedCall as RecordedCall
+    from holdfast.policy.recorded_calls import compare as compare
+    from holdfast.policy.recorded_calls import record as record
+    from holdfast.policy.recorded_calls import replay as replay
+    from holdfast.policy.shadow import Shadow as Shadow
+    from holdfast.policy.shared_budget import TENANTS as TENANTS
+    from holdfast.policy.shared_budget import SharedBudget as SharedBudget
+    from holdfast.policy.store import PolicyStore as PolicyStore
+    from holdfast.policy.store import Reload as Reload
+    from holdfast.policy.yaml_file import parse_yaml as parse_yaml
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "approvals": """
+                APPROVALS Approval ApprovalBook ApprovalStatus ApprovalTerms Approvals NoApprovals
+                ON_ASK OnAsk rules_for same_person seal seal_of settles
+            """,
+            "budgets": """
+                Amount Budget BudgetLedger Left NOTHING NO_BUDGET PICO Reservation Share narrower
+                stricter
+            """,
+            "bundle": "AgentLimits PolicyBundle TestResult request_for request_of",
+            "commands": "classify_argv classify_command parse_command",
+            "decision": """
+                Action CallRequest Decision NO_RULES QUESTIONS Reason Rights RuleSet could_ever
+                decide same_permission
+            """,
+            "events": "ApprovalAnswered ApprovalRequested ApprovalUsed",
+            "explanation": "Explanation RuleLine explain",
+            "file_events": "PolicyDiffered PolicyReloadRequested PolicyViolation violation",
+            "loader": "load_policies",
+            "network": "NetworkRules covers",
+            "patterns": "matcher name_matches plain_name",
+            "recorded_calls": "Change RecordedCall compare record replay",
+            "shadow": "Shadow",
+            "shared_budget": "SharedBudget TENANTS",
+            "store": "PolicyStore Reload",
+            "yaml_file": "parse_yaml",
+        },
+    )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -174,8 +173,7 @@ def narrower(one: Left, other: Left) -> Left:
     )
 
 
-@dataclass(kw_only=True)
-class _Node:
+class _Node(msgspec.Struct, kw_only=True):
     budget: Budget
     parent: str
     spent: Amount
@@ -183,13 +181,12 @@ class _Node:
     users: int = 1
 
 
-@dataclass(kw_only=True)
-class Reservation:
+class Reservation(msgspec.Struct, kw_only=True):
     """An amount that is held at every level until it is settled or released."""
 
     scope: str
     amount: Amount
-    is_open: bool = field(default=True)
+    is_open: bool = msgspec.field(default=True)
 
 
 class BudgetLedger:

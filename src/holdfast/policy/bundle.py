@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import shlex
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from holdfast.canonical import digest
 from holdfast.policy.budgets import Budget
-from holdfast.policy.commands import parse_command
 from holdfast.policy.decision import QUESTIONS, Action, CallRequest, RuleSet, decide
 from holdfast.policy.files import (
     AgentPolicy,
@@ -59,8 +57,7 @@ class TestResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.expected == self.found
 
 
-@dataclass(frozen=True, kw_only=True)
-class PolicyBundle:
+class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What the three files say, ready to decide with.
 
     `is_net_allowed` is what ALLOW_NET says: it can close what network.yaml opens, never
@@ -68,12 +65,12 @@ class PolicyBundle:
     order of keys and `tests:` do not change it.
     """
 
-    tools: ToolsFile = field(default_factory=ToolsFile)
-    network: NetworkFile = field(default_factory=NetworkFile)
-    paths: PathsFile = field(default_factory=PathsFile)
+    tools: ToolsFile = msgspec.field(default_factory=ToolsFile)
+    network: NetworkFile = msgspec.field(default_factory=NetworkFile)
+    paths: PathsFile = msgspec.field(default_factory=PathsFile)
     is_net_allowed: bool = False
     files: tuple[str, ...] = ()
-    lines: dict[tuple[str, int], int] = field(default_factory=dict, compare=False, repr=False)
+    lines: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
 
     @functools.cached_property
     def version(self) -> str:
@@ -280,7 +277,11 @@ def request_of(one: Expectation) -> CallRequest:
 
 def request_for(tool: str, kind: str, target: str) -> CallRequest:
     """Return the request of a call that touches one thing; a command is read as at a call."""
-    targets = parse_command(target).targets() if kind == "command" else (target,)
+    targets: tuple[str, ...] = (target,)
+    if kind == "command":
+        from holdfast.policy.commands import parse_command  # noqa: PLC0415 - first use
+
+        targets = parse_command(target).targets()
     return CallRequest(permission=tool, targets=targets, target_kind=kind, default="allow")
 
 

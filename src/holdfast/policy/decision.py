@@ -22,7 +22,8 @@ capitals do not count) or by the kind of thing that a call touches: `path`, `net
 A rule that allows certain commands allows no option that makes the program worse than the
 rule's own words (`find *` allows no `-exec`); one that denies or asks also means commands
 inside others (`env rm x`). A command that cannot be read asks at least, whatever rules say,
-and one that is not what it looks like is refused.
+and one that is not what it looks like is refused. The parser of commands loads with the first
+command.
 """
 
 from __future__ import annotations
@@ -33,9 +34,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.policy.commands.allowlist import is_no_worse
-from holdfast.policy.commands.inside import inner_commands
-from holdfast.policy.commands.parse import parse_command
 from holdfast.policy.patterns import (
     EVERYTHING,
     SEPARATORS,
@@ -92,7 +90,16 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         With `also`, the strictest of what the sets say; of equals, the first.
         """
-        found = self._own_match(request, target) if self.rules else None
+        found: PermissionRule | None = None
+        if self.rules:
+            kind = request.target_kind
+            plain = target if kind == "none" else plain_target(target, kind)
+            is_simple = kind != "command" or is_simple_command(plain)
+            key = (request.permission, kind, is_simple)
+            search = self._searches.get(key)
+            if search is None:
+                search = self._prepare_search(*key)
+            found = search.find(plain)
         for other in self.also:
             said = other.last_match(request, target)
             if said is not None and (
@@ -105,18 +112,13 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _searches(self) -> dict[tuple[str, str, bool], _Search]:
         return {}
 
-    def _own_match(self, request: CallRequest, target: str) -> PermissionRule | None:
-        kind = request.target_kind
-        plain = plain_target(target, kind)
-        is_simple = kind != "command" or is_simple_command(plain)
-        key = (request.permission, kind, is_simple)
-        search = self._searches.get(key)
-        if search is None:
-            if len(self._searches) >= _MOST_SEARCHES:
-                self._searches.clear()
-            named = [r for r in self.rules if name_matches(r.permission, request.permission, kind)]
-            search = self._searches[key] = _search(tuple(named), kind, is_simple)
-        return search.find(plain)
+    def _prepare_search(self, permission: str, kind: str, is_simple: bool) -> _Search:
+        if len(self._searches) >= _MOST_SEARCHES:
+            self._searches.clear()
+        named = [rule for rule in self.rules if name_matches(rule.permission, permission, kind)]
+        search = _search(tuple(named), kind, is_simple)
+        self._searches[permission, kind, is_simple] = search
+        return search
 
 
 NO_RULES = RuleSet()
@@ -182,7 +184,23 @@ def decide(
             reasons.append(Reason(source="ceiling", action=found.action, target=target, rule=found))
         level: Rights | None = own
         while level is not None:
-            _judge(level, request, target, reasons, is_parent=level is not own)
+            said = level.agent.last_match(request, target)
+            spoken = level.session.last_match(request, target)
+            is_own = level is own
+            # A person's allow answers the agent's ask; it never lifts a deny.
+            if spoken is None or (said.action if said else request.default) == "deny":
+                if said is None:
+                    reasons.append(Reason(source="default", action=request.default, target=target))
+                else:
+                    word: Source = "agent" if is_own else "parent"
+                    reasons.append(
+                        Reason(source=word, action=said.action, target=target, rule=said)
+                    )
+            if spoken is not None:
+                word = "session" if is_own else "parent"
+                reasons.append(
+                    Reason(source=word, action=spoken.action, target=target, rule=spoken)
+                )
             level = level.parent
         if request.target_kind == "command":
             reasons += unread(target)
@@ -193,6 +211,8 @@ def decide(
 
 def unread(target: str) -> tuple[Reason, ...]:
     """Say what becomes of a command that was not understood, whatever rules allow."""
+    from holdfast.policy.commands.parse import parse_command  # noqa: PLC0415 - first use
+
     parsed = parse_command(target)
     if parsed.is_parsed:
         return ()
@@ -241,12 +261,14 @@ def rule_matches(rule: PermissionRule, request: CallRequest, target: str) -> boo
         return meets(plain)
     if effective(rule, kind).action == "allow":
         return meets(plain) and is_covered(rule.pattern, plain)
-    return meets(plain) or any(map(meets, inner_commands(plain)))
+    return meets(plain) or any(map(meets, _commands_inside(plain)))
 
 
 @functools.lru_cache(maxsize=4_096)
 def is_covered(pattern: str, command: str) -> bool:
     """Say whether a pattern that allows a simple command also means all of its options."""
+    from holdfast.policy.commands.allowlist import is_no_worse  # noqa: PLC0415 - first use
+
     return is_no_worse(fixed_words(pattern), tuple(shlex.split(command)))
 
 
@@ -255,24 +277,6 @@ def effective(rule: PermissionRule, kind: str) -> PermissionRule:
     if rule.action in STRICTNESS and is_readable(rule.pattern, kind):
         return rule
     return msgspec.structs.replace(rule, action="deny")
-
-
-def _judge(
-    rights: Rights, request: CallRequest, target: str, reasons: list[Reason], *, is_parent: bool
-) -> None:
-    """Add what one level of rights says about one target."""
-    said = rights.agent.last_match(request, target)
-    spoken = rights.session.last_match(request, target)
-    # A person's allow answers the agent's ask; it never lifts a deny.
-    if spoken is None or (said.action if said else request.default) == "deny":
-        if said is None:
-            reasons.append(Reason(source="default", action=request.default, target=target))
-        else:
-            word: Source = "parent" if is_parent else "agent"
-            reasons.append(Reason(source=word, action=said.action, target=target, rule=said))
-    if spoken is not None:
-        word = "parent" if is_parent else "session"
-        reasons.append(Reason(source=word, action=spoken.action, target=target, rule=spoken))
 
 
 class _Search:
@@ -304,7 +308,7 @@ class _Search:
                 break  # whatever stood before it can no longer speak
 
     def find(self, target: str) -> PermissionRule | None:
-        inner = inner_commands(target) if self._is_command else ()
+        inner = _commands_inside(target) if self._is_command else ()
         places = self._always
         if self._by_word:
             words = set(target.split(self._separator))
@@ -314,17 +318,22 @@ class _Search:
             if found:
                 places = sorted(found + places)
         for place in places:
-            if self._speaks(place, target, inner):
-                return self._rules[place]
+            rule, meets = self._rules[place], self._matchers[place]
+            if rule.pattern in EVERYTHING:
+                return rule
+            if self._is_command and rule.action == "allow":
+                speaks = meets(target) and is_covered(rule.pattern, target)
+            else:
+                speaks = meets(target) or any(map(meets, inner))
+            if speaks:
+                return rule
         return None
 
-    def _speaks(self, place: int, target: str, inner: tuple[str, ...]) -> bool:
-        meets, rule = self._matchers[place], self._rules[place]
-        if not self._is_command or rule.pattern in EVERYTHING:
-            return meets(target)
-        if rule.action == "allow":
-            return meets(target) and is_covered(rule.pattern, target)
-        return meets(target) or any(map(meets, inner))
+
+def _commands_inside(command: str) -> tuple[str, ...]:
+    from holdfast.policy.commands.inside import inner_commands  # noqa: PLC0415 - first use
+
+    return inner_commands(command)
 
 
 @functools.lru_cache(maxsize=1_024)

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from holdfast.journal import Payload, payload
 from holdfast.policy.decision import Action, CallRequest, Decision, Source
-from holdfast.policy.replay import Change
+from holdfast.policy.recorded_calls import Change
 
 
 @payload("policy.loaded", is_open=True, is_inherited=False)

@@ -84,7 +84,10 @@ Verdict = Literal["allow", "ask", "deny"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+    # Built when a file is read, or when the first bundle is made.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, defer_build=True
+    )
 
 
 class Expectation(_Strict):
@@ -117,21 +120,21 @@ class CeilingRule(_Strict):
     action: Verdict
 
 
-class AgentLimits(_Strict):
+class UsageLimits(_Strict):
     """How much one agent may use; what is left out is without limit."""
 
     max_tool_calls: Count | None = None
     max_tokens: Count | None = None
 
 
-class RunLimits(AgentLimits):
+class RunLimits(UsageLimits):
     """How much a run may use in all."""
 
     max_cost_usd: Amount | None = None
     max_wall_s: Amount | None = None
 
 
-class ToolDefaults(AgentLimits):
+class ToolDefaults(UsageLimits):
     """What holds for agents that say nothing of their own."""
 
     allowed_tools: list[Name] | None = None

@@ -11,12 +11,28 @@ import re
 import unicodedata
 
 _LONGEST_NAME = 253
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 # The dots that IDNA takes for a full stop.
 _DOTS = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
-_QUAD = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_SIX = re.compile(r"[0-9a-f:.]*:[0-9a-f:.]*(?:%[0-9a-z._~-]+)?")
+
+
+@functools.cache
+def _label() -> re.Pattern[str]:
+    return re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+
+
+@functools.cache
+def _quad() -> re.Pattern[str]:
+    return re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
+
+
+@functools.cache
+def _number() -> re.Pattern[str]:
+    return re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+@functools.cache
+def _six() -> re.Pattern[str]:
+    return re.compile(r"[0-9a-f:.]*:[0-9a-f:.]*(?:%[0-9a-z._~-]+)?")
 
 
 class BadHost(ValueError):
@@ -35,16 +51,16 @@ def normalize_host(host: str) -> str:
     text = unicodedata.normalize("NFKC", host.translate(_DOTS)).lower()
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
-    if _SIX.fullmatch(text):
+    if _six().fullmatch(text):
         return text
     text = text.removesuffix(".")
     if not text.isascii():
         text = _to_ascii(text)
-    if _NUMBER.fullmatch(text.rpartition(".")[2]):
-        if _QUAD.fullmatch(text):
+    if _number().fullmatch(text.rpartition(".")[2]):
+        if _quad().fullmatch(text):
             return text
         raise BadHost("it is an address in an unusual spelling")
-    if len(text) > _LONGEST_NAME or not all(map(_LABEL.fullmatch, text.split("."))):
+    if len(text) > _LONGEST_NAME or not all(map(_label().fullmatch, text.split("."))):
         raise BadHost("it is no host name")
     return text
 

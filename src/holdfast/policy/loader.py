@@ -13,7 +13,7 @@ from holdfast.errors import PolicyInvalid
 from holdfast.policy.bundle import PolicyBundle
 from holdfast.policy.files import NetworkFile, PathsFile, ToolsFile
 from holdfast.policy.yaml_file import Place, YamlData, parse_yaml
-from holdfast.settings.files import UnreadableFile, read_text
+from holdfast.settings import UnreadableFile, read_text
 
 F = TypeVar("F", bound=BaseModel)
 FILES = ("tools.yaml", "network.yaml", "paths.yaml")

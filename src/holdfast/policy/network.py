@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TypeAlias
+
+import msgspec
 
 from holdfast.errors import PermissionDenied
 from holdfast.policy.hosts import BadHost, host_source, normalize_host
@@ -58,8 +59,7 @@ _WRAPPERS = (_MAPPED, _TRANSLATED, _COMPATIBLE, _NAT64, _SIX_TO_FOUR, _TEREDO)
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 
 
-@dataclass(frozen=True, kw_only=True)
-class NetworkRules:
+class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
     """Closed unless opened; a blocked host stays blocked; private addresses stay private.
 
     Hosts are patterns on names (`*.example.org` also covers `example.org`).

@@ -30,9 +30,17 @@ KIND_PERMISSION = {"path": "path", "host": "network", "command": "command"}
 
 _PLAIN = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz", "_-")
 _SPECIAL = frozenset("*?[]")
+
+
 # Quoted words as `shlex.join` writes them; what else a shell gives a meaning to.
-_QUOTED = re.compile(r"'[^']*'|\"'\"")
-_SHELL = re.compile(r"[;&|<>$`\\\n\r(){}*?\[\]~!#\"']")
+@functools.cache
+def _quoted() -> re.Pattern[str]:
+    return re.compile(r"'[^']*'|\"'\"")
+
+
+@functools.cache
+def _shell() -> re.Pattern[str]:
+    return re.compile(r"[;&|<>$`\\\n\r(){}*?\[\]~!#\"']")
 
 
 def plain_name(name: str) -> str:
@@ -164,7 +172,7 @@ def is_simple_command(command: str) -> bool:
     Anything that a shell would act upon makes it more than that: separators,
     redirections, substitutions, globs.
     """
-    return _SHELL.search(_QUOTED.sub("", command)) is None
+    return _shell().search(_quoted().sub("", command)) is None
 
 
 def wildcard_source(pattern: str) -> str:

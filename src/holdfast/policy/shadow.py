@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.policy.decision import CallRequest, Decision
-from holdfast.policy.replay import CeilingOf, Change, record, replay
+from holdfast.policy.recorded_calls import CeilingOf, Change, record, replay
 
 _MOST_TOLD = 10_000
 

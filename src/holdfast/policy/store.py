@@ -26,9 +26,9 @@ from holdfast.policy.file_events import (
     difference,
 )
 from holdfast.policy.loader import load_policies
-from holdfast.policy.replay import Change
+from holdfast.policy.recorded_calls import Change
 from holdfast.policy.shadow import Shadow
-from holdfast.settings.unvouched import UnvouchedSettings
+from holdfast.settings import UnvouchedSettings
 
 
 class Reload(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,14 +53,14 @@ class PolicyStore:
         *,
         is_net_allowed: bool = False,
         journal: Journal | None = None,
-        gaps: UnvouchedSettings | None = None,
+        unvouched: UnvouchedSettings | None = None,
     ) -> None:
         """Hold an empty bundle, under which no network is reached; `load` reads the files.
 
-        A directory that `gaps` says a command could have made is refused like wrong files.
+        A directory that `unvouched` says a command could have made is refused like wrong files.
         """
         self.directory = directory
-        self._gaps = gaps
+        self._unvouched = unvouched
         self.is_net_allowed = is_net_allowed
         self.shadow: Shadow | None = None
         self._journal = journal
@@ -223,7 +223,11 @@ class PolicyStore:
         task.add_done_callback(self._tasks.discard)
 
     def _read(self) -> PolicyBundle:
-        doubts = self._gaps.mistakes(lambda: [self.directory]) if self._gaps is not None else []
+        doubts = (
+            self._unvouched.mistakes(lambda: [self.directory])
+            if self._unvouched is not None
+            else []
+        )
         if doubts:
             lines = [str(one) for one in doubts]
             raise PolicyInvalid(detail="\n".join(f"  - {one}" for one in lines), mistakes=lines)

@@ -85,36 +85,36 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.failures import refusal as refusal
     from holdfast.providers.wire.http import HttpTransport as HttpTransport
     from holdfast.providers.wire.model import WireModel as WireModel
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "accounting": "PICO Accountant Charge LedgerScope UsageLedger UsageTotals",
-        "address": "is_loopback plain_address",
-        "breaker": "BreakerModel BreakerPolicy CircuitBreaker CircuitBreakers Outcome",
-        "config": "ProviderConfig looks_like_secret make_config",
-        "events": "EventObserver ModelFellBack ModelRetried ProviderEvent ProviderRateLimited",
-        "fallback": "FallbackModel",
-        "model": (
-            "CallEvents Delta Finished Model ModelInfo ModelRequest ModelWrapper OpenedStream "
-            "ReasoningDelta Restarted TextDelta ToolCallDelta ToolChoice ToolMode "
-            "calling_agent closed layers note_event"
-        ),
-        "offline": "OfflineModel",
-        "prices": "PriceList",
-        "provider_check": "ProviderCheck",
-        "rate_limits": "RateLimitedModel RateLimiter",
-        "rate_rules": "RateLimitRule RateSubject",
-        "registry": "ProviderRegistry",
-        "resolve": "Resolution create_model registry_from resolve_model",
-        "retry": "RetryPolicy RetryingModel is_transient retry_after_s",
-        "tokens": "TokenCounter estimate_tokens",
-        "tool_modes": "ToolModeModel",
-        "tool_probe": "ToolModeProbe probe_tool_mode",
-        "vocabulary": "counter_of",
-        "wire.endpoint": "Api Endpoint KeySource QuietMode Secret Timeouts",
-        "wire.failures": "failure_in_answer refusal",
-        "wire.http": "HttpTransport",
-        "wire.model": "WireModel",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "accounting": "PICO Accountant Charge LedgerScope UsageLedger UsageTotals",
+            "address": "is_loopback plain_address",
+            "breaker": "BreakerModel BreakerPolicy CircuitBreaker CircuitBreakers Outcome",
+            "config": "ProviderConfig looks_like_secret make_config",
+            "events": "EventObserver ModelFellBack ModelRetried ProviderEvent ProviderRateLimited",
+            "fallback": "FallbackModel",
+            "model": (
+                "CallEvents Delta Finished Model ModelInfo ModelRequest ModelWrapper OpenedStream "
+                "ReasoningDelta Restarted TextDelta ToolCallDelta ToolChoice ToolMode "
+                "calling_agent closed layers note_event"
+            ),
+            "offline": "OfflineModel",
+            "prices": "PriceList",
+            "provider_check": "ProviderCheck",
+            "rate_limits": "RateLimitedModel RateLimiter",
+            "rate_rules": "RateLimitRule RateSubject",
+            "registry": "ProviderRegistry",
+            "resolve": "Resolution create_model registry_from resolve_model",
+            "retry": "RetryPolicy RetryingModel is_transient retry_after_s",
+            "tokens": "TokenCounter estimate_tokens",
+            "tool_modes": "ToolModeModel",
+            "tool_probe": "ToolModeProbe probe_tool_mode",
+            "vocabulary": "counter_of",
+            "wire.endpoint": "Api Endpoint KeySource QuietMode Secret Timeouts",
+            "wire.failures": "failure_in_answer refusal",
+            "wire.http": "HttpTransport",
+            "wire.model": "WireModel",
+        },
+    )

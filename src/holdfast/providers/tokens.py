@@ -14,15 +14,16 @@ import re
 import msgspec
 
 from holdfast.messages import (
+    CompactionPart,
     FilePart,
     Message,
+    Part,
     ReasoningPart,
     TextPart,
     TokenUsage,
     ToolPart,
     ToolSpec,
 )
-from holdfast.messages.parts import CompactionPart, Part
 from holdfast.providers.image_size import image_size
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.vocabulary import Counter, VocabularyName, counter_of, vocabulary_of

@@ -1,7 +1,21 @@
 """Redaction: take secrets out of what is kept, logged or shown."""
 
-from holdfast.redaction.formats import FORMATS, PERSONAL, KeyFormat
-from holdfast.redaction.marks import withheld
-from holdfast.redaction.redactor import Redactor
+from typing import TYPE_CHECKING
 
-__all__ = ["FORMATS", "PERSONAL", "KeyFormat", "Redactor", "withheld"]
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.redaction.formats import FORMATS as FORMATS
+    from holdfast.redaction.formats import PERSONAL as PERSONAL
+    from holdfast.redaction.formats import KeyFormat as KeyFormat
+    from holdfast.redaction.marks import withheld as withheld
+    from holdfast.redaction.redactor import Redactor as Redactor
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "formats": "FORMATS PERSONAL KeyFormat",
+            "marks": "withheld",
+            "redactor": "Redactor",
+        },
+    )

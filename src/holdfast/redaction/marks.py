@@ -10,8 +10,8 @@ import base64
 import re
 from collections.abc import Mapping
 
-_MARK = re.compile(r"\[redacted:[a-z0-9-]+\]")
-_PACKED = re.compile(r"[A-Za-z0-9+/]{24,}")
+_MARK = r"\[redacted:[a-z0-9-]+\]"
+_PACKED = r"[A-Za-z0-9+/]{24,}"
 _PACKED_MARK = b"[redacted:"
 
 
@@ -36,7 +36,9 @@ def withheld(value: object, name: str = "") -> tuple[str, ...]:
 
 
 def _is_marked(text: str) -> bool:
-    return _MARK.search(text) is not None or any(map(_hides_mark, _PACKED.findall(text)))
+    if re.search(_MARK, text):
+        return True
+    return any(map(_hides_mark, re.findall(_PACKED, text)))
 
 
 def _hides_mark(code: str) -> bool:

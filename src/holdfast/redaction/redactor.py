@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import itertools
 import json
 import re
@@ -29,25 +30,31 @@ from holdfast.redaction.formats import FORMATS, LONG, PERSONAL, KeyFormat
 SHORTEST = 6
 """Shorter values are not taken for secrets: they would be found everywhere."""
 
-_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIALS?|PAT|DSN|"
-    r"COOKIE|AUTH|PRIVATE_KEY|ACCESS_KEY|WEBHOOK(?:_URL)?|CONNECTION_STRING)(?:_?(?:ID|\d+))?$",
-    re.IGNORECASE,
-)
-_NOT_SECRET = re.compile(
-    # What people write where a key is demanded but none is needed, and plain settings.
-    r"lm-?studio|ollama|not[-_ ]?needed|none|null|empty|dummy|placeholder|changeme|example|"
-    r"true|false|enabled|disabled|(?:sk-)?no-key-required|your[-_].*|<.*>|x+|\*+|/[\w./-]*|"
-    r"\d{1,5}",
-    re.IGNORECASE,
-)
-_URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@", re.IGNORECASE)
-_BASE64 = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
 _BASE64_LETTERS = string.ascii_letters + string.digits + "+/"
-_PACKED = re.compile(r"[A-Za-z0-9+/]{32,}={0,2}")
-_PERCENT = re.compile(r"%([0-9a-fA-F]{2})")
-_BACKSLASH = re.compile(r"\\+(?:u[0-9a-fA-F]{4}(?:\\+u[0-9a-fA-F]{4})*|(?=[\"'/\\]))")
-_WORDS = re.compile(r"[^a-z0-9]+")
+
+
+@functools.cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern by its name; most processes meet few of them."""
+    return re.compile(_PATTERNS[name], re.IGNORECASE if name in _ANY_CASE else 0)
+
+
+_PATTERNS = {
+    # Names of variables that hold secrets.
+    "name": r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIALS?|PAT|"
+    r"DSN|COOKIE|AUTH|PRIVATE_KEY|ACCESS_KEY|WEBHOOK(?:_URL)?|CONNECTION_STRING)(?:_?(?:ID|\d+))?$",
+    # What people write where a key is demanded but none is needed, and plain settings.
+    "not a secret": r"lm-?studio|ollama|not[-_ ]?needed|none|null|empty|dummy|placeholder|changeme|"
+    r"example|true|false|enabled|disabled|(?:sk-)?no-key-required|your[-_].*|<.*>|x+|\*+|"
+    r"/[\w./-]*|\d{1,5}",
+    "password in a url": r"[a-z][a-z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@",
+    "base64": r"[A-Za-z0-9+/]{12,}={0,2}",
+    "packed": r"[A-Za-z0-9+/]{32,}={0,2}",
+    "percent": r"%([0-9a-fA-F]{2})",
+    "backslash": r"\\+(?:u[0-9a-fA-F]{4}(?:\\+u[0-9a-fA-F]{4})*|(?=[\"'/\\]))",
+    "no word": r"[^a-z0-9]+",
+}
+_ANY_CASE = frozenset({"name", "not a secret", "password in a url"})
 
 
 class Redactor:
@@ -85,13 +92,13 @@ class Redactor:
         left alone, because hiding them would only hide other things.
         """
         value = value.strip()
-        password = _URL_PASSWORD.match(value)
+        password = _pattern("password in a url").match(value)
         if password is not None:
             self.register(f"{name}-password", unquote(password[1]))
-        if len(value) < SHORTEST or _NOT_SECRET.fullmatch(value):
+        if len(value) < SHORTEST or _pattern("not a secret").fullmatch(value):
             return False
         if all(one.value != value for one in self._known):
-            known = _Known(_WORDS.sub("-", name.lower()).strip("-"), value)
+            known = _Known(_pattern("no word").sub("-", name.lower()).strip("-"), value)
             # Longest first, in case one holds another; and replaced as a whole, so that a
             # search in another thread sees a sound table.
             self._known = tuple(sorted((*self._known, known), key=lambda one: -len(one.value)))
@@ -101,10 +108,10 @@ class Redactor:
     def register_environment(self, environ: Mapping[str, str]) -> None:
         """Make the values known of all variables whose names look like those of secrets."""
         for name, value in environ.items():
-            password = _URL_PASSWORD.match(value.strip())
+            password = _pattern("password in a url").match(value.strip())
             if password is not None:
                 self.register(f"{name}-password", unquote(password[1]))
-            elif _NAME.search(name):
+            elif _pattern("name").search(name):
                 self.register(name, value)
 
     def text(self, text: str) -> str:
@@ -123,7 +130,7 @@ class Redactor:
         for one in likely:
             text = one.pattern.sub(one.mark, text)
         if may_unpack and self._has_guilty_pack(data):
-            text = _PACKED.sub(self._repacked, text)
+            text = _pattern("packed").sub(self._repacked, text)
         return text
 
     def _repacked(self, found: re.Match[str]) -> str:
@@ -378,12 +385,12 @@ def _long_part(clue: bytes) -> bytes:
 
 
 class _Format:
-    """One format with its pattern compiled and its clues as bytes."""
+    """One format with its clues as bytes; its pattern is compiled when a clue is met."""
 
     def __init__(self, written: KeyFormat) -> None:
         clues = tuple(clue.encode() for clue in written.clues)
         self.mark = written.mark
-        self.pattern = re.compile(written.pattern)
+        self._written = written.pattern
         self.is_always = not clues
         self.long_clues = clues if written.is_long else ()
         self.before_clues = clues if written.is_before_long else ()
@@ -391,6 +398,10 @@ class _Format:
         self.needs = written.needs.encode()
         is_told_by = (self.is_always, self.long_clues, self.before_clues, self.low_clues)
         self.rank = [bool(one) for one in is_told_by].index(True)
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(self._written)
 
     def has_clue(self, data: bytes, long: bytes, low: bytes) -> bool:
         """Say whether it may be in data with such long rows, in lower case as `low`."""
@@ -410,7 +421,6 @@ class _Known:
         self.folded = _unescaped(value)
         self._mark = f"[redacted:{name or 'secret'}]"
         self.raw = value.encode("utf-8", "surrogatepass")
-        self._spelled = re.compile("".join(_any_spelling(char) for char in value))
         coded = [_inner_base64(self.raw, shift) for shift in range(3)]
         self._coded = tuple(code for code in coded if len(code) >= 2 * SHORTEST)
         inside = _to_json(self.raw.decode("utf-8", "replace"))[1:-1]
@@ -422,13 +432,17 @@ class _Known:
         self.long_clues = tuple(filter(None, long))
         self.has_short_clues = not all(long)
 
+    @functools.cached_property
+    def _spelled(self) -> re.Pattern[str]:
+        return re.compile("".join(_any_spelling(char) for char in self.value))
+
     def is_in(self, data: bytes) -> bool:
         return any(clue in data for clue in self._clues)
 
     def replace(self, text: str) -> str:
         text = self._spelled.sub(lambda _: self._mark, text)
         if any(code in text for code in self._coded):
-            text = _BASE64.sub(self._replace_coded, text)
+            text = _pattern("base64").sub(self._replace_coded, text)
         return text
 
     def _replace_coded(self, found: re.Match[str]) -> str:
@@ -460,8 +474,8 @@ def _to_json(value: object) -> bytes:
 
 def _unescaped(text: str) -> str:
     """The text as it reads without escapes of JSON and URLs; only for finding things."""
-    text = _PERCENT.sub(lambda found: chr(int(found[1], 16)), text)
-    return _BACKSLASH.sub(_from_units, text)
+    text = _pattern("percent").sub(lambda found: chr(int(found[1], 16)), text)
+    return _pattern("backslash").sub(_from_units, text)
 
 
 def _from_units(found: re.Match[str]) -> str:

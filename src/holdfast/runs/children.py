@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.agents.request import Starter
+from holdfast.agents import Starter
 from holdfast.journal import Condition, Event, Journal, Payload, Projection, RowQuery
-from holdfast.sessions.events import RunQueued
+from holdfast.sessions import RunQueued
 
 _PAGE = 1_000
 

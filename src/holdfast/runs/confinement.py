@@ -15,27 +15,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.agents import is_named
 from holdfast.errors import PermissionDenied
-from holdfast.policy import ApprovalTerms, PolicyBundle, PolicyStore, Rights, RuleSet
-from holdfast.policy.budgets import Budget
-from holdfast.settings.unvouched import UnvouchedSettings
+from holdfast.policy import Budget, PolicyBundle, PolicyStore, Rights, RuleSet
+from holdfast.settings import UnvouchedSettings
 from holdfast.tools import (
-    PathRules,
-    Profile,
-    SandboxLimits,
-    SandboxOptions,
-    SandboxRunner,
-    Workspace,
-)
-from holdfast.tools.gate import Approver, Gate
-from holdfast.tools.safe_http import SafeHttpClient
-from holdfast.tools.sandboxed_commands import SandboxedCommands
-from holdfast.tools.services import (
     Command,
     CommandResult,
     CommandRunner,
+    Gate,
     HttpClient,
+    PathRules,
+    Profile,
     Program,
+    SafeHttpClient,
+    SandboxedCommands,
+    SandboxLimits,
+    SandboxOptions,
+    SandboxRunner,
+    Tool,
+    ToolPermissionFilter,
+    ToolRegistry,
+    Workspace,
 )
 
 _EMPTY = PolicyBundle()
@@ -60,13 +61,13 @@ class Confinement:
 
     `hidden` are absolute paths that neither file tools nor commands may see, such as the state
     directory; `read_only` are those that they must never write, such as the policies themselves,
-    and `gaps` watches over those of them that are missing.
+    and `unvouched` watches over those of them that are missing.
     """
 
     policies: PolicyStore = field(default_factory=_no_policies)
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
-    gaps: UnvouchedSettings | None = None
+    unvouched: UnvouchedSettings | None = None
     http: HttpClient = field(default_factory=lambda: SafeHttpClient(_EMPTY.network_rules))
     _limits: dict[str, tuple[PolicyBundle, tuple[Budget, Budget]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -79,21 +80,6 @@ class Confinement:
     _options: dict[tuple[bool, bool], SandboxOptions] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-
-    def gate(
-        self, path: Sequence[str], rights: Rights, approver: Approver, terms: ApprovalTerms
-    ) -> Gate:
-        """Return a gate below the ceilings that the policies set for every agent of a path.
-
-        The last one is the agent itself; without any, what holds for all agents holds.
-        """
-        return Gate(
-            policies=self.policies,
-            agent_path="/".join(path),
-            rights=rights,
-            approver=approver,
-            terms=terms,
-        )
 
     def ceiling(self, path: str) -> RuleSet:
         """Return the ceiling that holds right now for the agent at the end of a path (`a/b`)."""
@@ -109,11 +95,6 @@ class Confinement:
             limits = bundle.run_budget(), bundle.agent_budget(agent)
             known = self._limits[agent] = (bundle, limits)
         return known[1]
-
-    @property
-    def has_policies(self) -> bool:
-        """Whether there are policy files, whose limits a reload may change."""
-        return bool(self.policies.bundle.files)
 
     def check_directory(self, directory: str) -> None:
         """Return if a directory can be a workspace with commands; one look, nothing is opened.
@@ -201,7 +182,7 @@ class Confinement:
     def _sandbox(self, **chosen: Any) -> SandboxOptions:  # noqa: ANN401 - the fields of options
         """The one place that decides what is hidden from every process."""
         return SandboxOptions(
-            hidden=self.hidden, read_only=self.read_only, gaps=self.gaps, **chosen
+            hidden=self.hidden, read_only=self.read_only, unvouched=self.unvouched, **chosen
         )
 
     def _is_net_open(self) -> bool:
@@ -255,3 +236,28 @@ class _RawNetwork:
             )
         if because:
             raise PermissionDenied(permission="network", target=target, because=because)
+
+
+def visible_tools(registry: ToolRegistry, ceiling: RuleSet, rights: Rights) -> dict[str, Tool]:
+    """Return the tools that a model sees for an agent with these rights, by name.
+
+    What could never be allowed is hidden; optional tools are shown to agents that name them,
+    and what a run would have no use for is offered to nobody.
+    """
+    return dict(_visible(tuple(registry.tools.values()), ceiling, rights))
+
+
+@functools.lru_cache(maxsize=256)
+def _visible(
+    tools: tuple[Tool, ...], ceiling: RuleSet, rights: Rights
+) -> tuple[tuple[str, Tool], ...]:
+    """Runs with the same tools under the same rules ask once."""
+    permitted = ToolPermissionFilter(Gate(ceiling=ceiling, rights=rights)).filter_tools(tools)
+    return tuple(
+        [
+            (found.name, found)
+            for found in permitted
+            if "unoffered" not in found.tags
+            and ("optional" not in found.tags or is_named(found.name, rights.agent.every_rule))
+        ]
+    )

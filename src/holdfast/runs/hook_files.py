@@ -18,16 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from holdfast.canonical import sha256_hex
 from holdfast.errors import HoldfastError, NotFound, PermissionDenied
-from holdfast.hooks import Hook, HookLimits, Hooks, ScriptOutcome
-from holdfast.hooks.points import points_matching
-from holdfast.policy import CallRequest, decide
-from holdfast.policy.yaml_file import parse_yaml
+from holdfast.hooks import Hook, HookLimits, Hooks, ScriptOutcome, points_matching
+from holdfast.policy import CallRequest, decide, parse_yaml
 from holdfast.runs.confinement import Confinement
-from holdfast.settings.load import HOOKS_FOLDER as FOLDER
-from holdfast.skills import TrustStore
-from holdfast.skills.project import levels
-from holdfast.tools import SandboxRunner, Workspace
-from holdfast.tools.services import CommandRunner, Program
+from holdfast.settings import HOOKS_FOLDER as FOLDER
+from holdfast.skills import TrustStore, levels
+from holdfast.tools import CommandRunner, Program, SandboxRunner, Workspace
 
 _TRUST_NAME: Final = "hooks"
 _MOST_FILES: Final = 100

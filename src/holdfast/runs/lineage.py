@@ -8,21 +8,18 @@ rights, sandbox, budgets and the operator's ceiling of every agent above it stil
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
 import msgspec
 
-from holdfast.agents.definition import Agent, Sandbox
-from holdfast.agents.request import Starter
+from holdfast.agents import Agent, Sandbox, Starter
 from holdfast.canonical import JsonObject
 from holdfast.errors import NotFound, UsageError
-from holdfast.policy import NO_RULES, Rights, RuleSet
-from holdfast.policy.budgets import Share
-from holdfast.policy.decision import QUESTIONS
-from holdfast.sessions import PermissionRule, Session, SessionManager
-from holdfast.tools import ToolContext
-from holdfast.tools.labels import Label
+from holdfast.journal import Journal
+from holdfast.policy import NO_RULES, QUESTIONS, Rights, RuleSet, Share
+from holdfast.sessions import PermissionRule, Session, SessionManager, SessionRulesAdded
+from holdfast.tools import ApprovalAnswer, ApprovalRequest, Approver, Label, ToolContext
 
 LINEAGE_KEY = "lineage"
 """Where a session's metadata keep it."""
@@ -112,18 +109,12 @@ class RunPosition(msgspec.Struct, frozen=True, kw_only=True):
 
     above: Lineage | None
     path: tuple[str, ...]
+    agent_path: str
+    """The path as it is written down, `lead/helper`."""
     rights: Rights
     sandbox: Sandbox
-
-    @property
-    def agent_path(self) -> str:
-        """The path as it is written down, `lead/helper`."""
-        return "/".join(self.path)
-
-    @property
-    def shares(self) -> tuple[Share, ...]:
-        """The budgets of whoever started the run, which it spends from too."""
-        return self.above.shares if self.above is not None else ()
+    shares: tuple[Share, ...] = ()
+    """The budgets of whoever started the run, which it spends from too."""
 
 
 def position_of(
@@ -137,7 +128,7 @@ def position_of(
     With `tool_ids` no other tool may be called, with `skill_names` no other skill loaded,
     whatever the rules say.
     """
-    above = lineage_of(session)
+    above = lineage_of(session) if LINEAGE_KEY in session.metadata else None
     rules = agent.rule_set if agent is not None else _A_PERSON
     sandbox = agent.sandbox if agent is not None else "workspace-write"
     path = (agent.name,) if agent is not None else ()
@@ -146,8 +137,18 @@ def position_of(
         narrow = min(sandbox, above.sandbox, key=_NARROW_FIRST.index)
         # A person's sandbox is none, unless they speak in the session of somebody's child.
         sandbox = narrow if agent is not None else above.sandbox
-    rights = _rights(rules, session, above, tool_ids, skill_names)
-    return RunPosition(above=above, path=path, rights=rights, sandbox=sandbox)
+    spoken = RuleSet(rules=session.permission) if session.permission else NO_RULES
+    parent = above.rights if above is not None else None
+    if tool_ids is not None or skill_names is not None:
+        parent = _narrowed(parent, tool_ids, skill_names)
+    return RunPosition(
+        above=above,
+        path=path,
+        agent_path="/".join(path),
+        rights=Rights(agent=rules, session=spoken, parent=parent),
+        sandbox=sandbox,
+        shares=above.shares if above is not None else (),
+    )
 
 
 def below(
@@ -234,14 +235,12 @@ async def _living(sessions: SessionManager, rights: Rights, line: tuple[str, ...
     return Rights(agent=rights.agent, session=own, parent=parent)
 
 
-def _rights(
-    agent: RuleSet,
-    session: Session,
-    above: Lineage | None,
+def _narrowed(
+    parent: Rights | None,
     tool_ids: tuple[str, ...] | None,
     skill_names: tuple[str, ...] | None,
-) -> Rights:
-    parent = above.rights if above is not None else None
+) -> Rights | None:
+    """Put above a run that nothing but these tools and skills is left to it."""
     if tool_ids is not None:
         only = [PermissionRule(permission="*", action="deny")]
         only += [
@@ -254,8 +253,7 @@ def _rights(
             PermissionRule(permission="skill", pattern=name, action="allow") for name in skill_names
         ]
         parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
-    spoken = RuleSet(rules=session.permission) if session.permission else NO_RULES
-    return Rights(agent=agent, session=spoken, parent=parent)
+    return parent
 
 
 def _line(rights: Rights, session: Session, above: Lineage | None) -> tuple[str, ...]:
@@ -265,3 +263,30 @@ def _line(rights: Rights, session: Session, above: Lineage | None) -> tuple[str,
         levels, level = levels + 1, level.parent
     known = above.line if above is not None else ()
     return (session.id, *("",) * max(0, levels - len(known)), *known)
+
+
+async def add_rules_above(
+    journal: Journal, lineage: Lineage, rules: Sequence[PermissionRule], by: str
+) -> None:
+    """Add rules to the sessions above; one that is gone is left out."""
+    for session_id in dict.fromkeys(lineage.line):
+        if session_id and await journal.head(session_id) is not None:
+            await journal.append(session_id, [SessionRulesAdded(rules=tuple(rules), by=by)])
+
+
+class PropagatingApprover:
+    """An approver whose rules hold for the agents above, too."""
+
+    def __init__(self, inner: Approver, journal: Journal, lineage: Lineage) -> None:
+        """Ask this approver on behalf of a child."""
+        self.inner = inner
+        self._journal = journal
+        self._lineage = lineage
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Return the answer; its rules are by then in the sessions above."""
+        answer = await self.inner.approve(request)
+        if answer is not None and answer.rules and answer.verdict == "allow":
+            if request.required == 1:
+                await add_rules_above(self._journal, self._lineage, answer.rules, answer.by)
+        return answer

@@ -5,14 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from holdfast.providers.model import (
-    Delta,
-    Finished,
-    Model,
-    ModelRequest,
-    ModelWrapper,
-    OpenedStream,
-)
+from holdfast.providers import Delta, Finished, Model, ModelRequest, ModelWrapper, OpenedStream
 from holdfast.runs.spending import Charge, Spending
 
 

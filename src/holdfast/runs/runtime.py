@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 
-from holdfast.agents.definition import Agent
-from holdfast.agents.request import UNLIMITED, KeptRequest
-from holdfast.agents.result import AgentResult, Listener, hear_nothing, run_messages, summarize
+from holdfast.agents import (
+    UNLIMITED,
+    Agent,
+    AgentResult,
+    KeptRequest,
+    Listener,
+    OutputType,
+    RunOutcome,
+    hear_nothing,
+)
 from holdfast.canonical import JsonObject
-from holdfast.errors import NotFound, RunInTheWay, UsageError
+from holdfast.errors import BudgetExceeded, NotFound, RunInTheWay, UsageError
 from holdfast.ids import new_id
-from holdfast.messages import Message
-from holdfast.providers.model import Model
-from holdfast.runs.lineage import lineage_of
+from holdfast.messages import Message, TokenUsage, ToolPart, sum_of
+from holdfast.providers import Model
+from holdfast.runs.instrumentation import HookedModel
+from holdfast.runs.lineage import LINEAGE_KEY, lineage_of
 from holdfast.runs.services import RunServices
 from holdfast.runs.spending import Charge, without_cost
 from holdfast.runs.streaming import StreamItem, streamed
 from holdfast.runs.turn import AgentTurn
-from holdfast.sessions import NewSession, Run, Session, compose
-from holdfast.sessions.events import OnBusy
+from holdfast.sessions import NewSession, OnBusy, Run, Session, SessionManager, compose
 from holdfast.skills import Skill, skill_tool
 from holdfast.tools import ToolRegistry
-from holdfast.turns import Outcome, Turn
-from holdfast.turns.outcomes import finish
+from holdfast.turns import Outcome, Turn, finish
 
 AgentLookup: TypeAlias = Callable[[str], Awaitable[Agent | None]]
 ModelLookup: TypeAlias = Callable[[str | Model], Awaitable[tuple[Model, Charge]]]
@@ -117,7 +123,8 @@ class AgentRuntime:
         if services.terms.on_ask == "park":
             scope = msgspec.structs.replace(scope, on_ask="park")
         began = services.clock.monotonic()
-        text = await agent.prepare(user_message)
+        # Most agents have no wrappers, and their runs nothing to wait for.
+        text = await agent.prepare(user_message) if agent.is_wrapped else user_message
         message = compose(session.id, "user", text, services.clock.now())
         own_id = run_id or new_id("run")
         own: list[AgentTurn] = []
@@ -141,7 +148,7 @@ class AgentRuntime:
                 on_busy=self.on_busy,
                 agent=agent.name,
                 # Kept with the run, so that it holds whoever resumes it.
-                options=scope.to_options(),
+                options=scope.to_options() if scope != UNLIMITED else {},
                 opening=self.opening,
                 correlation_id=scope.starter.root if scope.starter is not None else "",
             )
@@ -149,14 +156,13 @@ class AgentRuntime:
             # Its caller is told that it did not run; then it must not do so later.
             await finish(services.turns.cancel(own_id, reason=str(first)))
             raise
-        messages = await self._messages_of(run, own)
+        # Those at hand if it was executed here, else as they are stored.
+        messages: Sequence[Message] | None = own[-1].messages_as_stored() if own else None
+        if messages is None:
+            messages = await run_messages(services.sessions, run)
         took = services.clock.monotonic() - began
-        return await agent.finish(summarize(agent, run, messages, took))
-
-    async def _messages_of(self, run: Run, own: Sequence[AgentTurn]) -> Sequence[Message]:
-        """Return the messages of a run: those at hand if it was executed here, else as stored."""
-        at_hand = own[-1].messages_as_stored() if own else None
-        return at_hand if at_hand is not None else await run_messages(self._services.sessions, run)
+        result = summarize(agent, run, messages, took)
+        return await agent.finish(result) if agent.is_wrapped else result
 
     async def _finish_left_behind(
         self,
@@ -230,7 +236,7 @@ class AgentRuntime:
         charge: Charge | None = None,
     ) -> AgentTurn:
         """Return a turn whose model and contexts ask the hooks."""
-        above = lineage_of(session)
+        above = lineage_of(session) if LINEAGE_KEY in session.metadata else None
         path = (*above.path, agent.name) if above is not None else (agent.name,)
         around = self._services.instrumentation.of_run(
             turn.session_id, turn.run.id, "/".join(path), correlation_id=turn.correlation_id
@@ -240,9 +246,75 @@ class AgentRuntime:
             agent,
             turn,
             tools,
-            model=around.around_model(model or self._model),
+            model=HookedModel(model or self._model, around.hooks, around.bus, around.where),
             charge=charge or self._charge,
             skills=skills,
             listener=listener,
             options=options,
         )
+
+
+async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:
+    """Return the messages of one run, in order."""
+    session = await sessions.get_session(run.session_id)
+    return [message for message in await sessions.messages.all(session) if message.run_id == run.id]
+
+
+def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: float) -> AgentResult:
+    """Make the result of a run from its messages."""
+    last: Message | None = None
+    tools: dict[str, None] = {}
+    used: list[TokenUsage] = []
+    cost_usd = 0.0
+    for message in messages:
+        # Not only answers: a summary of the conversation is paid too.
+        cost_usd += message.cost_usd
+        if message.usage is not None:
+            used.append(message.usage)
+        if message.role == "assistant":
+            last = message
+            for part in message.parts:
+                if isinstance(part, ToolPart):
+                    tools[part.tool] = None
+    metadata: JsonObject = {**run.result}
+    if last is not None:
+        metadata |= last.metadata
+    if run.error:
+        metadata["error"] = run.error
+        if run.error.get("code") == BudgetExceeded.code:
+            metadata["reason"] = "budget"
+    if run.status in ("parked", "cancelled"):
+        metadata["reason"] = run.reason
+    is_done = last is not None and run.status == "completed"
+    text = last.text if last is not None and is_done else ""
+    value = _value_of(agent, run, text) if is_done and agent.output is not None else None
+    return AgentResult(
+        agent_name=agent.name,
+        response=text,
+        output=value,
+        parts=last.parts if last is not None else (),
+        metadata=metadata,
+        tools_used=tuple(tools),
+        tokens_used=sum_of(used),
+        cost_usd=cost_usd,
+        duration=duration,
+        status=cast(RunOutcome, run.status),
+        run_id=run.id,
+        session_id=run.session_id,
+        stopped_by=run.stopped_by if run.status == "cancelled" else "",
+    )
+
+
+def _value_of(agent: Agent, run: Run, text: str) -> object:
+    """Return the answer of a run as the agent's type.
+
+    Raises:
+        UsageError: it is none, as that of a run which ended before the agent had this type.
+    """
+    try:
+        return OutputType(agent.output).parse(text)
+    except ValueError as error:
+        raise UsageError(
+            detail=f"The answer of the run {run.id}, which has ended, does not fit the output type "
+            f"of {agent.name!r}: {error}"
+        ) from error

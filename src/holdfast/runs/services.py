@@ -11,22 +11,23 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.agents.definition import Sandbox
-from holdfast.agents.request import RunExecutor
+from holdfast.agents import RunExecutor, Sandbox
 from holdfast.clock import Clock
 from holdfast.context import ContextBuilder
 from holdfast.messages import ToolPart
-from holdfast.policy import Rights
-from holdfast.policy.approvals import ApprovalTerms
-from holdfast.policy.budgets import NO_BUDGET, Budget, Share
+from holdfast.policy import NO_BUDGET, ApprovalTerms, Budget, Rights, Share
 from holdfast.runs.confinement import Confinement
 from holdfast.runs.instrumentation import Instrumentation
 from holdfast.runs.spending import Budgets, Spending, session_budget
 from holdfast.sessions import Session, SessionManager
-from holdfast.tools import SandboxRunner, ToolContext, ToolRegistry
-from holdfast.tools.gate import Approver
-from holdfast.tools.labels import Label
-from holdfast.tools.manager import ToolExecutionManager
+from holdfast.tools import (
+    Approver,
+    Label,
+    SandboxRunner,
+    ToolContext,
+    ToolExecutionManager,
+    ToolRegistry,
+)
 from holdfast.turns import Turn, TurnQueue
 
 
@@ -111,9 +112,10 @@ class RunServices(msgspec.Struct, frozen=True, kw_only=True):
         `own` is the agent's budget, `run` that of this run, `shares` are those of whoever
         started it. `pending` calls have not run yet.
         """
-        confinement, given, of_session = self.confinement, self.budgets, session_budget(session)
+        confinement, given = self.confinement, self.budgets
+        of_session = session_budget(session) if "budget" in session.metadata else NO_BUDGET
         # A reload may bring limits to a run that has none yet.
-        may_be_limited = confinement.has_policies
+        may_be_limited = bool(confinement.policies.bundle.files)
         shared = given.tenant.budget if given.tenant is not None else NO_BUDGET
         if not shares and not may_be_limited:
             limits = (shared, of_session, given.run, run, own, *confinement.limits(agent))

@@ -18,7 +18,7 @@ from holdfast.clock import Clock
 from holdfast.errors import BudgetExceeded, UsageError
 from holdfast.journal import Condition, Event, Journal, RowQuery
 from holdfast.messages import Message, TokenUsage, ToolPart
-from holdfast.policy.budgets import (
+from holdfast.policy import (
     NO_BUDGET,
     NOTHING,
     PICO,
@@ -28,22 +28,24 @@ from holdfast.policy.budgets import (
     Left,
     Reservation,
     Share,
+    SharedBudget,
     narrower,
     stricter,
 )
-from holdfast.policy.shared_budget import SharedBudget
-from holdfast.providers.model import Model, ModelInfo, ModelRequest
+from holdfast.providers import Model, ModelInfo, ModelRequest
 from holdfast.runs.children import runs_below, runs_below_session
-from holdfast.sessions import RunStatus, Session
-from holdfast.sessions.events import (
+from holdfast.sessions import (
+    RUNS,
+    SESSIONS,
     MessageCreated,
     MessagePartUpdated,
     RunParked,
     RunResumed,
     RunStarted,
+    RunStatus,
+    Session,
 )
-from holdfast.sessions.projections import RUNS, SESSIONS
-from holdfast.tools.events import NestedCallEnded, ToolStarted
+from holdfast.tools import NestedCallEnded, ToolStarted
 from holdfast.turns import Turn
 
 Charge: TypeAlias = Callable[[Message], Message]

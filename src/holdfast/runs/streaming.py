@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeAlias
 
-from holdfast.agents.result import AgentResult, ChildPiece
+from holdfast.agents import AgentResult, ChildPiece
 from holdfast.messages import ToolPart
-from holdfast.providers.model import Delta, Finished
+from holdfast.providers import Delta, Finished
 
 StreamItem: TypeAlias = Delta | ToolPart | ChildPiece | AgentResult
 """A piece of an answer, a finished call, those of children, and at the very end the result."""

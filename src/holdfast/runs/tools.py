@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Final
 
-from holdfast.agents.definition import is_named
-from holdfast.policy import Rights, RuleSet
-from holdfast.sessions import SessionManager
-from holdfast.sessions.events import SessionChanges, SessionUpdated
-from holdfast.tools import Tool, ToolContext, ToolRegistry, ToolResult, tool
-from holdfast.tools.gate import Gate, ToolPermissionFilter
+from holdfast.sessions import SessionChanges, SessionManager, SessionUpdated
+from holdfast.tools import Tool, ToolContext, ToolResult, tool
 
 PLAN_FOLDER: Final = ".holdfast/plans"
 
@@ -56,28 +51,3 @@ def plan_tools(sessions: SessionManager) -> tuple[Tool, Tool]:
         )
 
     return plan_enter, plan_exit
-
-
-def visible_tools(registry: ToolRegistry, ceiling: RuleSet, rights: Rights) -> dict[str, Tool]:
-    """Return the tools that a model sees for an agent with these rights, by name.
-
-    What could never be allowed is hidden; optional tools are shown to agents that name them,
-    and what a run would have no use for is offered to nobody.
-    """
-    return dict(_visible(tuple(registry.tools.values()), ceiling, rights))
-
-
-@functools.lru_cache(maxsize=256)
-def _visible(
-    tools: tuple[Tool, ...], ceiling: RuleSet, rights: Rights
-) -> tuple[tuple[str, Tool], ...]:
-    """Runs with the same tools under the same rules ask once."""
-    permitted = ToolPermissionFilter(Gate(ceiling=ceiling, rights=rights)).filter_tools(tools)
-    return tuple(
-        [
-            (found.name, found)
-            for found in permitted
-            if "unoffered" not in found.tags
-            and ("optional" not in found.tags or is_named(found.name, rights.agent.every_rule))
-        ]
-    )

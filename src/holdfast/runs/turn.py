@@ -15,34 +15,41 @@ from collections.abc import Awaitable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.agents.definition import Agent
-from holdfast.agents.handoff import answer_handed_over
-from holdfast.agents.output import OutputType
-from holdfast.agents.request import KeptRequest
-from holdfast.agents.result import Listener, hear_nothing
+from holdfast.agents import (
+    HANDED_TO,
+    UNLIMITED,
+    Agent,
+    KeptRequest,
+    Listener,
+    OutputType,
+    answer_handed_over,
+    hear_nothing,
+)
 from holdfast.canonical import JsonObject
-from holdfast.context import CompactionHooks, Compactor, Conversation
-from holdfast.context.compaction import MOST_ATTEMPTS
+from holdfast.context import MOST_ATTEMPTS, CompactionHooks, Compactor, Conversation
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
-from holdfast.messages import Message, Part, ToolPart
-from holdfast.providers.model import CallEvents, Finished, Model, ModelRequest, closed
-from holdfast.runs.lineage import RunPosition, position_of, refresh_ancestor_rules
+from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
+from holdfast.providers import CallEvents, Finished, Model, ModelRequest, closed
+from holdfast.runs.confinement import visible_tools
+from holdfast.runs.instrumentation import HookedContextBuilder
+from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, position_of, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
 from holdfast.runs.services import CallScope, RunCalls, RunServices
 from holdfast.runs.spending import Charge, Spending
-from holdfast.runs.tools import visible_tools
-from holdfast.sessions import Session, compose
-from holdfast.sessions.events import MessageCreated
-from holdfast.sessions.growing import GrowingMessages
-from holdfast.sessions.messages import stored
+from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.skills import Skill
-from holdfast.tools import Tool, ToolRegistry
-from holdfast.tools.ledger import CallRecord, read_records
-from holdfast.tools.manager import Call
-from holdfast.tools.result import Parked as ParkedCall
-from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
-from holdfast.turns.outcomes import finish
+from holdfast.tools import Call, CallRecord, Tool, ToolRegistry, read_records
+from holdfast.tools import Parked as ParkedCall
+from holdfast.turns import (
+    Outcome,
+    Turn,
+    TurnCancelled,
+    TurnCompleted,
+    TurnFailed,
+    TurnParked,
+    finish,
+)
 
 _MOST_CORRECTIONS = 2
 _CANCELLED = "The run was cancelled."
@@ -74,9 +81,12 @@ class AgentTurn:
         self._agent = agent
         self._turn = turn
         self._model, self._charge = model, charge
-        self._context = services.instrumentation.around_context(services.context)
+        around = services.instrumentation
+        building = services.context.for_turn()
+        self._context = HookedContextBuilder(building, around.hooks, around.where)
         self._session_id, self._run_id = turn.session_id, turn.run.id
-        self._scope = KeptRequest.of(turn.request.options)
+        kept = turn.request.options
+        self._scope = KeptRequest.of(kept) if kept else UNLIMITED
         self._tools = tools
         self._calls: RunCalls | None = None
         allowed = self._scope.skill_names
@@ -91,6 +101,7 @@ class AgentTurn:
         self._steps = 0
         self._offered: dict[str, Tool] = {}
         self._was_compacted = False
+        self._was_handed_over = turn.is_resumed
         self._is_limited = False
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._path = services.instrumentation.where.agent_path or agent.name
@@ -117,7 +128,16 @@ class AgentTurn:
                 at = position_of(
                     self._agent, session, self._scope.tool_ids, self._scope.skill_names
                 )
-                spending = await self._services.open_spending(
+                services, around = self._services, self._services.instrumentation
+                # Refuses a directory that cannot be a workspace, before the model is asked.
+                services.confinement.check_directory(session.directory)
+                if self._agent.tools:
+                    self._tools = self._tools.layer(tuple(self._agent.tools), scope="agent")
+                ceiling = services.confinement.ceiling(self._path)
+                self._offered = visible_tools(self._tools, ceiling, at.rights)
+                if not around.hooks.is_empty:
+                    self._offered = await around.discover(self._tools, self._offered)
+                spending = await services.open_spending(
                     self._turn,
                     session,
                     agent=self._agent.name,
@@ -143,11 +163,12 @@ class AgentTurn:
             raise
         finally:
             if self._calls is not None:
-                await asyncio.shield(self._calls.close())
+                # What calls have left running ends with the turn.
+                if not self._calls.runner.is_idle:
+                    await asyncio.shield(self._calls.runner.aclose())
 
     async def _loop(self, session: Session, at: RunPosition, spending: Spending | None) -> Outcome:
         try:
-            self._offered = await self._offer(session, at)
             compactor = self._compactor(spending)
             calls = self._messages.last.tool_calls
             while True:
@@ -158,7 +179,8 @@ class AgentTurn:
                 last = self._messages.last
                 if self._turn.may_be_steered and await self._is_steered():
                     calls = ()
-                elif calls and (given := answer_handed_over(last)) is not None:
+                elif self._was_handed_over and (given := answer_handed_over(last)) is not None:
+                    self._was_handed_over = False
                     calls = await self._add(given)
                 elif not calls and last.role == "assistant" and last.run_id == self._run_id:
                     if self._output is None or await self._fits(last, self._output):
@@ -180,7 +202,8 @@ class AgentTurn:
         """Read the conversation, and add the message of this run if it is not there yet."""
         sessions = self._services.sessions
         session = self._turn.session or await sessions.get_session(self._turn.session_id)
-        session = await refresh_ancestor_rules(sessions, session)
+        if LINEAGE_KEY in session.metadata:
+            session = await refresh_ancestor_rules(sessions, session)
         # Messages are written only by whoever holds the session, so the count is true.
         if session.message_count:
             number = self._turn.last if self._turn.is_alone else 0
@@ -200,19 +223,6 @@ class AgentTurn:
             # The queue has it, so it need not be stored before the first answer is asked for.
             await self._add(message, may_wait=True)
         return session
-
-    async def _offer(self, session: Session, at: RunPosition) -> dict[str, Tool]:
-        """Return the tools that the model may see, in a workspace that can be used.
-
-        Raises:
-            UsageError: the session's directory cannot be a workspace.
-        """
-        services = self._services
-        services.confinement.check_directory(session.directory)
-        if self._agent.tools:
-            self._tools = self._tools.layer(tuple(self._agent.tools), scope="agent")
-        visible = visible_tools(self._tools, services.confinement.ceiling(self._path), at.rights)
-        return await services.instrumentation.discover(self._tools, visible)
 
     async def _open_calls(
         self, session: Session, at: RunPosition, spending: Spending | None
@@ -431,6 +441,8 @@ class AgentTurn:
         for result in await manager.execute_all(calls, records=records):
             if isinstance(result, ToolPart):
                 done[result.call_id] = result
+                if HANDED_TO in result.metadata:
+                    self._was_handed_over = True
                 if self._listener is not None:
                     self._listener(result)
             else:

@@ -19,23 +19,25 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import news_of as news_of
     from holdfast.runtime.models import ReadyModel as ReadyModel
     from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
-    from holdfast.runtime.runtime import JOURNAL_FILE as JOURNAL_FILE
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import forked_client as forked_client
     from holdfast.runtime.storage import UsageReport as UsageReport
+    from holdfast.runtime.storage import read_export as read_export
+    from holdfast.runtime.storage import whole_file as whole_file
+    from holdfast.runtime.storage import write_whole as write_whole
     from holdfast.runtime.workflows import OnWait as OnWait
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "approvals": "ApprovalDetails OpenQuestion",
-        "calls": "CallEnvironment",
-        "hand_calls": "ToolCallResult",
-        "loops": "LoopItem news_of",
-        "models": "ReadyModel",
-        "runs": "DEFAULT_AGENT",
-        "runtime": "JOURNAL_FILE Runtime forked_client",
-        "storage": "UsageReport",
-        "workflows": "OnWait",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "approvals": "ApprovalDetails OpenQuestion",
+            "calls": "CallEnvironment",
+            "hand_calls": "ToolCallResult",
+            "loops": "LoopItem news_of",
+            "models": "ReadyModel",
+            "runs": "DEFAULT_AGENT",
+            "runtime": "Runtime forked_client",
+            "storage": "UsageReport read_export whole_file write_whole",
+            "workflows": "OnWait",
+        },
+    )

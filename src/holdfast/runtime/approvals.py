@@ -9,23 +9,20 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import ApprovalExpired, NotFound, UsageError
 from holdfast.journal import Condition, Origin, Payload, RowQuery
-from holdfast.policy.approvals import (
+from holdfast.policy import (
     APPROVALS,
     Approval,
+    ApprovalAnswered,
+    ApprovalRequested,
     ApprovalStatus,
     same_person,
     seal_of,
     settles,
 )
-from holdfast.policy.events import ApprovalAnswered, ApprovalRequested
 from holdfast.runtime.runs import RunService
-from holdfast.runtime.toolbox import Toolbox
-from holdfast.sessions import PermissionRule, Run, SessionManager
-from holdfast.sessions.events import SessionRulesAdded
-from holdfast.sessions.projections import RUNS
-from holdfast.tools import ToolResult
-from holdfast.tools.events import ToolAnswered, ToolOutcomeDecided
-from holdfast.tools.ledger import CallRecord, read_records
+from holdfast.runtime.toolbox import ToolService
+from holdfast.sessions import RUNS, PermissionRule, Run, SessionManager, SessionRulesAdded
+from holdfast.tools import CallRecord, ToolAnswered, ToolOutcomeDecided, ToolResult, read_records
 from holdfast.turns import TurnQueue
 
 _PAGE = 500
@@ -61,7 +58,7 @@ class ApprovalService:
     """Lists what waits for a person, and takes the answers."""
 
     def __init__(
-        self, sessions: SessionManager, turns: TurnQueue, runs: RunService, toolbox: Toolbox
+        self, sessions: SessionManager, turns: TurnQueue, runs: RunService, toolbox: ToolService
     ) -> None:
         """Answer for runs of these sessions."""
         self._sessions = sessions

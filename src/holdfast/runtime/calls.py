@@ -9,19 +9,26 @@ from __future__ import annotations
 
 from holdfast.clock import Clock
 from holdfast.journal import Journal
-from holdfast.policy.approvals import ApprovalBook
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.propagating_approver import unwrapped
-from holdfast.runs.services import CallScope, RunCalls
-from holdfast.tools import ToolContext
-from holdfast.tools.artifacts import JournalArtifacts
-from holdfast.tools.builtin import restore_grants
-from holdfast.tools.child_limits import ChildLimits, without_end
-from holdfast.tools.labels import ContextLabels, kept_labels
-from holdfast.tools.manager import ToolExecutionManager, spend_freely
-from holdfast.tools.services import Cancellation, NoNestedCalls
-from holdfast.tools.state import JournalState
-from holdfast.tools.threads import ToolThreads
+from holdfast.policy import ApprovalBook
+from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
+from holdfast.tools import (
+    Cancellation,
+    ChildLimits,
+    ContextLabels,
+    Gate,
+    JournalArtifacts,
+    JournalState,
+    NobodyApproves,
+    NoNestedCalls,
+    ToolContext,
+    ToolExecutionManager,
+    ToolHooks,
+    ToolThreads,
+    kept_labels,
+    restore_grants,
+    spend_freely,
+    without_end,
+)
 
 _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""
@@ -52,6 +59,9 @@ class CallEnvironment:
         # A session that has just begun has been granted nothing, and nothing was read in it.
         is_known = turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS
         labels = (*scope.inherited, *(await kept_labels(journal, session.id) if is_known else ()))
+        # Whoever is asked in the name of a child is asked by its children themselves.
+        asked = scope.approver
+        asked = asked.inner if isinstance(asked, PropagatingApprover) else asked
         context = ToolContext(
             workspace=workspace,
             session_id=session.id,
@@ -66,7 +76,7 @@ class CallEnvironment:
                 shares=spending.shares if spending is not None else (),
                 seconds_left=spending.time_left if spending is not None else without_end,
                 on_ask=scope.terms.on_ask,
-                approver=unwrapped(scope.approver),
+                approver=None if isinstance(asked, NobodyApproves) else asked,
                 skill_names=scope.skill_names,
             ),
             labels=ContextLabels(labels, is_online=is_online),
@@ -80,7 +90,11 @@ class CallEnvironment:
             nested=_NOT_NESTED,
             threads=ToolThreads(),
             clock=self._clock,
-            execution=around.execution_of_run(),
+            execution=around.execution.inherit(
+                session_id=session.id,
+                run_id=turn.run.id,
+                conversation_id=around.execution.conversation_id or session.id,
+            ),
         )
         if is_known:
             await restore_grants(workspace, context.state)
@@ -88,14 +102,24 @@ class CallEnvironment:
             scope.tools,
             recorder=turn,
             context=context,
-            gate=confinement.gate(scope.path, scope.rights, scope.approver, scope.terms),
+            # Below the ceilings that the policies set for every agent of the path.
+            gate=Gate(
+                policies=confinement.policies,
+                agent_path="/".join(scope.path),
+                rights=scope.rights,
+                approver=scope.approver,
+                terms=scope.terms,
+            ),
             # Only a run that was parked or interrupted can have been asked about before.
             approvals=ApprovalBook(journal, session.id) if turn.is_resumed else None,
             spend=spending.spend_tool_call if spending is not None else spend_freely,
             clock=self._clock,
         )
-        manager.remember(scope.before)
-        around.attend(manager)
+        if scope.before:
+            manager.remember(scope.before)
+        if not around.hooks.is_empty:
+            manager.hooks = ToolHooks(around.hooks, scope.tools, around.where)
+        manager.bus, manager.where = around.bus, around.where
         return RunCalls(manager=manager, context=context, runner=runner)
 
 

@@ -8,17 +8,15 @@ from holdfast.agents import Agent
 from holdfast.context import AgentContext, CompactionHooks, Compactor, Conversation
 from holdfast.messages import Message
 from holdfast.policy import NO_RULES
-from holdfast.providers.model import Model, ModelRequest
-from holdfast.runs.lineage import position_of
-from holdfast.runs.tools import visible_tools
+from holdfast.providers import Model, ModelRequest
+from holdfast.runs import position_of, visible_tools
 from holdfast.runtime.hooks import HookService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
-from holdfast.runtime.toolbox import Toolbox
-from holdfast.sessions import Session, SessionManager
-from holdfast.sessions.model import check_open
+from holdfast.runtime.toolbox import ToolService
+from holdfast.sessions import Session, SessionManager, check_open
 
 
 class ContextService:
@@ -33,7 +31,7 @@ class ContextService:
         hooks: HookService,
         skills: SkillService,
         memory: MemoryService,
-        toolbox: Toolbox,
+        toolbox: ToolService,
     ) -> None:
         """Build them as runs do."""
         self._sessions = sessions

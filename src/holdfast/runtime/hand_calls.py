@@ -6,23 +6,18 @@ import asyncio
 
 import msgspec
 
-from holdfast.agents import AgentRegistry
-from holdfast.agents.request import KeptRequest, RunRequest
+from holdfast.agents import AgentRegistry, KeptRequest, RunRequest
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, RunInTheWay, UsageError
 from holdfast.ids import new_id
 from holdfast.messages import Message, ToolPart
-from holdfast.policy import Rights, RuleSet
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.runs.lineage import lineage_of
-from holdfast.runs.services import CallScope
+from holdfast.policy import NO_BUDGET, Budget, OnAsk, Rights, RuleSet
+from holdfast.runs import CallScope, lineage_of
 from holdfast.runtime.run_kinds import called_tool
 from holdfast.runtime.runs import RunService
-from holdfast.runtime.toolbox import Toolbox
+from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import Run, Session, SessionManager, compose
-from holdfast.tools.ledger import read_records
-from holdfast.tools.manager import Call
+from holdfast.tools import Call, read_records
 from holdfast.turns import (
     Outcome,
     Turn,
@@ -31,8 +26,8 @@ from holdfast.turns import (
     TurnFailed,
     TurnParked,
     TurnQueue,
+    finish,
 )
-from holdfast.turns.outcomes import finish
 
 
 class ToolCallResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +49,7 @@ class HandCallService:
         turns: TurnQueue,
         runs: RunService,
         agents: AgentRegistry,
-        toolbox: Toolbox,
+        toolbox: ToolService,
     ) -> None:
         """Call tools of this toolbox."""
         self._sessions = sessions

@@ -14,16 +14,22 @@ from holdfast.hooks import (
     Hook,
     HookPayload,
     Hooks,
+    SystemShutdown,
+    SystemStartup,
     follow_facts,
 )
-from holdfast.hooks.points import SystemShutdown, SystemStartup
 from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.hook_files import ConfinedScripts, HookFile, HookFiles, register_files
-from holdfast.runs.instrumentation import Instrumentation
+from holdfast.runs import (
+    ConfinedScripts,
+    Confinement,
+    HookFile,
+    HookFiles,
+    Instrumentation,
+    register_files,
+)
 from holdfast.settings import Settings
 from holdfast.skills import TrustStore
-from holdfast.tools.services import Attendant, NobodyAttends
+from holdfast.tools import Attendant, NobodyAttends
 
 _LAST_WORDS_S = 5.0
 _NOBODY = NobodyAttends()
@@ -51,27 +57,25 @@ class HookService:
         self.lives = AgentManager(self.hooks, self.bus)
         self.execution = ExecutionContext()
         """What every run inherits: data, and services by type."""
-        self.attendant: Attendant | None = None
-        """Who answers questions of agents while they wait; without anybody, the run parks."""
+        self.attendant = None
         self._of_files: tuple[Hook, ...] | None = None
-        self._is_announced = False
+        self.has_begun = False
         self._follows_facts = False
-        self._around: Instrumentation | None = None
 
     @property
-    def is_observed(self) -> bool:
-        """Whether somebody listens who wants to find what a run is about to use."""
-        return not self.hooks.is_empty or bool(self.bus.subscriptions)
+    def attendant(self) -> Attendant | None:
+        """Who answers questions of agents while they wait; without anybody, the run parks."""
+        return self._attendant
 
-    @property
-    def instrumentation(self) -> Instrumentation:
-        """What stands around every run: the same for all, while the same one attends."""
-        known, attendant = self._around, self.attendant or _NOBODY
-        if known is None or known.attendant is not attendant:
-            known = self._around = Instrumentation(
-                hooks=self.hooks, bus=self.bus, execution=self.execution, attendant=attendant
-            )
-        return known
+    @attendant.setter
+    def attendant(self, attendant: Attendant | None) -> None:
+        self._attendant = attendant
+        self.instrumentation = Instrumentation(
+            hooks=self.hooks,
+            bus=self.bus,
+            execution=self.execution,
+            attendant=attendant or _NOBODY,
+        )
 
     async def begin(self) -> None:
         """Let hooks of files take part, tell all that we begin, and follow stored facts."""
@@ -80,18 +84,12 @@ class HookService:
             if self.files.has_any():
                 found = await asyncio.to_thread(self.files.find)
                 self._of_files = register_files(self.hooks, found)
-        if not self._is_announced:
-            self._is_announced = True
+        if not self.has_begun:
+            self.has_begun = True
             await self.hooks.notify(SystemStartup())
         if not self._follows_facts and not self.hooks.is_empty and self.hooks.has(*FACT_POINTS):
             self._follows_facts = True
             await follow_facts(self.bus, self.hooks)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether there is nothing for `begin` to do."""
-        is_ready = self._is_announced and self._of_files is not None
-        return is_ready and (self._follows_facts or self.hooks.is_empty)
 
     async def trust(self, *, revoke: bool = False) -> list[HookFile]:
         """Vouch for the project's hooks as they are now, or take that back; raises NotFound."""

@@ -14,31 +14,38 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, InvalidImport, UsageError
-from holdfast.journal import Event
-from holdfast.journal.envelope import SYSTEM_SESSION
+from holdfast.journal import SYSTEM_SESSION, Event
 from holdfast.messages import ToolPart
+from holdfast.orchestration import LOOP_AGENT
 from holdfast.orchestration.loop import (
-    LOOP_AGENT,
+    Crew,
     LoopDriver,
     LoopListener,
     LoopNews,
     LoopOptions,
+    LoopOutcome,
     LoopReport,
     LoopState,
     RunFiles,
     RunRecords,
+    StepStarted,
     carried_over,
     fold,
     make_report,
     parse_run_file,
 )
-from holdfast.orchestration.loop.crew import Crew
-from holdfast.orchestration.loop.events import StepStarted
-from holdfast.orchestration.loop.report import LoopOutcome
 from holdfast.runtime.run_kinds import session_begun_by
 from holdfast.runtime.runs import RunService
-from holdfast.sessions import Run, RunStatus, Session, SessionManager, compose
-from holdfast.sessions.events import MessagePartUpdated, SessionChanges, SessionUpdated
+from holdfast.sessions import (
+    MessagePartUpdated,
+    Run,
+    RunStatus,
+    Session,
+    SessionChanges,
+    SessionManager,
+    SessionUpdated,
+    compose,
+)
 from holdfast.settings import Settings
 from holdfast.turns import Outcome, Turn, TurnQueue
 
@@ -232,11 +239,6 @@ class LoopService:
             changes = SessionChanges(directory=here, permission=())
             await self._journal.append(name, [SessionUpdated(changes=changes)])
         return await self._turns.get(records.run_id)
-
-    @staticmethod
-    def is_loop(run: Run) -> bool:
-        """Say whether a run is one of a loop."""
-        return run.agent == LOOP_AGENT
 
     # --- inside -----------------------------------------------------------------------
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
 from holdfast.policy import PolicyStore
 from holdfast.redaction import Redactor
-from holdfast.runs.confinement import Confinement
+from holdfast.runs import Confinement
 from holdfast.settings import Settings, load_settings
-from holdfast.skills import TrustStore
-from holdfast.skills.project import project_root
+from holdfast.skills import TrustStore, project_root
 from holdfast.tools import ToolRegistry
 
 if TYPE_CHECKING:
@@ -54,10 +54,12 @@ class McpService:
         """
         store = await self._policies()
         if self._manager is None:
-            from holdfast.mcp import McpManager  # noqa: PLC0415 - a room of its own, often unused
-            from holdfast.mcp.opening import Opening  # noqa: PLC0415 - as above
-            from holdfast.mcp.pins import PinBook  # noqa: PLC0415 - as above
-            from holdfast.mcp.server import Keeping  # noqa: PLC0415 - as above
+            from holdfast.mcp import (  # noqa: PLC0415 - a room of its own, often unused
+                Keeping,
+                McpManager,
+                Opening,
+                PinBook,
+            )
 
             workspace = str(self._settings.workspace)
             openings = [

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.context.history import compaction_of
+from holdfast.context import compaction_of
 from holdfast.errors import HoldfastError, LLMAuthError
 from holdfast.journal import SYSTEM_SESSION, Payload
 from holdfast.messages import Message
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
         Scope,
         VectorSpace,
     )
-    from holdfast.providers.model import Model
+    from holdfast.providers import Model
 
 _log = Logger("holdfast.memory")
 
-MEMORY_FILE = "memory.db"
 _LATELY = 32
 """So many messages are looked at after a turn, unless more of them are new."""
 _DAY_S = 86_400.0
@@ -53,7 +52,8 @@ class MemoryService:
     ) -> None:
         """Keep memories in this directory, on this tenant's account."""
         self._settings = settings
-        self._file = base_dir / MEMORY_FILE
+        self._base_dir = base_dir
+        self._file = self._place()
         self._sessions = sessions
         self._journal = sessions.journal
         self._models = models
@@ -65,7 +65,8 @@ class MemoryService:
     @property
     def has_any(self) -> bool:
         """Whether anything was ever remembered here."""
-        return self._manager is not None or os.access(self._file, os.F_OK)
+        file = self._file
+        return self._manager is not None or (file is not None and os.access(file, os.F_OK))
 
     async def manager(self, session_id: str = "") -> MemoryManager:
         """Return the manager of memories, acting for the project of a session if given."""
@@ -104,7 +105,9 @@ class MemoryService:
     ) -> tuple[MemoryEntry, ...]:
         """Return what is remembered about a request; a broken memory costs no turn."""
         tokens = self._settings.memory.recall_tokens
-        if not tokens or not request.strip() or not self.has_any:
+        if not tokens or not request.strip():
+            return ()
+        if self._manager is None and not (self._file and os.access(self._file, os.F_OK)):
             return ()
         try:
             manager = await self.manager(session.id)
@@ -157,17 +160,28 @@ class MemoryService:
 
     # --- inside -----------------------------------------------------------------------
 
+    def _place(self) -> Path | None:
+        """The file that tells whether anything was ever remembered, without asking the room."""
+        url = self._settings.storage.url
+        if not url:
+            return self._base_dir / "memory.db"
+        from holdfast.memory import memory_place  # noqa: PLC0415 - only where an address is given
+
+        return memory_place(url, base_dir=self._base_dir)
+
     async def _open(self) -> MemoryManager:
         from holdfast.memory import (  # noqa: PLC0415 - a room of its own, often unused
             Identity,
             MemoryManager,
             MemoryRules,
-            SqliteMemoryStorage,
+            open_memory_storage,
         )
 
         wanted = self._settings.memory
-        storage = SqliteMemoryStorage(
-            self._file, is_synced=self._settings.storage.durability == "power"
+        storage = open_memory_storage(
+            self._settings.storage.url,
+            base_dir=self._base_dir,
+            is_synced=self._settings.storage.durability == "power",
         )
         manager = MemoryManager(
             storage,
@@ -178,6 +192,8 @@ class MemoryService:
                 max_bytes=wanted.max_bytes,
                 recency=wanted.recency_weight,
                 half_life_s=wanted.half_life_days * _DAY_S,
+                rerank=wanted.rerank,
+                rerank_within_s=wanted.rerank_within_s,
             ),
             former_embedders=self._make_former,
             note=self._note,

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.messages import Message
-from holdfast.providers.accounting import Accountant
-from holdfast.providers.breaker import BreakerModel, CircuitBreakers
-from holdfast.providers.fallback import FallbackModel
-from holdfast.providers.model import Model, note_event
-from holdfast.providers.registry import ProviderRegistry
-from holdfast.providers.resolve import Resolution, registry_from, resolve_model
-from holdfast.providers.retry import RetryingModel
+from holdfast.providers import (
+    Accountant,
+    BreakerModel,
+    CircuitBreakers,
+    FallbackModel,
+    Model,
+    ProviderRegistry,
+    Resolution,
+    RetryingModel,
+    note_event,
+    registry_from,
+    resolve_model,
+)
 from holdfast.settings import load_settings
 
 if TYPE_CHECKING:
-    from holdfast.providers.rate_limits import RateLimiter
+    from holdfast.providers import RateLimiter
     from holdfast.settings import Settings
 
 Charge: TypeAlias = Callable[[Message], Message]
@@ -116,7 +122,7 @@ class ModelService:
         place = str(resolution.provider.base_url or resolution.provider.name)
         guarded: Model = BreakerModel(resolution.model, self._breakers.of(place))
         if self.rate_limiter is not None:
-            from holdfast.providers.rate_limits import RateLimitedModel  # noqa: PLC0415 - 0.1 s
+            from holdfast.providers import RateLimitedModel  # noqa: PLC0415 - 0.1 s
 
             guarded = RateLimitedModel(
                 guarded, self.rate_limiter, tenant=self._settings.tenant, on_event=note_event

@@ -8,11 +8,9 @@ from holdfast.canonical import digest
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
 from holdfast.journal import Journal
-from holdfast.orchestration.loop import LOOP_AGENT
-from holdfast.orchestration.workflows import AGENT_PREFIX
-from holdfast.sessions import Run
+from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
+from holdfast.sessions import Run, request_of
 from holdfast.turns import TurnQueue
-from holdfast.turns.fast_start import request_of
 
 _MADE_HERE: Final = len("run_") + 26
 
@@ -43,7 +41,8 @@ async def check_is_agents(turns: TurnQueue, journal: Journal, run_id: str) -> No
         raise UsageError(detail=f"The run {run_id} is one of {known.agent!r}, not of an agent.")
     if await called_tool(journal, known):
         # Whoever consented to this call did not consent to what an agent would do next.
-        raise UsageError(detail=f"The run {run_id} is a call by hand: only call_tool has it.")
+        detail = f"The run {run_id} is a call by hand: only `tools.call` goes on with it."
+        raise UsageError(detail=detail)
 
 
 async def called_tool(journal: Journal, run: Run) -> str:

@@ -11,10 +11,18 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.agents import Agent, AgentRegistry, AgentResult
-from holdfast.agents.delegation import Delegation
-from holdfast.agents.request import KeptRequest, RunRequest
-from holdfast.agents.result import ChildPiece, Listener, hear_nothing, run_messages
+from holdfast.agents import (
+    Agent,
+    AgentRegistry,
+    AgentResult,
+    ChildPiece,
+    Delegation,
+    KeptRequest,
+    Listener,
+    RunRequest,
+    hear_nothing,
+    title_of,
+)
 from holdfast.context import ContextBuilder
 from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.hooks import Where
@@ -22,38 +30,50 @@ from holdfast.ids import new_id
 from holdfast.journal import Journal
 from holdfast.messages import ToolPart
 from holdfast.orchestration.delegation import CallDelegation, Children, DelegationLimits
-from holdfast.policy.approvals import ApprovalTerms, OnAsk
-from holdfast.providers.model import Delta
-from holdfast.runs.children import children_of, runs_below
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.lineage import Lineage, RunPosition, lineage_of, position_of
-from holdfast.runs.propagating_approver import PropagatingApprover, add_rules_above
-from holdfast.runs.runtime import AgentRuntime, TakeOver
-from holdfast.runs.services import OpensCalls, RunServices
-from holdfast.runs.spending import Budgets
-from holdfast.runs.streaming import StartedRun, StreamItem, streamed
+from holdfast.policy import ApprovalTerms, OnAsk
+from holdfast.providers import Delta
+from holdfast.runs import (
+    AgentRuntime,
+    Budgets,
+    Confinement,
+    Lineage,
+    OpensCalls,
+    PropagatingApprover,
+    RunPosition,
+    RunServices,
+    StartedRun,
+    StreamItem,
+    TakeOver,
+    add_rules_above,
+    children_of,
+    lineage_of,
+    position_of,
+    run_messages,
+    runs_below,
+    streamed,
+)
 from holdfast.runtime.hooks import HookService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
 from holdfast.runtime.run_kinds import check_is_agents, session_begun_by
 from holdfast.runtime.skills import SkillService
-from holdfast.runtime.toolbox import Toolbox
+from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import (
-    NewSession,
     PermissionRule,
     Run,
     Session,
     SessionManager,
     new_session,
+    request_of,
 )
 from holdfast.settings import Settings
-from holdfast.tools.gate import Approver, NobodyApproves
+from holdfast.tools import Approver, NobodyApproves
 from holdfast.turns import TurnQueue
-from holdfast.turns.fast_start import request_of
 
 DEFAULT_AGENT = "build"
 _MOST_WAKINGS = 100
 _LOOK_S = 1.0
+_MOST_GIVEN = 1000
 _NOBODY = NobodyApproves()
 _Hearer: TypeAlias = Callable[[ChildPiece], None]
 
@@ -76,7 +96,7 @@ class RunService:
         hooks: HookService,
         skills: SkillService,
         memory: MemoryService,
-        toolbox: Toolbox,
+        toolbox: ToolService,
         confinement: Confinement,
         context: ContextBuilder,
         budgets: Budgets,
@@ -101,8 +121,12 @@ class RunService:
         """Raises where a policy file is wrong, before anything is kept."""
         self.take_over: TakeOver | None = None
         """Executes runs that were left behind and are no agent's."""
+        self._is_unchecked = True
+        self._remembers = settings.memory.remember_conversations != "off"
         self._hearers: dict[str, _Hearer] = {}
         self._started: dict[str, StartedRun] = {}
+        self._given: dict[str, Agent] = {}
+        """Agents that runs were started with as objects; the registry need not know them."""
         self._services = RunServices(
             sessions=sessions,
             turns=turns,
@@ -156,22 +180,28 @@ class RunService:
             UsageError: the message is no text, the agent neither an Agent nor a name, the run
                 that of another agent, or a choice none that there is.
         """
+        if request.hear_children is None and request.starter is None:
+            return await self._see_through(request, listener)
         with self._hearing(request) as chosen:
-            hear = _to_both(chosen, listener)
-            for wakings_left in range(_MOST_WAKINGS, -1, -1):
-                session_id, execute = await self._prepare(chosen, hear)
-                try:
-                    result = await execute()
-                finally:
+            return await self._see_through(chosen, _to_both(chosen, listener))
+
+    async def _see_through(self, chosen: RunRequest, hear: Listener) -> AgentResult:
+        """Execute a run; one that waited for a child goes on when that one can."""
+        for wakings_left in range(_MOST_WAKINGS, -1, -1):
+            session_id, execute = await self._prepare(chosen, hear)
+            try:
+                result = await execute()
+            finally:
+                if self._remembers:
                     await self._memory.remember_turns(session_id)
-                if result.status != "parked" or not wakings_left:
-                    break
-                if not await self._can_go_on(result.run_id):
-                    break
-                await self._turns.wake(result.run_id, cause="a child can go on")
-                chosen = replace(
-                    chosen, session_id=result.session_id, new_session=None, run_id=result.run_id
-                )
+            if result.status != "parked" or not wakings_left:
+                break
+            if not await self._can_go_on(result.run_id):
+                break
+            await self._turns.wake(result.run_id, cause="a child can go on")
+            chosen = replace(
+                chosen, session_id=result.session_id, new_session=None, run_id=result.run_id
+            )
         return result
 
     def stream(
@@ -191,7 +221,7 @@ class RunService:
     async def start(self, request: RunRequest) -> Run:
         """Begin a run in the background and return it, as soon as it is queued.
 
-        It goes on until it ends, parks, or the runtime is closed.
+        It goes on until it ends or parks; closing the runtime cancels it.
 
         Raises:
             NotFound, UsageError: as for `execute`; nothing was begun.
@@ -200,6 +230,10 @@ class RunService:
         started = self._started.get(run_id)
         if started is None:
             started = self._started[run_id] = StartedRun()
+            if isinstance(request.agent, Agent):
+                self._given[run_id] = request.agent
+                if len(self._given) > _MOST_GIVEN:
+                    del self._given[next(iter(self._given))]
             started.task = asyncio.create_task(
                 self.execute(replace(request, run_id=run_id), started.hear)
             )
@@ -216,13 +250,18 @@ class RunService:
     async def result(self, run_id: str) -> AgentResult:
         """Wait for the end of an agent's run and return its result; one that parks comes back.
 
-        A run that nobody executes any more is gone on with here.
+        A run that nobody executes any more is gone on with here; one that has ended is read from
+        the journal, also where its agent is known no more.
         """
         started = self._started.get(run_id)
         if started is not None and started.task is not None:
             return await asyncio.shield(started.task)
         run = await self._turns.get(run_id)
-        return await self.execute(RunRequest(agent=run.agent, message="", run_id=run_id))
+        agent: str | Agent = self._given.get(run_id, run.agent)
+        if run.has_ended and isinstance(agent, str):
+            await check_is_agents(self._turns, self._journal, run_id)
+            agent = await self._agents.get_agent(agent) or Agent(agent)
+        return await self.execute(RunRequest(agent=agent, message="", run_id=run_id))
 
     async def follow(self, run_id: str) -> AsyncGenerator[StreamItem, None]:
         """Yield what a run does that was started here, from the present message on.
@@ -244,7 +283,7 @@ class RunService:
             task.exception()  # whoever waits for the result is told; nobody has to
 
     async def close(self) -> None:
-        """Cancel what was started here and has not ended; it can be resumed."""
+        """Cancel what was started here and has not ended, and wait until that is recorded."""
         tasks = [one.task for one in self._started.values() if one.task is not None]
         for task in tasks:
             task.cancel()
@@ -343,17 +382,26 @@ class RunService:
             await check_is_agents(self._turns, self._journal, run_id)
         if request.tool_ids is not None or request.skill_names is not None:
             await self._check_names(request)
-        is_observed = self._hooks.is_observed
         # Where somebody listens it begins before, since they want to find it.
-        opening = None if is_observed else self._opening(request)
+        is_observed = not self._hooks.hooks.is_empty or bool(self._hooks.bus.subscriptions)
+        opening = request.new_session
+        if is_observed:
+            opening = None
+        elif opening is None and not request.session_id and not run_id:
+            # In the transaction of its first run; before that, where the run may be there.
+            opening = new_session(title_of(request.message), directory=self._settings.workspace)
         if opening is not None:
             session = opening.as_of(self._journal.clock.now())
         else:
             session = await self._session_of(request)
-        agent = await self.agent_for(request.agent, session)
+        agent = request.agent
+        if not isinstance(agent, Agent):
+            agent = await self.agent_for(agent, session)
         if opening is None and run_id:
             request = await self._resuming(request, agent)
-        await self.check_policies()
+        if self._is_unchecked:
+            await self.check_policies()
+            self._is_unchecked = False
         at = position_of(agent, session)
         runtime = await self._runtime_for(request, agent, at)
         runtime.opening = opening
@@ -397,23 +445,14 @@ class RunService:
             runtime.take_over = self.take_over
         return runtime
 
-    def _opening(self, request: RunRequest) -> NewSession | None:
-        """The session that begins in the transaction of its first run, if it can.
-
-        It begins before where the run may be there already.
-        """
-        if request.place or request.run_id:
-            return request.new_session
-        return new_session(request.title, directory=self._settings.workspace)
-
     async def _session_of(self, request: RunRequest) -> Session:
         """The session that a run is meant for, which begins now if it is not there yet."""
         new = request.new_session
         if new is not None:
             with contextlib.suppress(AlreadyExists):
                 await self._journal.append(new.id, [new.created], must_be_new=True)
-        place = request.place or await self.session_for(request.title, request.run_id)
-        return await self._turns.beginnings.look_up(place)
+        place = request.place or await self.session_for(title_of(request.message), request.run_id)
+        return await self._turns.executor.look_up(place)
 
     async def _check_names(self, request: RunRequest) -> None:
         """Refuse tools and skills that there are not, before anything is kept.

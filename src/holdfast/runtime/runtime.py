@@ -7,56 +7,59 @@ Everything that can be asked of Holdfast from outside is an operation over one o
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.agents import AGENTS, AgentRegistry
-from holdfast.agents.files import AgentFiles
+from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
 from holdfast.errors import StorageReadOnly, UsageError
-from holdfast.journal import Journal, SqliteStore
-from holdfast.journal.audit import Chains
-from holdfast.journal.stores import SqliteAtRest
+from holdfast.journal import (
+    Chains,
+    Journal,
+    declare_payload_modules,
+    open_chains,
+    open_store,
+    store_places,
+)
 from holdfast.observability import process_redactor
-from holdfast.orchestration.triggers.book import TRIGGER_PROJECTIONS
-from holdfast.policy import PolicyStore
-from holdfast.policy.approvals import APPROVALS
-from holdfast.policy.budgets import Budget, BudgetLedger
-from holdfast.policy.shared_budget import TENANTS, SharedBudget
-from holdfast.runs.children import CHILDREN
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.spending import Budgets
+from holdfast.orchestration.triggers import TRIGGER_PROJECTIONS
+from holdfast.policy import APPROVALS, TENANTS, Budget, BudgetLedger, PolicyStore, SharedBudget
+from holdfast.runs import CHILDREN, Budgets, Confinement
 from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.calls import CallEnvironment
 from holdfast.runtime.contexts import ContextService
 from holdfast.runtime.hand_calls import HandCallService
 from holdfast.runtime.hooks import HookService
-from holdfast.runtime.loops import LoopService
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
 from holdfast.runtime.storage import StorageService
-from holdfast.runtime.toolbox import Toolbox
-from holdfast.runtime.triggers import TriggerService
-from holdfast.runtime.workflows import WorkflowService
+from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
-from holdfast.settings import Settings, load_settings
-from holdfast.settings.guarded import governing_places, secret_places, unvouched_settings
-from holdfast.settings.load import config_error
+from holdfast.settings import (
+    Settings,
+    config_error,
+    governing_places,
+    load_settings,
+    secret_places,
+    unvouched_settings,
+)
 from holdfast.skills import TrustStore
-from holdfast.tools.safe_http import SafeHttpClient
-from holdfast.tools.state import TOOL_STATE
+from holdfast.tools import TOOL_STATE, SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
 
 if TYPE_CHECKING:
     from holdfast.redaction import Redactor
+    from holdfast.runtime.loops import LoopService
+    from holdfast.runtime.triggers import TriggerService
+    from holdfast.runtime.workflows import WorkflowService
 
-JOURNAL_FILE = "journal.db"
 PROJECTIONS = (
     *SESSION_PROJECTIONS,
     AGENTS,
@@ -67,6 +70,18 @@ PROJECTIONS = (
     *TRIGGER_PROJECTIONS,
 )
 """The tables that follow from the log."""
+# Their rooms are loaded when they are used, or when an event of theirs is read.
+declare_payload_modules(
+    "holdfast.agents.handoff",
+    "holdfast.context.events",
+    "holdfast.mcp.events",
+    "holdfast.memory.events",
+    "holdfast.orchestration.loop.events",
+    "holdfast.orchestration.triggers.events",
+    "holdfast.orchestration.workflows.events",
+    "holdfast.policy.file_events",
+    "holdfast.providers.events",
+)
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _Close = Callable[[], Awaitable[None]]
 
@@ -127,8 +142,9 @@ class Runtime:
         )
 
     def _build_records(self) -> None:
-        store = SqliteStore(
-            self.base_dir / JOURNAL_FILE,
+        store = open_store(
+            self.settings.storage.url,
+            base_dir=self.base_dir,
             projections=PROJECTIONS,
             durability=self.settings.storage.durability,
         )
@@ -145,16 +161,18 @@ class Runtime:
             settings.policies.dir,
             is_net_allowed=settings.network.allow_net,
             journal=self.journal,
-            gaps=unvouched,
+            unvouched=unvouched,
         )
         policies = self.policies
+        records = store_places(settings.storage.url, base_dir=self.base_dir)
+        secrets = secret_places(settings)
         self.confinement = Confinement(
             policies=policies,
             http=SafeHttpClient(lambda: policies.bundle.network_rules),
             # The records, and the files with keys: no tool and no program may see them.
-            hidden=(str(self.base_dir), *map(str, secret_places(settings))),
+            hidden=tuple(map(str, dict.fromkeys((self.base_dir, *records, *secrets)))),
             read_only=tuple(map(str, governing_places(settings))),
-            gaps=unvouched,
+            unvouched=unvouched,
         )
         shared = SharedBudget(
             self.journal,
@@ -185,7 +203,7 @@ class Runtime:
             self.loaded_policies,
             self.confinement,
         )
-        self.toolbox = Toolbox(
+        self.toolbox = ToolService(
             settings,
             self.sessions,
             self.confinement,
@@ -219,17 +237,6 @@ class Runtime:
         """Everything that starts runs of its own, and what looks after the records."""
         sessions, turns, runs = self.sessions, self.turns, self.runs
         self.approvals = ApprovalService(sessions, turns, runs, self.toolbox)
-        self.loops = LoopService(self.settings, self.base_dir, sessions, turns, runs)
-        self.workflows = WorkflowService(
-            self.settings,
-            sessions,
-            turns,
-            runs=runs,
-            toolbox=self.toolbox,
-            mcp=self.mcp,
-            redactor=self.redactor,
-        )
-        self.triggers = TriggerService(self.settings, sessions, runs, self.workflows)
         self.contexts = ContextService(
             sessions,
             runs=runs,
@@ -239,7 +246,36 @@ class Runtime:
             memory=self.memory,
             toolbox=self.toolbox,
         )
-        self.storage = StorageService(sessions, self.agents, self.memory, self.loops)
+        self.storage = StorageService(sessions, self.agents, self.memory, lambda: self.loops)
+
+    @functools.cached_property
+    def loops(self) -> LoopService:
+        """Autonomous loops; the room behind them is loaded with the first one."""
+        from holdfast.runtime.loops import LoopService  # noqa: PLC0415 - optional
+
+        return LoopService(self.settings, self.base_dir, self.sessions, self.turns, self.runs)
+
+    @functools.cached_property
+    def workflows(self) -> WorkflowService:
+        """Workflows; the room behind them is loaded with the first one."""
+        from holdfast.runtime.workflows import WorkflowService  # noqa: PLC0415 - optional
+
+        return WorkflowService(
+            self.settings,
+            self.sessions,
+            self.turns,
+            runs=self.runs,
+            toolbox=self.toolbox,
+            mcp=self.mcp,
+            redactor=self.redactor,
+        )
+
+    @functools.cached_property
+    def triggers(self) -> TriggerService:
+        """Triggers; the room behind them is loaded with the first one."""
+        from holdfast.runtime.triggers import TriggerService  # noqa: PLC0415 - optional
+
+        return TriggerService(self.settings, self.sessions, self.runs, self.workflows)
 
     def _make_context_builder(self) -> ContextBuilder:
         builder = ContextBuilder(self.sessions)
@@ -273,7 +309,8 @@ class Runtime:
                 if not self._is_open:
                     await self.journal.open()
                     self._is_open = True
-        if not self.hooks.has_begun:
+        # Hooks that came since may want to be told of stored facts.
+        if not self.hooks.has_begun or not self.hooks.hooks.is_empty:
             await self.hooks.begin()
         return self
 
@@ -302,10 +339,10 @@ class Runtime:
         try:
             await self.opened()
         except StorageReadOnly:
-            path = self.base_dir / JOURNAL_FILE
-            if not path.exists():
+            chains = open_chains(self.settings.storage.url, base_dir=self.base_dir)
+            if chains is None:
                 raise
-            return SqliteAtRest(path)
+            return chains
         return self.journal.store
 
     async def loaded_policies(self) -> PolicyStore:

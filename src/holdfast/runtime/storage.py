@@ -7,29 +7,32 @@ import contextlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from holdfast import private_files
-from holdfast.agents import AgentRegistry
-from holdfast.agents.layout import agent_files
+from holdfast.agents import AgentRegistry, agent_files
 from holdfast.errors import InvalidImport, UsageError
 from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import Message, TokenUsage
-from holdfast.providers.accounting import PICO, Charge, LedgerScope, UsageLedger, UsageTotals
-from holdfast.runtime.loops import LoopService
+from holdfast.orchestration import LOOP_AGENT
+from holdfast.providers import PICO, Charge, LedgerScope, UsageLedger, UsageTotals
 from holdfast.runtime.memory import MemoryService
 from holdfast.sessions import (
+    RUNS,
+    MessageCreated,
     Run,
     RunStatus,
+    SessionForked,
     SessionManager,
     layout_files,
     parse_export,
 )
-from holdfast.sessions.events import MessageCreated, SessionForked
-from holdfast.sessions.projections import RUNS
-from holdfast.tools.tracker import execution_files
+from holdfast.tools import execution_files
+
+if TYPE_CHECKING:
+    from holdfast.runtime.loops import LoopService
 
 _KINDS = frozenset({MessageCreated.kind, SessionForked.kind})
 _PAGE = 500
@@ -54,7 +57,7 @@ class StorageService:
         sessions: SessionManager,
         agents: AgentRegistry,
         memory: MemoryService,
-        loops: LoopService,
+        loops: Callable[[], LoopService],
     ) -> None:
         """Work on these records."""
         self._sessions = sessions
@@ -97,7 +100,8 @@ class StorageService:
         runs = [keyed.row for keyed in await self._journal.rows(query)]
         await self._memory.forget_session(name, reason=reason)
         await self._sessions.delete_session(name, reason=reason)
-        await self._loops.remove_files(runs)
+        if any(run.agent == LOOP_AGENT for run in runs):
+            await self._loops().remove_files(runs)
 
     async def export_layout(self, target: Path) -> int:
         """Write everything as plain JSON files below a directory; returns their number.
@@ -115,8 +119,8 @@ class StorageService:
             async for name, content in files:
                 await asyncio.to_thread(write_whole, target / name, content)
                 count += 1
-        for run in await self.runs(is_kind=self._loops.is_loop, limit=_MOST_RUNS):
-            await self._loops.export(run.id, target / f"run-{run.id}.jsonl")
+        for run in await self.runs(is_kind=_is_loop, limit=_MOST_RUNS):
+            await self._loops().export(run.id, target / f"run-{run.id}.jsonl")
         return count
 
     async def usage(self, session_id: str) -> UsageReport:
@@ -171,6 +175,10 @@ class StorageService:
                     found.append(msgspec.structs.replace(fact.message, session_id=session_id))
         for message in found:
             ledger.add(message, _charge_of(message))
+
+
+def _is_loop(run: Run) -> bool:
+    return run.agent == LOOP_AGENT
 
 
 def _was_paid(message: Message) -> bool:

@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING
 from holdfast.agents import Agent, AgentRegistry
 from holdfast.clock import Clock
 from holdfast.orchestration.delegation import subagents_for, task, task_tool
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.history import history_tool
-from holdfast.runs.lineage import RunPosition
-from holdfast.runs.tools import compact, plan_tools
+from holdfast.policy import Rights, RuleSet
+from holdfast.runs import Confinement, RunPosition, compact, history_tool, plan_tools
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.skills import SkillService
 from holdfast.sessions import SessionManager
 from holdfast.settings import Settings
 from holdfast.skills import skill_tool
-from holdfast.tools import Tool, ToolRegistry
-from holdfast.tools.builtin import builtin_tools
-from holdfast.tools.builtin.search import SearchProvider, codesearch_tool, websearch_tool
-from holdfast.tools.bundles import register_bundles
-from holdfast.tools.lsp import LanguageServer, LanguageServers
+from holdfast.tools import (
+    LanguageServer,
+    LanguageServers,
+    SearchProvider,
+    Tool,
+    ToolRegistry,
+    builtin_tools,
+    codesearch_tool,
+    register_bundles,
+    websearch_tool,
+)
 
 if TYPE_CHECKING:
     from holdfast.memory import MemoryManager
@@ -31,7 +35,7 @@ _AGENTS_KNOWN_S = 5.0
 _MOST_LAYERS = 64
 
 
-class Toolbox:
+class ToolService:
     """Makes the registry of tools with the first use, and the layer of each run."""
 
     def __init__(
@@ -56,8 +60,9 @@ class Toolbox:
         self._clock: Clock = sessions.journal.clock
         self._registry: ToolRegistry | None = None
         self._language_servers: LanguageServers | None = None
-        self._layers: dict[tuple[tuple[str, str], ...], ToolRegistry] = {}
-        self._sendable: tuple[float, tuple[Agent, ...]] | None = None
+        self._layers: dict[tuple[RuleSet, Rights], ToolRegistry] = {}
+        self._subagents: tuple[Agent, ...] = ()
+        self._looked_at = self._clock.monotonic() - _AGENTS_KNOWN_S - 1
 
     @property
     def registry(self) -> ToolRegistry:
@@ -77,24 +82,36 @@ class Toolbox:
 
         `task` names the agents that this one may delegate to.
         """
-        tools = self.registry
+        tools = self._registry or self.registry
         if self._mcp.layer is not None:
             await self._mcp.prepare(has_network=at.sandbox == "network")
-        ceiling = self._confinement.ceiling(at.agent_path)
-        chosen = subagents_for(await self._subagents(), ceiling, at.rights)
-        if not chosen:
-            return tools
-        known, key = self._layers, tuple([(one.name, one.description) for one in chosen])
-        if key not in known:
-            if len(known) >= _MOST_LAYERS:
-                known.clear()
-            known[key] = tools.child(scope="built-in")
-            known[key].register(task_tool(chosen), replace=True)
-        return known[key]
+        now = self._clock.monotonic()
+        if now - self._looked_at > _AGENTS_KNOWN_S:
+            # One looks again; whoever comes meanwhile takes what was known a moment ago.
+            self._looked_at = now
+            found = tuple(
+                [one for one in await self._agents.list_agents() if one.mode != "primary"]
+            )
+            if found != self._subagents:
+                self._subagents = found
+                self._layers.clear()
+        # Runs of agents with the same rights, under the same ceiling, may delegate to the same.
+        key = (self._confinement.ceiling(at.agent_path), at.rights)
+        layer = self._layers.get(key)
+        if layer is None:
+            if len(self._layers) >= _MOST_LAYERS:
+                self._layers.clear()
+            chosen = subagents_for(self._subagents, *key)
+            layer = tools
+            if chosen:
+                layer = tools.child(scope="built-in")
+                layer.register(task_tool(chosen), replace=True)
+            self._layers[key] = layer
+        return layer
 
     def forget_agents(self) -> None:
         """Look anew which agents there are, because one came or went."""
-        self._sendable = None
+        self._looked_at = self._clock.monotonic() - _AGENTS_KNOWN_S - 1
 
     def use_search(self, web: SearchProvider | None, code: SearchProvider | None) -> None:
         """Let `websearch` and `codesearch` ask these providers from now on."""
@@ -109,19 +126,6 @@ class Toolbox:
             await self._language_servers.close()
 
     # --- inside -----------------------------------------------------------------------
-
-    async def _subagents(self) -> tuple[Agent, ...]:
-        """The agents that can be delegated to; those of other processes are seen a bit later."""
-        now, known = self._clock.monotonic(), self._sendable
-        if known is not None and now - known[0] <= _AGENTS_KNOWN_S:
-            return known[1]
-        # One looks again; whoever comes meanwhile takes what was known a moment ago.
-        before = self._sendable = (now, known[1]) if known is not None else None
-        found = await self._agents.list_agents()
-        agents = tuple([one for one in found if one.mode != "primary"])
-        if self._sendable is before:
-            self._sendable = (now, agents)
-        return agents
 
     def _make(self) -> ToolRegistry:
         settings = self._settings
@@ -149,7 +153,7 @@ class Toolbox:
             layer = self._mcp.layer = layer.child(scope="mcp")
         registry = layer.child(scope="project")
         if settings.tools.searxng_url:
-            from holdfast.tools.builtin.search import searxng_tools  # noqa: PLC0415 - by choice
+            from holdfast.tools import searxng_tools  # noqa: PLC0415 - by choice
 
             for made in searxng_tools(str(settings.tools.searxng_url)):
                 registry.register(made, replace=True)

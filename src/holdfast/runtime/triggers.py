@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from holdfast.agents.request import RunRequest
+from holdfast.agents import RunRequest
 from holdfast.errors import AlreadyExists
 from holdfast.orchestration.triggers import (
+    LOOK_S,
     TRIGGER_KEY,
     End,
     Start,
     TriggerBook,
     TriggerLoop,
 )
-from holdfast.orchestration.triggers.loop import LOOK_S
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.workflows import WorkflowService
 from holdfast.sessions import SessionManager

@@ -12,29 +12,29 @@ from holdfast.canonical import JsonObject, digest
 from holdfast.errors import AlreadyExists, UsageError, WorkflowInvalid
 from holdfast.ids import check_id, new_id
 from holdfast.journal import Payload
+from holdfast.orchestration import AGENT_PREFIX
 from holdfast.orchestration.workflows import (
-    AGENT_PREFIX,
+    FOLDER,
+    SUFFIXES,
     Definition,
     Workflow,
+    WorkflowCode,
     WorkflowFile,
     WorkflowFiles,
     WorkflowRequest,
     WorkflowResult,
     WorkflowRunner,
     fitting_inputs,
+    hear_nothing,
+    read_workflow,
     resolve,
 )
-from holdfast.orchestration.workflows.files import FOLDER, SUFFIXES, read_workflow
-from holdfast.orchestration.workflows.runner import hear_nothing
-from holdfast.orchestration.workflows.step_executor import WorkflowCode
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.policy import NO_BUDGET, Budget, OnAsk
 from holdfast.redaction import Redactor
-from holdfast.runs.children import runs_below
-from holdfast.runs.lineage import below
+from holdfast.runs import below, runs_below
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.runs import RunService
-from holdfast.runtime.toolbox import Toolbox
+from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import Run, Session, SessionManager
 from holdfast.settings import Settings
 from holdfast.tools import Tool
@@ -56,7 +56,7 @@ class WorkflowService:
         turns: TurnQueue,
         *,
         runs: RunService,
-        toolbox: Toolbox,
+        toolbox: ToolService,
         mcp: McpService,
         redactor: Redactor,
     ) -> None:

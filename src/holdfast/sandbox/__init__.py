@@ -1,37 +1,54 @@
 """Touch a file or run a process without leaving the place it was given.
 
-`Workspace` is the way to files, `SandboxRunner` the way to processes. Only the tools room
-looks in here.
+`Workspace` is the way to files: no path, link or race leads out of it. `SandboxRunner` is the way
+to processes: namespaces and seccomp by bubblewrap, else landlock, else none at all. Only the
+tools room looks in here.
 """
 
-from holdfast.sandbox.path_rules import PathRules
-from holdfast.sandbox.profiles import (
-    Level,
-    Profile,
-    SandboxLimits,
-    clean_environment,
-    passed_variables,
-)
-from holdfast.sandbox.report import SandboxReport, describe_sandbox
-from holdfast.sandbox.runner import SandboxOptions, SandboxResult, SandboxRunner
-from holdfast.sandbox.stream import SandboxStream
-from holdfast.sandbox.workspace import Entry, FileChange, FileInfo, Workspace
+from __future__ import annotations
 
-__all__ = [
-    "Entry",
-    "FileChange",
-    "FileInfo",
-    "Level",
-    "SandboxLimits",
-    "PathRules",
-    "Profile",
-    "SandboxOptions",
-    "SandboxReport",
-    "SandboxResult",
-    "SandboxRunner",
-    "SandboxStream",
-    "Workspace",
-    "clean_environment",
-    "describe_sandbox",
-    "passed_variables",
-]
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.path_rules import PathRules as PathRules
+    from holdfast.sandbox.process import ProcessLimits as ProcessLimits
+    from holdfast.sandbox.process import ProcessResult as ProcessResult
+    from holdfast.sandbox.process import run_process as run_process
+    from holdfast.sandbox.profiles import PATH as PATH
+    from holdfast.sandbox.profiles import SYSTEM_PATHS as SYSTEM_PATHS
+    from holdfast.sandbox.profiles import Level as Level
+    from holdfast.sandbox.profiles import Profile as Profile
+    from holdfast.sandbox.profiles import SandboxLimits as SandboxLimits
+    from holdfast.sandbox.profiles import can_write_workspace as can_write_workspace
+    from holdfast.sandbox.profiles import clean_environment as clean_environment
+    from holdfast.sandbox.profiles import has_network as has_network
+    from holdfast.sandbox.profiles import passed_variables as passed_variables
+    from holdfast.sandbox.report import SandboxReport as SandboxReport
+    from holdfast.sandbox.report import describe_sandbox as describe_sandbox
+    from holdfast.sandbox.runner import LevelChoice as LevelChoice
+    from holdfast.sandbox.runner import SandboxOptions as SandboxOptions
+    from holdfast.sandbox.runner import SandboxResult as SandboxResult
+    from holdfast.sandbox.runner import SandboxRunner as SandboxRunner
+    from holdfast.sandbox.stream import SandboxStream as SandboxStream
+    from holdfast.sandbox.workspace import Entry as Entry
+    from holdfast.sandbox.workspace import FileChange as FileChange
+    from holdfast.sandbox.workspace import FileInfo as FileInfo
+    from holdfast.sandbox.workspace import Workspace as Workspace
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "path_rules": "PathRules",
+            "process": "ProcessLimits ProcessResult run_process",
+            "profiles": """
+                Level PATH Profile SYSTEM_PATHS SandboxLimits can_write_workspace clean_environment
+                has_network passed_variables
+            """,
+            "report": "SandboxReport describe_sandbox",
+            "runner": "LevelChoice SandboxOptions SandboxResult SandboxRunner",
+            "stream": "SandboxStream",
+            "workspace": "Entry FileChange FileInfo Workspace",
+        },
+    )

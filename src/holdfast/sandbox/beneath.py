@@ -21,8 +21,9 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from holdfast.errors import FileError, FileMissing, PermissionDenied
 
@@ -34,16 +35,14 @@ _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_BENEATH = 0x08
 
 
-@dataclass(frozen=True, kw_only=True)
-class Root:
+class Root(msgspec.Struct, frozen=True, kw_only=True):
     """A directory that confines: its path with all links resolved, and a descriptor of it."""
 
     path: str
     fd: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class FoundPath(msgspec.Struct, frozen=True, kw_only=True):
     """Where a path really is: an open directory and a name in it.
 
     `path` is the real path relative to the root. An empty `name` means the directory
@@ -61,7 +60,7 @@ class Finder(Protocol):
 
     def find(
         self, root: Root, path: str, *, make_parents: bool = False
-    ) -> AbstractContextManager[Place]:
+    ) -> AbstractContextManager[FoundPath]:
         """Give the place of a relative path; its descriptor is closed at the end.
 
         Raises:
@@ -76,7 +75,7 @@ class WalkingFinder:
     """Walks component by component and never follows a link blindly."""
 
     @contextmanager
-    def find(self, root: Root, path: str, *, make_parents: bool = False) -> Iterator[Place]:
+    def find(self, root: Root, path: str, *, make_parents: bool = False) -> Iterator[FoundPath]:
         """Give the place of a relative path, as `Finder.find` promises."""
         walk = _Walk(root, path, make_parents=make_parents)
         try:
@@ -106,7 +105,7 @@ class KernelFinder:
         return True
 
     @contextmanager
-    def find(self, root: Root, path: str, *, make_parents: bool = False) -> Iterator[Place]:
+    def find(self, root: Root, path: str, *, make_parents: bool = False) -> Iterator[FoundPath]:
         """Give the place of a relative path, as `Finder.find` promises."""
         parts = [part for part in path.split("/") if part not in ("", ".")]
         name = parts.pop() if parts and parts[-1] != ".." else ""
@@ -129,23 +128,23 @@ class KernelFinder:
         return fd if fd >= 0 else None
 
     @staticmethod
-    def _place(root: Root, fd: int, name: str) -> Place | None:
+    def _place(root: Root, fd: int, name: str) -> FoundPath | None:
         """Describe what was found, or None if only the walk can tell."""
         real = os.readlink(f"/proc/self/fd/{fd}")
         if real != root.path and not real.startswith(root.path.rstrip("/") + "/"):
             return None
         parent = real[len(root.path) :].strip("/")
         if not name:
-            return Place(parent_fd=fd, name="", path=parent, info=os.fstat(fd))
+            return FoundPath(parent_fd=fd, name="", path=parent, info=os.fstat(fd))
         try:
             info = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
-            return Place(parent_fd=fd, name=name, path=_join(parent, name), info=None)
+            return FoundPath(parent_fd=fd, name=name, path=_join(parent, name), info=None)
         except OSError:
             return None
         if stat.S_ISLNK(info.st_mode):
             return None
-        return Place(parent_fd=fd, name=name, path=_join(parent, name), info=info)
+        return FoundPath(parent_fd=fd, name=name, path=_join(parent, name), info=info)
 
 
 @functools.cache
@@ -177,11 +176,13 @@ class _Walk:
         while self._entered:
             os.close(self._entered.pop()[1])
 
-    def run(self) -> Place:
+    def run(self) -> FoundPath:
         # Every lost race costs a step, so an endless swapper cannot keep us here.
         for _ in range(_MAX_STEPS):
             if not self._todo:
-                return Place(parent_fd=self._fd, name="", path=self._path, info=os.fstat(self._fd))
+                return FoundPath(
+                    parent_fd=self._fd, name="", path=self._path, info=os.fstat(self._fd)
+                )
             name = self._todo.pop()
             place = self._step(name) if name not in ("", ".") else None
             if place is not None:
@@ -196,7 +197,7 @@ class _Walk:
     def _path(self) -> str:
         return "/".join(name for name, _ in self._entered)
 
-    def _step(self, name: str) -> Place | None:
+    def _step(self, name: str) -> FoundPath | None:
         if name == "..":
             if not self._entered:
                 raise self._escape()
@@ -225,8 +226,8 @@ class _Walk:
             self._todo.append(name)
         return None
 
-    def _here(self, name: str, info: os.stat_result | None) -> Place:
-        return Place(parent_fd=self._fd, name=name, path=_join(self._path, name), info=info)
+    def _here(self, name: str, info: os.stat_result | None) -> FoundPath:
+        return FoundPath(parent_fd=self._fd, name=name, path=_join(self._path, name), info=info)
 
     def _follow(self, target: str) -> None:
         self._links += 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.sandbox.reach import Reach
 
@@ -13,8 +14,7 @@ FILTER_FD = 9
 SCRATCH = "@scratch"
 
 
-@dataclass(frozen=True, kw_only=True)
-class View:
+class View(msgspec.Struct, frozen=True, kw_only=True):
     """Which directories commands see, and how; paths that do not exist are left out."""
 
     system: Sequence[str]

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -80,8 +79,7 @@ class FileQuestion(msgspec.Struct, frozen=True, kw_only=True):
     directory: str = msgspec.field(name="in")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileAnswer:
+class FileAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A descriptor (ours to close), or a directory."""
 
     fd: int | None = None
@@ -91,8 +89,7 @@ class FileAnswer:
 FileOpener = Callable[[FileQuestion], FileAnswer]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProcessEnd:
+class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended."""
 
     exit_code: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.errors import PermissionDenied
 from holdfast.globs import compile_glob
@@ -11,8 +12,7 @@ from holdfast.globs import compile_glob
 _EVERYTHING = ("**",)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PathRules:
+class PathRules(msgspec.Struct, frozen=True, kw_only=True):
     """Globs on real paths relative to the root; a block wins over everything.
 
     Blocking a directory, or making it read-only, covers everything below it.
@@ -72,8 +72,7 @@ class PathRules:
         return "no path rule allows it"
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeptPaths:
+class KeptPaths(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What stays kept however it is reached: through a granted directory around or inside it.
 
     `hidden` and `read_only` are real absolute paths with all below; `rules` are those of the

@@ -12,16 +12,16 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import cast
+
+import msgspec
 
 from holdfast.errors import SandboxFailed
 
 _DRAIN_S = 2.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProcessLimits:
+class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a program may run and how much of its output is kept.
 
     It is stopped when it writes more than `flood_factor` times what is kept.
@@ -32,8 +32,7 @@ class ProcessLimits:
     flood_factor: int = 64
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProcessResult:
+class ProcessResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a program ended; `stopped` is `timeout`, `output` or empty."""
 
     exit_code: int

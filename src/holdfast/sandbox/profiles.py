@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from holdfast.errors import UsageError
 
@@ -34,22 +36,29 @@ SYSTEM_PATHS = (
 NETWORK_PATHS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PASSED = re.compile(
-    r"LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR|CI|PY_COLORS"
-    r"|CARGO_TERM_COLOR|RUST_BACKTRACE|NODE_ENV|SOURCE_DATE_EPOCH|DEBIAN_FRONTEND"
-)
+
+
+@functools.cache
+def _passed() -> re.Pattern[str]:
+    return re.compile(
+        r"LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR|CI|PY_COLORS"
+        r"|CARGO_TERM_COLOR|RUST_BACKTRACE|NODE_ENV|SOURCE_DATE_EPOCH|DEBIAN_FRONTEND"
+    )
+
+
 # Variables that make programs load or run something; nobody may set them by accident.
-_LOADERS = re.compile(
-    r"LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|MALLOC_.*|PYTHON.*|PERL.*|RUBY.*|GEM_.*|NODE_OPTIONS"
-    r"|NODE_PATH|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|GIT_.*|BASH_.*|ENV"
-    r"|SHELLOPTS|IFS|PATH|CDPATH|PS[0-4]|PROMPT_COMMAND|EDITOR|VISUAL|PAGER|.*_PAGER|BROWSER"
-    r"|LESS.*|MANOPT|TAR_OPTIONS|RIPGREP_CONFIG_PATH|AWKPATH|AWKLIBPATH|LUA_.*|PHPRC|PHP_INI_.*"
-    r"|HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|SSH_.*|.*_PROXY|.*_proxy|HOME|TMPDIR|SHELL|USER"
-)
+@functools.cache
+def _loaders() -> re.Pattern[str]:
+    return re.compile(
+        r"LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|MALLOC_.*|PYTHON.*|PERL.*|RUBY.*|GEM_.*|NODE_OPTIONS"
+        r"|NODE_PATH|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|GIT_.*|BASH_.*|ENV"
+        r"|SHELLOPTS|IFS|PATH|CDPATH|PS[0-4]|PROMPT_COMMAND|EDITOR|VISUAL|PAGER|.*_PAGER|BROWSER"
+        r"|LESS.*|MANOPT|TAR_OPTIONS|RIPGREP_CONFIG_PATH|AWKPATH|AWKLIBPATH|LUA_.*|PHPRC|PHP_INI_.*"
+        r"|HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|SSH_.*|.*_PROXY|.*_proxy|HOME|TMPDIR|SHELL|USER"
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SandboxLimits:
+class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one command; 0 means that we set none.
 
     `memory_bytes`, `file_bytes`, `open_files` and `cpu_s` hold for each process,
@@ -86,7 +95,7 @@ def clean_environment(given: Mapping[str, str], *, home: str) -> dict[str, str]:
         UsageError: a given variable makes programs load or run something.
     """
     for name, value in given.items():
-        if _LOADERS.fullmatch(name) or "=" in name or "\0" in name + value or not name:
+        if _loaders().fullmatch(name) or "=" in name or "\0" in name + value or not name:
             raise UsageError(detail=f"The variable {name!r} cannot be given to commands.")
     return {
         "LANG": "C.UTF-8",
@@ -106,7 +115,7 @@ def clean_environment(given: Mapping[str, str], *, home: str) -> dict[str, str]:
 
 def passed_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Those variables of an environment that only say how to print."""
-    return {name: value for name, value in environment.items() if _PASSED.fullmatch(name)}
+    return {name: value for name, value in environment.items() if _passed().fullmatch(name)}
 
 
 __all__ = [

@@ -12,10 +12,10 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import FileUnsuitable, SandboxFailed, UsageError
@@ -36,7 +36,7 @@ from holdfast.sandbox.profiles import (
 from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
-from holdfast.settings.unvouched import Gap, UnvouchedSettings
+from holdfast.settings import Gap, UnvouchedSettings
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
 _Rights: TypeAlias = tuple[str, Profile, tuple[str, ...], tuple[str, ...]]
@@ -151,27 +151,26 @@ class _Before(NamedTuple):
     pointers: frozenset[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SandboxOptions:
+class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How commands are confined.
 
     `readable` and `writable` are further paths that they may read, or also write, whatever
     the profile says of the workspace. `hidden` are paths that they must not see although they
     may be within reach (the state directory, for example); what the rules of the workspace keep
     from being read is hidden as well. `read_only` are paths within reach that they must not
-    write; `gaps` keeps those that are missing from being obeyed once a command has made them.
+    write; `unvouched` keeps those that are missing from being obeyed once a command has made them.
     `level` is for tests and for those who must insist: `auto` takes the strongest that works.
     """
 
     profile: Profile = "workspace-write"
-    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    limits: SandboxLimits = msgspec.field(default_factory=SandboxLimits)
     level: LevelChoice = "auto"
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
-    gaps: UnvouchedSettings | None = None
+    unvouched: UnvouchedSettings | None = None
     with_namespaces: bool = True
 
 
@@ -416,7 +415,7 @@ class SandboxRunner:
         writable += options.writable
         if not writable:
             return None
-        gap = options.gaps.begin(writable) if options.gaps is not None else None
+        gap = options.unvouched.begin(writable) if options.unvouched is not None else None
         return _Before(gap, pointers(self._workspace.root))
 
     def _look_after(self, before: _Before | None) -> str:

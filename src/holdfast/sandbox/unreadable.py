@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+import msgspec
 
 from holdfast.errors import SandboxFailed
 from holdfast.sandbox.path_rules import PathRules
 
 MOST = 1_000
-_SPECIAL = re.compile(r"[*?\[\]{}]")
+
+
+@functools.cache
+def _special() -> re.Pattern[str]:
+    return re.compile(r"[*?\[\]{}]")
 
 
 def unreadable(root: str, rules: PathRules) -> list[str]:
@@ -26,7 +32,7 @@ def unreadable(root: str, rules: PathRules) -> list[str]:
     """
     if not rules.keeps_from_reading:
         return []
-    if rules.allows_all and not any(map(_SPECIAL.search, rules.blocked)):
+    if rules.allows_all and not any(map(_special().search, rules.blocked)):
         named = [os.path.join(root, one.removeprefix("./").strip("/")) for one in rules.blocked]
         return [path for path in named if os.path.lexists(path) and not os.path.islink(path)]
     found = _walk(root, rules).found
@@ -38,12 +44,11 @@ def unreadable(root: str, rules: PathRules) -> list[str]:
     return found
 
 
-@dataclass
-class _Directory:
+class _Directory(msgspec.Struct):
     path: str
     relative: str
     parent: _Directory | None
-    found: list[str] = field(default_factory=list)
+    found: list[str] = msgspec.field(default_factory=list)
     has_more: bool = False
     """Whether there is something else in it, which may be read."""
 

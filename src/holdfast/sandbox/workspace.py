@@ -17,8 +17,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import BinaryIO, Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from holdfast.errors import (
     FileChanged,
@@ -30,7 +31,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import random_token
-from holdfast.sandbox.beneath import Finder, Place, Root, best_finder
+from holdfast.sandbox.beneath import Finder, FoundPath, Root, best_finder
 from holdfast.sandbox.path_rules import KeptPaths, PathRules
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other"]
@@ -50,8 +51,7 @@ _NAMES: dict[Kind, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileInfo:
+class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is at a path; `path` is relative for the workspace, absolute for grants."""
 
     path: str
@@ -61,8 +61,7 @@ class FileInfo:
     mode: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One name in a directory; links are named as links and not followed."""
 
     name: str
@@ -72,8 +71,7 @@ class Entry:
     size: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileChange:
+class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     """What an update did; `before` is None if the file is new."""
 
     path: str
@@ -104,15 +102,12 @@ class Workspace:
         self.rules = rules or PathRules()
         self._finder = finder or best_finder()
         self._main = _Tree(root, self.rules, is_writable=True)
+        self.root = self._main.root.path
+        """The workspace directory, with links resolved."""
         self._grants: tuple[_Tree, ...] = ()
         self._kept = KeptPaths(
             root=self.root, rules=self.rules, hidden=tuple(hidden), read_only=tuple(read_only)
         )
-
-    @property
-    def root(self) -> str:
-        """The workspace directory, with links resolved."""
-        return self._main.root.path
 
     @property
     def grants(self) -> tuple[str, ...]:
@@ -289,7 +284,7 @@ class Workspace:
                 missing.append(name)
 
     @contextmanager
-    def _at(self, path: str, *, make_parents: bool = False) -> Iterator[tuple[_Tree, Place]]:
+    def _at(self, path: str, *, make_parents: bool = False) -> Iterator[tuple[_Tree, FoundPath]]:
         tree, relative = self._locate(path)
         with self._finder.find(tree.root, relative, make_parents=make_parents) as place:
             yield tree, place
@@ -374,7 +369,7 @@ class Workspace:
             _sync_directory(place.parent_fd)
 
     @staticmethod
-    def _write_temporary(place: Place, name: str, data: bytes) -> None:
+    def _write_temporary(place: FoundPath, name: str, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         # The umask applies to a new file; an existing one keeps what it had.
         mode = 0o666 if place.info is None else 0o600
@@ -469,14 +464,14 @@ def _stamp(info: os.stat_result | None) -> _Stamp | None:
     return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
-def _look(place: Place) -> os.stat_result | None:
+def _look(place: FoundPath) -> os.stat_result | None:
     try:
         return os.stat(place.name, dir_fd=place.parent_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
 
-def _present(place: Place, path: str) -> os.stat_result:
+def _present(place: FoundPath, path: str) -> os.stat_result:
     if place.info is None:
         raise FileMissing(path=path)
     return place.info

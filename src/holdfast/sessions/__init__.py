@@ -3,50 +3,103 @@
 Everything is a fact in the journal; the tables that answer questions follow from it.
 """
 
-from holdfast.sessions.creation import NewSession, new_session
-from holdfast.sessions.layout import layout_files
-from holdfast.sessions.lifecycle import SessionLifecycle
-from holdfast.sessions.manager import SessionFilter, SessionManager
-from holdfast.sessions.messages import compose
-from holdfast.sessions.model import (
-    STATES,
-    ForkPoint,
-    PermissionRule,
-    Session,
-    SessionState,
-    allowed_states,
-)
-from holdfast.sessions.pages import Page
-from holdfast.sessions.projections import SESSION_PROJECTIONS, Run, RunStatus, Signal
-from holdfast.sessions.retention import RetentionPolicy, RetentionReport, clean_up
-from holdfast.sessions.transfer import export_lines, parse_export
-from holdfast.sessions.writing import Lease, SessionLeases, Writing
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "SESSION_PROJECTIONS",
-    "STATES",
-    "ForkPoint",
-    "Lease",
-    "NewSession",
-    "Page",
-    "PermissionRule",
-    "RetentionPolicy",
-    "RetentionReport",
-    "Run",
-    "RunStatus",
-    "Session",
-    "SessionFilter",
-    "SessionLeases",
-    "SessionLifecycle",
-    "SessionManager",
-    "SessionState",
-    "Signal",
-    "Writing",
-    "allowed_states",
-    "clean_up",
-    "compose",
-    "export_lines",
-    "layout_files",
-    "new_session",
-    "parse_export",
-]
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.messages import GrowingMessages as GrowingMessages
+    from holdfast.messages import compose as compose
+    from holdfast.messages import stored as stored
+    from holdfast.sessions.events import ON_BUSY as ON_BUSY
+    from holdfast.sessions.events import ForkPoint as ForkPoint
+    from holdfast.sessions.events import MessageCreated as MessageCreated
+    from holdfast.sessions.events import MessageDeleted as MessageDeleted
+    from holdfast.sessions.events import MessagePartUpdated as MessagePartUpdated
+    from holdfast.sessions.events import OnBusy as OnBusy
+    from holdfast.sessions.events import PermissionAction as PermissionAction
+    from holdfast.sessions.events import PermissionRule as PermissionRule
+    from holdfast.sessions.events import Ranges as Ranges
+    from holdfast.sessions.events import RunCancelled as RunCancelled
+    from holdfast.sessions.events import RunCompleted as RunCompleted
+    from holdfast.sessions.events import RunFailed as RunFailed
+    from holdfast.sessions.events import RunParked as RunParked
+    from holdfast.sessions.events import RunQueued as RunQueued
+    from holdfast.sessions.events import RunResumed as RunResumed
+    from holdfast.sessions.events import RunStarted as RunStarted
+    from holdfast.sessions.events import RunSteered as RunSteered
+    from holdfast.sessions.events import SessionChanges as SessionChanges
+    from holdfast.sessions.events import SessionForked as SessionForked
+    from holdfast.sessions.events import SessionRulesAdded as SessionRulesAdded
+    from holdfast.sessions.events import SessionState as SessionState
+    from holdfast.sessions.events import SessionUpdated as SessionUpdated
+    from holdfast.sessions.layout import layout_files as layout_files
+    from holdfast.sessions.lifecycle import LIFECYCLE_EVENTS as LIFECYCLE_EVENTS
+    from holdfast.sessions.lifecycle import SessionLifecycle as SessionLifecycle
+    from holdfast.sessions.lifecycle import lifecycle_handler as lifecycle_handler
+    from holdfast.sessions.manager import SESSION_PROJECTIONS as SESSION_PROJECTIONS
+    from holdfast.sessions.manager import SessionFilter as SessionFilter
+    from holdfast.sessions.manager import SessionManager as SessionManager
+    from holdfast.sessions.manager import SortField as SortField
+    from holdfast.sessions.messages import MESSAGES as MESSAGES
+    from holdfast.sessions.messages import MessageReader as MessageReader
+    from holdfast.sessions.messages import MessageRow as MessageRow
+    from holdfast.sessions.pages import LONGEST_PAGE as LONGEST_PAGE
+    from holdfast.sessions.pages import Page as Page
+    from holdfast.sessions.pages import fetch_page as fetch_page
+    from holdfast.sessions.retention import RetentionPolicy as RetentionPolicy
+    from holdfast.sessions.retention import RetentionReport as RetentionReport
+    from holdfast.sessions.retention import clean_up as clean_up
+    from holdfast.sessions.runs import ENDED as ENDED
+    from holdfast.sessions.runs import RUNS as RUNS
+    from holdfast.sessions.runs import SIGNALS as SIGNALS
+    from holdfast.sessions.runs import Run as Run
+    from holdfast.sessions.runs import RunStatus as RunStatus
+    from holdfast.sessions.runs import Signal as Signal
+    from holdfast.sessions.runs import find_run as find_run
+    from holdfast.sessions.runs import get_run as get_run
+    from holdfast.sessions.runs import queued_of as queued_of
+    from holdfast.sessions.runs import request_of as request_of
+    from holdfast.sessions.runs import unfinished as unfinished
+    from holdfast.sessions.session import SESSIONS as SESSIONS
+    from holdfast.sessions.session import STATES as STATES
+    from holdfast.sessions.session import NewSession as NewSession
+    from holdfast.sessions.session import Session as Session
+    from holdfast.sessions.session import allowed_states as allowed_states
+    from holdfast.sessions.session import check_open as check_open
+    from holdfast.sessions.session import check_transition as check_transition
+    from holdfast.sessions.session import new_session as new_session
+    from holdfast.sessions.transfer import ExportedEvent as ExportedEvent
+    from holdfast.sessions.transfer import bounded_lines as bounded_lines
+    from holdfast.sessions.transfer import check_events as check_events
+    from holdfast.sessions.transfer import export_lines as export_lines
+    from holdfast.sessions.transfer import exported as exported
+    from holdfast.sessions.transfer import imported as imported
+    from holdfast.sessions.transfer import parse_export as parse_export
+    from holdfast.sessions.writing import Lease as Lease
+    from holdfast.sessions.writing import SessionLeases as SessionLeases
+    from holdfast.sessions.writing import Writing as Writing
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "events": "ON_BUSY ForkPoint MessageCreated MessageDeleted MessagePartUpdated OnBusy "
+            "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailed "
+            "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges "
+            "SessionForked SessionRulesAdded SessionState SessionUpdated",
+            "layout": "layout_files",
+            "lifecycle": "LIFECYCLE_EVENTS SessionLifecycle lifecycle_handler",
+            "manager": "SESSION_PROJECTIONS SessionFilter SessionManager SortField compose stored",
+            "messages": "MESSAGES MessageReader MessageRow GrowingMessages",
+            "pages": "LONGEST_PAGE Page fetch_page",
+            "retention": "RetentionPolicy RetentionReport clean_up",
+            "runs": "queued_of "
+            "ENDED RUNS SIGNALS Run RunStatus "
+            "Signal find_run get_run request_of unfinished",
+            "session": "SESSIONS STATES NewSession Session allowed_states check_open check_transition "
+            "new_session",
+            "transfer": "ExportedEvent bounded_lines check_events export_lines exported imported "
+            "parse_export",
+            "writing": "Lease SessionLeases Writing",
+        },
+    )

@@ -1,4 +1,4 @@
-"""The facts of sessions, messages and runs."""
+"""The facts of sessions, messages and runs, with the types that only facts are made of."""
 
 from __future__ import annotations
 
@@ -7,12 +7,31 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.journal.payloads import Payload, payload
+from holdfast.journal import Payload, payload
 from holdfast.messages import Message, Part
-from holdfast.sessions.model import ForkPoint, PermissionRule, SessionState
 
+SessionState: TypeAlias = Literal["active", "suspended", "completed", "failed", "archived"]
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""First and last numbers of events, sorted and apart."""
+PermissionAction: TypeAlias = Literal["allow", "deny", "ask"]
 OnBusy: TypeAlias = Literal["queue", "reject", "interrupt", "steer"]
 ON_BUSY: tuple[OnBusy, ...] = ("queue", "reject", "interrupt", "steer")
+
+
+class PermissionRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What one permission does for targets that match a pattern."""
+
+    permission: str
+    pattern: str = "*"
+    action: PermissionAction = "ask"
+
+
+class ForkPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session branched off another one."""
+
+    session_id: str
+    session_seq: int
+    hash: str
 
 
 def _without_content(message: Message) -> Message:

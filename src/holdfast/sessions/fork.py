@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.journal.envelope import Draft, Event, Origin, payload_digest
-from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload, known_kinds
+from holdfast.journal import Draft, Event, Journal, Origin, Payload, known_kinds, payload_digest
 from holdfast.sessions.events import EventOmitted
 
 

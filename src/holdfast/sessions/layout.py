@@ -17,7 +17,7 @@ from holdfast.canonical import sha256_hex
 from holdfast.ids import is_id
 from holdfast.messages import Message
 from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.model import Session
+from holdfast.sessions.session import Session
 
 _PAGE = 500
 

@@ -12,7 +12,7 @@ from holdfast.journal import Event
 from holdfast.messages import Message
 from holdfast.sessions.events import MessageCreated
 from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.model import Session
+from holdfast.sessions.session import Session
 
 LIFECYCLE_EVENTS: tuple[str, ...] = ("session.*", "message.created")
 """What to subscribe to for a lifecycle."""

@@ -16,37 +16,44 @@ from holdfast._version import __version__
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound, SessionBusy, UsageError
 from holdfast.ids import check_id, new_id
-from holdfast.journal.envelope import NO_ORIGIN, Draft, Event, Origin
-from holdfast.journal.events import SessionDeleted
-from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload
-from holdfast.journal.projection import Condition, RowQuery
-from holdfast.journal.store import AppendRequest
-from holdfast.messages import Message, Part
+from holdfast.journal import (
+    NO_ORIGIN,
+    AnyProjection,
+    AppendRequest,
+    Condition,
+    Draft,
+    Event,
+    Journal,
+    Origin,
+    Payload,
+    RowQuery,
+    SessionDeleted,
+)
+from holdfast.messages import Message, Part, compose, stored
 from holdfast.sessions import events as facts
-from holdfast.sessions.creation import (
+from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState
+from holdfast.sessions.fork import copied
+from holdfast.sessions.messages import MESSAGES, MessageReader
+from holdfast.sessions.pages import Page, fetch_page
+from holdfast.sessions.runs import RUNS, SIGNALS, Run
+from holdfast.sessions.session import (
     LONGEST_TITLE,
+    SESSIONS,
+    STATES,
+    Session,
+    check_open,
+    check_transition,
     checked_metadata,
     checked_title,
+    hide,
+    merge_metadata,
     new_session,
     slug_of,
 )
-from holdfast.sessions.fork import copied
-from holdfast.sessions.messages import MessageReader, compose, stored
-from holdfast.sessions.model import (
-    STATES,
-    ForkPoint,
-    PermissionRule,
-    Ranges,
-    Session,
-    SessionState,
-    check_open,
-    check_transition,
-    hide,
-)
-from holdfast.sessions.pages import Page, fetch_page
-from holdfast.sessions.projections import RUNS, SESSIONS, Run, merge_metadata
 from holdfast.sessions.writing import SessionLeases, Writing
+
+SESSION_PROJECTIONS: tuple[AnyProjection, ...] = (SESSIONS, MESSAGES, RUNS, SIGNALS)
+"""The tables of this room, for the store."""
 
 SortField: TypeAlias = Literal[
     "time_updated", "time_created", "title", "message_count", "total_cost"

@@ -1,60 +1,261 @@
-"""Messages of a session: add, read, change, delete; the content is read from the log."""
+"""Messages of a session: their places in the log, and conversations kept at hand.
+
+The content is read from the log. A transcript is folded from it and remembered with the place
+that it reaches, so that a turn reads only what is new. What this process appends behind that
+place is folded as it is stored, so that its next turn reads nothing. Any other reader continues
+from there: the same message objects, and one short read. What changes the past (a redaction, an
+import over a deleted session) is noticed, and everything is read anew.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.errors import NotFound, UsageError
-from holdfast.ids import check_id, new_id
-from holdfast.journal.envelope import Event
-from holdfast.journal.journal import Journal
-from holdfast.journal.projection import Condition, RowQuery
-from holdfast.messages import Message, Part, TextPart
-from holdfast.sessions.events import MessageCreated, MessagePartUpdated
-from holdfast.sessions.growing import GrowingMessages
-from holdfast.sessions.model import Ranges, Session, is_hidden
+from holdfast.errors import NotFound
+from holdfast.ids import check_id
+from holdfast.journal import (
+    Condition,
+    Draft,
+    Event,
+    Journal,
+    Payload,
+    Projection,
+    RowQuery,
+    chain_hash,
+    header_of,
+)
+from holdfast.messages import GrowingMessages, Message, Part
+from holdfast.sessions import events as facts
+from holdfast.sessions.events import Ranges
 from holdfast.sessions.pages import LONGEST_PAGE, Page, fetch_page
-from holdfast.sessions.projections import MESSAGES, MessageRow
-from holdfast.sessions.transcripts import Transcripts
+from holdfast.sessions.session import Session, is_hidden
 
 _FETCH = 200
 _RANGES_IN_QUERY = 50
+_PAGE = 1000
+_SHORT_TAIL = 64
+_MOST_KEPT = 256
+_MOST_BYTES = 32 * 1024 * 1024
+_REDACTED = "journal.redacted"
+_KINDS = frozenset(
+    {
+        facts.MessageCreated.kind,
+        facts.MessagePartUpdated.kind,
+        facts.MessageDeleted.kind,
+    }
+)
 
 
-def compose(session_id: str, role: str, content: str | Sequence[Part], clock_now: float) -> Message:
-    """Make a message from a text or from parts.
+class MessageRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a message stands in the log; its content is read from there.
 
-    Raises:
-        UsageError: unknown role, or nothing in it.
+    `updates` and `deletions` are numbers of events; those that a revert hid do not count.
+    Written with every message and every result, so it is kept small.
     """
-    try:
-        parts = (
-            (TextPart(id=new_id("prt"), text=content),)
-            if isinstance(content, str)
-            else tuple(content)
+
+    session_seq: int
+    updates: tuple[int, ...] = ()
+    deletions: tuple[int, ...] = ()
+
+    def is_visible(self, hidden: Ranges) -> bool:
+        """Say whether the message belongs to the conversation."""
+        return not is_hidden(hidden, self.session_seq) and all(
+            is_hidden(hidden, number) for number in self.deletions
         )
-        message = msgspec.convert(
-            {
-                "id": new_id("msg"),
-                "session_id": session_id,
-                "role": role,
-                "parts": msgspec.to_builtins(parts),
-                "time_created": clock_now,
-            },
-            Message,
-        )
-    except (msgspec.ValidationError, TypeError, RecursionError) as error:
-        raise UsageError(detail=f"This is no message: {error}") from error
-    if not message.parts:
-        raise UsageError(detail="A message needs at least one part.")
-    return message
 
 
-def stored(message: Message) -> Message:
-    """Return the message as the log keeps it: the envelope knows the session."""
-    return msgspec.structs.replace(message, session_id="")
+class MessagesTable(Projection[MessageRow]):
+    """One row per message: its place in the log."""
+
+    name = "messages"
+    version = 4
+    is_lazy = True
+    row_type = MessageRow
+    columns = ("session_seq",)
+    indexes = (("session", "session_seq"),)
+    kinds = frozenset(
+        {facts.MessageCreated.kind, facts.MessagePartUpdated.kind, facts.MessageDeleted.kind}
+    )
+    beginnings = frozenset({facts.MessageCreated.kind})
+
+    def key(self, event: Event, payload: Payload) -> str:
+        """A message has one row, under its id."""
+        if isinstance(payload, facts.MessagePartUpdated):
+            return payload.message_id
+        if isinstance(payload, facts.MessageCreated):
+            return payload.message.id
+        assert isinstance(payload, facts.MessageDeleted)
+        return payload.message_id
+
+    def apply(self, row: MessageRow | None, event: Event, payload: Payload) -> MessageRow | None:
+        """Fold one fact into the message's row."""
+        if isinstance(payload, facts.MessageCreated):
+            return MessageRow(event.session_seq)
+        if row is None:
+            return None
+        if isinstance(payload, facts.MessagePartUpdated):
+            return msgspec.structs.replace(row, updates=(*row.updates, event.session_seq))
+        return msgspec.structs.replace(row, deletions=(*row.deletions, event.session_seq))
+
+
+MESSAGES = MessagesTable()
+
+
+class Transcript:
+    """The visible messages of one session up to an event."""
+
+    def __init__(self, hidden: Ranges) -> None:
+        """Begin before the first event; events in hidden ranges do not count."""
+        self.hidden = hidden
+        self.size = 0
+        self.last: Event | None = None
+        self._messages: dict[str, Message] = {}
+        # The messages in order, in two parts; `None` while they have to be put together anew.
+        self._base: tuple[Message, ...] | None = ()
+        self._tail: list[Message] = []
+
+    @property
+    def reached(self) -> int:
+        """The number of the last event that was folded."""
+        return self.last.session_seq if self.last is not None else 0
+
+    def all(self) -> GrowingMessages:
+        """Return the messages in order, to be added to."""
+        # Seldom in a long conversation, since all that was made of the base is made anew then.
+        if self._base is None or len(self._tail) > max(_SHORT_TAIL, len(self._base) // 8):
+            self._base, self._tail = tuple(self._messages.values()), []
+        return GrowingMessages(self._base, self._tail)
+
+    def follow(
+        self, events: Sequence[Event], drafts: Sequence[Draft], last: Event | None = None
+    ) -> None:
+        """Take into account what this process has just appended to the session.
+
+        `last` is what the same turn appended before that.
+        """
+        if self.is_followed_by(events[0], last):
+            for event, draft in zip(events, drafts, strict=True):
+                self.fold(event, draft.value)
+
+    def is_followed_by(self, event: Event, known: Event | None = None) -> bool:
+        """Say whether an event is the next one of the same chain.
+
+        Its hash says so, unless it was appended right behind the one that is `known`, by
+        somebody who held the session all the time.
+        """
+        last = self.last
+        if last is None or event.session_seq != last.session_seq + 1:
+            return False
+        return last is known or chain_hash(last.hash, header_of(event)) == event.hash
+
+    def fold(self, event: Event, fact: Payload | None = None) -> None:
+        """Take the next event into account; `fact` is what it says, if that is at hand."""
+        self.last = event
+        if event.kind not in _KINDS or is_hidden(self.hidden, event.session_seq):
+            return
+        self.size += len(event.payload)
+        fact = fact if fact is not None else event.decode()
+        if isinstance(fact, facts.MessageCreated):
+            named = msgspec.structs.replace(fact.message, session_id=event.session_id)
+            self._tail.append(named)
+            if named.id in self._messages:
+                self._base = None
+            self._messages[named.id] = named
+        elif isinstance(fact, facts.MessagePartUpdated):
+            known = self._messages.get(fact.message_id)
+            if fact.part is not None and known is not None:
+                self._change(known, _with_part(known, fact.part))
+        else:
+            assert isinstance(fact, facts.MessageDeleted)
+            self._messages.pop(fact.message_id, None)
+            self._base = None
+
+    def _change(self, known: Message, changed: Message) -> None:
+        self._messages[known.id] = changed
+        if self._tail and self._tail[-1] is known:
+            self._tail[-1] = changed
+        else:
+            self._base = None
+
+
+def _with_part(message: Message, part: Part) -> Message:
+    """Return the message with a part in the place of the one with its id, or added."""
+    parts = list(message.parts)
+    places = [place for place, old in enumerate(parts) if old.id == part.id]
+    if places:
+        parts[places[0]] = part
+    else:
+        parts.append(part)
+    return msgspec.structs.replace(message, parts=tuple(parts))
+
+
+class Transcripts:
+    """Transcripts of the sessions that were used last, bounded in number and size."""
+
+    def __init__(self, journal: Journal, *, most_bytes: int = _MOST_BYTES) -> None:
+        """Read from this journal; nothing is kept yet."""
+        self._journal = journal
+        self._most_bytes = most_bytes
+        self.kept: OrderedDict[str, Transcript] = OrderedDict()
+        """By session; whoever appends to one lets it `follow`."""
+
+    async def messages(self, session: Session) -> tuple[Message, ...]:
+        """Return every visible message of a session in order."""
+        found = await self.growing(session)
+        return tuple(found) if found.tail else found.base
+
+    async def growing(self, session: Session, *, up_to: int = 0) -> GrowingMessages:
+        """Return the same for somebody who adds to it.
+
+        Nothing is read if the caller knows that the log ends at `up_to`, and all until there
+        is at hand.
+        """
+        session_id = session.id
+        kept = self.kept.get(session_id)
+        if kept is not None and kept.reached == up_to and kept.hidden == session.hidden:
+            self.kept.move_to_end(session_id)
+            return kept.all()
+        known = self.kept.pop(session_id, None)
+        transcript = None
+        # A revert brings back what was changed or deleted after it, so all is read again.
+        if known is not None and known.hidden == session.hidden:
+            transcript = await self._continued(session_id, known)
+        if transcript is None:
+            transcript = Transcript(session.hidden)
+            await self._read(session_id, transcript)
+        self.kept[session_id] = transcript
+        self._trim()
+        return transcript.all()
+
+    async def _continued(self, session_id: str, known: Transcript) -> Transcript | None:
+        """Fold what is new; `None` when what is known is no longer the past."""
+        new = await self._journal.read(session_id, after=known.reached - 1, limit=_PAGE)
+        if not new or known.last is None or new[0].hash != known.last.hash:
+            return None
+        if any(event.kind == _REDACTED for event in new[1:]):
+            return None
+        for event in new[1:]:
+            known.fold(event)
+        if len(new) == _PAGE:
+            await self._read(session_id, known)
+        return known
+
+    async def _read(self, session_id: str, transcript: Transcript) -> None:
+        is_more = True
+        while is_more:
+            page = await self._journal.read(session_id, after=transcript.reached, limit=_PAGE)
+            for event in page:
+                transcript.fold(event)
+            is_more = len(page) == _PAGE
+
+    def _trim(self) -> None:
+        size = sum([kept.size for kept in self.kept.values()])
+        while len(self.kept) > 1 and (size > self._most_bytes or len(self.kept) > _MOST_KEPT):
+            _, dropped = self.kept.popitem(last=False)
+            size -= dropped.size
 
 
 class MessageReader:
@@ -64,7 +265,7 @@ class MessageReader:
         """Read from this journal."""
         self._journal = journal
         self.transcripts = Transcripts(journal)
-        """Conversations at hand; whoever appends to one lets it follow."""
+        """Conversations at hand."""
 
     async def page(
         self, session: Session, *, limit: int, cursor: str, newest_first: bool
@@ -148,15 +349,9 @@ def _events_of(row: MessageRow, hidden: Ranges) -> list[int]:
 
 def _build(session: Session, row: MessageRow, events: dict[int, Event]) -> Message:
     first, *updates = _events_of(row, session.hidden)
-    message = events[first].expect(MessageCreated).message
-    parts = list(message.parts)
+    message = events[first].expect(facts.MessageCreated).message
     for number in updates:
-        part = events[number].expect(MessagePartUpdated).part
-        if part is None:
-            continue
-        places = [place for place, old in enumerate(parts) if old.id == part.id]
-        if places:
-            parts[places[0]] = part
-        else:
-            parts.append(part)
-    return msgspec.structs.replace(message, session_id=session.id, parts=tuple(parts))
+        part = events[number].expect(facts.MessagePartUpdated).part
+        if part is not None:
+            message = _with_part(message, part)
+    return msgspec.structs.replace(message, session_id=session.id)

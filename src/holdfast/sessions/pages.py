@@ -10,8 +10,7 @@ import msgspec
 
 from holdfast.canonical import digest
 from holdfast.errors import InvalidCursor, UsageError
-from holdfast.journal.journal import Journal
-from holdfast.journal.projection import KeyedRow, RowQuery, Scalar, check_query
+from holdfast.journal import Journal, KeyedRow, RowQuery, Scalar, check_query
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=msgspec.Struct)

@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from holdfast.errors import NotFound, SessionBusy, UsageError
-from holdfast.journal.envelope import Event
-from holdfast.journal.payloads import known_kinds
-from holdfast.journal.projection import Condition, RowQuery
+from holdfast.journal import Condition, Event, RowQuery, known_kinds
 from holdfast.sessions import events as facts
 from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.model import Session
-from holdfast.sessions.projections import MESSAGES, RUNS, SESSIONS
+from holdfast.sessions.messages import MESSAGES
+from holdfast.sessions.runs import RUNS
+from holdfast.sessions.session import SESSIONS, Session
 
 _PAGE = 500
 _MESSAGES_OF_RUNS = (facts.RunQueued.kind, facts.RunSteered.kind)

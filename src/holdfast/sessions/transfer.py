@@ -17,10 +17,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, InvalidImport
 from holdfast.ids import is_id
-from holdfast.journal.audit import check_chain
-from holdfast.journal.envelope import SYSTEM_SESSION, Event
-from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import known_kinds
+from holdfast.journal import SYSTEM_SESSION, Event, Journal, check_chain, known_kinds
 from holdfast.messages import Message
 from holdfast.sessions.events import MessageCreated, SessionCreated
 
@@ -29,8 +26,8 @@ LARGEST_FILE = 2 * 1024**3
 LARGEST_LINE = 128 * 1024**2
 _LARGEST_HEADER = 4096
 _PAGE = 200
-_KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,4}")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_KIND = r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,4}"
+_DIGEST = r"[0-9a-f]{64}"
 _LARGEST_NUMBER = 2**62
 _LATEST_TIME = 1e11
 _ID_FIELDS = ("run_id", "message_id", "signal_id")
@@ -194,7 +191,7 @@ def imported(found: ExportedEvent, number: int, session_id: str) -> Event:
 def _check_event(event: Event, number: int) -> None:
     if event.session_seq != number:
         raise InvalidImport(detail=f"event {number} is missing")
-    if not _KIND.fullmatch(event.kind) or len(event.kind) > 80:
+    if not re.fullmatch(_KIND, event.kind) or len(event.kind) > 80:
         raise InvalidImport(detail=f"event {number} has no kind that Holdfast makes")
     is_plausible = (
         1 <= event.version < 10_000
@@ -203,7 +200,7 @@ def _check_event(event: Event, number: int) -> None:
     )
     if not is_plausible:
         raise InvalidImport(detail=f"event {number} has numbers that Holdfast never makes")
-    if not _DIGEST.fullmatch(event.payload_digest):
+    if not re.fullmatch(_DIGEST, event.payload_digest):
         raise InvalidImport(detail=f"event {number} has no digest that Holdfast makes")
     texts = (event.agent_path, event.correlation_id, event.causation_id)
     if any(len(text) > _LONGEST_TEXT for text in texts) or not _is_name(event.run_id):

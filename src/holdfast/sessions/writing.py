@@ -8,9 +8,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.errors import LeaseLost
-from holdfast.journal.envelope import NO_ORIGIN, Event, Origin
-from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload
+from holdfast.journal import NO_ORIGIN, Event, Journal, Origin, Payload
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,33 +5,55 @@
 first used, so that importing this room costs nothing.
 """
 
-from __future__ import annotations
-
-import importlib
 from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.settings.definition import Settings as Settings
+    from holdfast.settings.environment import is_color_unwanted as is_color_unwanted
+    from holdfast.settings.environment import process_environment as process_environment
+    from holdfast.settings.files import MAX_BYTES as MAX_BYTES
+    from holdfast.settings.files import UnreadableFile as UnreadableFile
+    from holdfast.settings.files import parse_toml as parse_toml
+    from holdfast.settings.files import parse_variables as parse_variables
+    from holdfast.settings.files import read_text as read_text
+    from holdfast.settings.guarded import governing_places as governing_places
+    from holdfast.settings.guarded import secret_places as secret_places
+    from holdfast.settings.guarded import unvouched_settings as unvouched_settings
+    from holdfast.settings.keys import CONFIG_VARIABLE as CONFIG_VARIABLE
+    from holdfast.settings.keys import Key as Key
+    from holdfast.settings.keys import all_keys as all_keys
+    from holdfast.settings.keys import all_sections as all_sections
+    from holdfast.settings.load import HOOKS_FOLDER as HOOKS_FOLDER
     from holdfast.settings.load import LoadedSettings as LoadedSettings
+    from holdfast.settings.load import config_error as config_error
     from holdfast.settings.load import load_settings as load_settings
-
-_HOME = {
-    "LoadedSettings": "holdfast.settings.load",
-    "Settings": "holdfast.settings.definition",
-    "load_settings": "holdfast.settings.load",
-}
-
-__all__ = ["LoadedSettings", "Settings", "load_settings"]
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'holdfast.settings' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    from holdfast.settings.load import vouch_for as vouch_for
+    from holdfast.settings.mcp import McpEndpoint as McpEndpoint
+    from holdfast.settings.mcp import check_names as check_names
+    from holdfast.settings.mcp_file import Place as Place
+    from holdfast.settings.mcp_file import add_endpoint as add_endpoint
+    from holdfast.settings.mcp_file import check_endpoint as check_endpoint
+    from holdfast.settings.mcp_file import endpoint_file as endpoint_file
+    from holdfast.settings.mcp_file import remove_endpoint as remove_endpoint
+    from holdfast.settings.secrets import secret_values as secret_values
+    from holdfast.settings.secrets import variables_around as variables_around
+    from holdfast.settings.unvouched import Gap as Gap
+    from holdfast.settings.unvouched import UnvouchedSettings as UnvouchedSettings
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "definition": "Settings",
+            "environment": "is_color_unwanted process_environment",
+            "files": "MAX_BYTES UnreadableFile parse_toml parse_variables read_text",
+            "guarded": "governing_places secret_places unvouched_settings",
+            "keys": "CONFIG_VARIABLE Key all_keys all_sections",
+            "load": "HOOKS_FOLDER LoadedSettings config_error load_settings vouch_for",
+            "mcp": "McpEndpoint check_names",
+            "mcp_file": "Place add_endpoint check_endpoint endpoint_file remove_endpoint",
+            "secrets": "secret_values variables_around",
+            "unvouched": "Gap UnvouchedSettings",
+        },
+    )

@@ -23,6 +23,7 @@ from holdfast.settings.values import (
     OptionalDollars,
     OptionalDuration,
     Secret,
+    StoreUrl,
     Switch,
     Url,
 )
@@ -42,7 +43,10 @@ def _named(variable: str) -> dict[str, Any]:
 class _Section(BaseModel):
     """Frozen, and closed to names that it does not define."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    # Built with the whole, once, by whoever loads settings first.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
+    )
 
 
 class ModelSettings(_Section):
@@ -104,6 +108,13 @@ class StorageSettings(_Section):
         description="Directory of the journal and everything else that is kept; by default "
         "`$XDG_STATE_HOME/holdfast` or `~/.local/state/holdfast`.",
         json_schema_extra=_named("AGENT_STATE_DIR"),
+    )
+    url: StoreUrl = Field(
+        default="",
+        description="Address of the store that keeps the records: `sqlite:///DIRECTORY` for the "
+        "file `journal.db` in a directory (its absolute path), `memory://` to keep nothing, or a "
+        "scheme that an installed package adds; without it, SQLite in `state_dir`. A project's "
+        "file cannot set it.",
     )
     durability: Durability = Field(
         default="process",
@@ -252,6 +263,15 @@ class MemorySettings(_Section):
     has_tools: Switch = Field(
         default=True,
         description="Whether agents are offered the tools `remember` and `recall`.",
+    )
+    rerank: Switch = Field(
+        default=True,
+        description="Whether the best memories of a search are ranked again, token by token and "
+        "by the kind of answer that is asked for.",
+    )
+    rerank_within_s: OptionalDuration = Field(
+        default=None,
+        description="A search that has taken this long is answered without ranking again.",
     )
     recency_weight: float = Field(
         default=0.0,

@@ -7,26 +7,25 @@ told with its line.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 MAX_BYTES: Final = 64 * 1024
 MAX_LINE: Final = 4096
 
-_WRITTEN_KEY: Final = re.compile(r"[A-Za-z0-9_.\-\"' \t]+")
-_AT_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
-_NAME: Final = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=[ \t]*")
+_WRITTEN_KEY: Final = r"[A-Za-z0-9_.\-\"' \t]+"
+_AT_LINE: Final = r" \(at line (\d+), column \d+\)$"
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mistake:
+class Mistake(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, and where; never contains a secret."""
 
     source: str
@@ -47,16 +46,14 @@ class UnreadableFile(Exception):
         self.line = line
 
 
-@dataclass(frozen=True, kw_only=True)
-class TomlFile:
+class TomlFile(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed TOML file with the line of each dotted key, where it could be found."""
 
     values: dict[str, Any]
     lines: dict[str, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variable:
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
     """One `NAME=value` line."""
 
     name: str
@@ -111,6 +108,8 @@ def _check_private(about: os.stat_result) -> None:
 
 def parse_toml(text: str) -> TomlFile:
     """Parse TOML; raises UnreadableFile with the line of the first syntax error."""
+    import tomllib  # noqa: PLC0415 - 5 ms, and many starts find no TOML file
+
     for number, written in enumerate(text.split("\n"), start=1):
         # The parser's time and memory grow with the square of a key's length.
         if len(written) > MAX_LINE:
@@ -119,9 +118,9 @@ def parse_toml(text: str) -> TomlFile:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         message = str(error)
-        found = _AT_LINE.search(message)
+        found = re.search(_AT_LINE, message)
         line = int(found[1]) if found else None
-        raise UnreadableFile(f"is not valid TOML: {_AT_LINE.sub('', message)}", line) from None
+        raise UnreadableFile(f"is not valid TOML: {re.sub(_AT_LINE, '', message)}", line) from None
     except (RecursionError, ValueError):
         raise UnreadableFile("is not usable TOML: a value is too deep or too long") from None
     return TomlFile(values=values, lines=dict(_locate(text)))
@@ -139,7 +138,7 @@ def _locate(text: str) -> Iterator[tuple[str, int]]:
         bare = line.strip()
         is_header = bare.startswith("[") and not bare.startswith("[[")
         written, mark, _ = bare[1:].partition("]") if is_header else bare.partition("=")
-        if not mark or not _WRITTEN_KEY.fullmatch(written):
+        if not mark or not re.fullmatch(_WRITTEN_KEY, written):
             continue
         key = _dotted(written)
         if is_header:
@@ -155,6 +154,11 @@ def _dotted(written: str) -> str:
     return ".".join(part.strip().strip("\"'") for part in written.split("."))
 
 
+@functools.cache
+def _name() -> re.Pattern[str]:
+    return re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=[ \t]*")
+
+
 def parse_variables(text: str) -> tuple[list[Variable], list[tuple[int, str]]]:
     """The `NAME=value` lines of a file, and what is wrong with the other lines.
 
@@ -168,7 +172,7 @@ def parse_variables(text: str) -> tuple[list[Variable], list[tuple[int, str]]]:
         line = text.count("\n", 0, place) + 1
         end = _line_end(text, place)
         stripped = text[place:end].strip()
-        name = _NAME.match(text, place, end)
+        name = _name().match(text, place, end)
         if not stripped or stripped.startswith("#"):
             place = end + 1
         elif name is None:

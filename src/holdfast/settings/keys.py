@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import typing
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
 from pydantic import BaseModel, SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
 
@@ -20,8 +20,7 @@ PREFIX: Final = "HOLDFAST_"
 _NOT_IN_FILES: Final = frozenset({"env"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Key:
+class Key(msgspec.Struct, frozen=True, kw_only=True):
     """One setting as the loader, the views and the reference page see it."""
 
     name: str

@@ -25,7 +25,9 @@ LanguageId = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+#_-]{0,31}$")]
 class LanguageServerSetting(BaseModel):
     """One language server, which the `lsp` tool starts in the sandbox when it needs it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
+    )
 
     command: Program = Field(description="Its program, by a plain name or an absolute path.")
     args: tuple[Word, ...] = Field(default=(), max_length=256, description="Its arguments.")

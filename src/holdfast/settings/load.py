@@ -6,18 +6,18 @@ import contextlib
 import ipaddress
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import SecretStr, ValidationError
 
 from holdfast.errors import ConfigError
 from holdfast.settings.definition import Settings
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
-from holdfast.settings.keys import CONFIG_VARIABLE, all_keys
+from holdfast.settings.keys import CONFIG_VARIABLE, all_keys, all_sections
 from holdfast.settings.mcp import McpEndpoint, check_names
 from holdfast.settings.sources import Collector, FoundSetting, Rank
 from holdfast.settings.unvouched import UnvouchedSettings
@@ -32,18 +32,26 @@ _BASE_URLS: Final = {
 }
 _ENDPOINTS: Final = "mcp_endpoints"
 _SERVERS: Final = "tools.language_servers"
+_NOT_FOR_PROJECTS: Final = {
+    _SERVERS: "have a program started",
+    # Whoever says where records go could have them sent elsewhere, or kept nowhere.
+    "storage.url": "say where records are kept",
+}
 _LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadedSettings:
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings, and where each value came from."""
 
     settings: Settings
     sources: Mapping[str, str]
     files: tuple[Path, ...]
-    secret_files: tuple[Path, ...] = field(repr=False)
-    environ: Mapping[str, str] = field(repr=False)
+    secret_files: tuple[Path, ...]
+    environ: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        """The settings, without the environment, which holds keys."""
+        return f"LoadedSettings(settings={self.settings!r}, files={self.files!r})"
 
     def source_of(self, key: str) -> str:
         """Where a value came from: `default`, `holdfast.toml:12`, `environment AGENT_MODEL`…"""
@@ -140,7 +148,7 @@ def vouch_for(path: Path, *, overrides: Mapping[str, object] | None = None) -> b
     """
     collector = Collector(process_environment(), working_directory())
     _collect(collector, overrides or {})
-    return any([gaps.accept(path) for gaps in _all_gaps(collector)])
+    return any([unvouched.accept(path) for unvouched in _all_unvouched(collector)])
 
 
 def _collect(collector: Collector, overrides: Mapping[str, object]) -> tuple[Path, ...]:
@@ -231,9 +239,10 @@ def _validate(collector: Collector) -> tuple[dict[str, tuple[object, Rank]], dic
         except ValueError as error:
             collector.note(item.source, f"{item.key.name}: {error}")
             continue
-        if item.key.name == _SERVERS and item.rank in _PROJECT_RANKS:
-            text = "a project cannot have a program started; say it in your own config.toml"
-            collector.note(item.source, f"{_SERVERS}: {text}")
+        refusal = _NOT_FOR_PROJECTS.get(item.key.name, "") if item.rank in _PROJECT_RANKS else ""
+        if refusal:
+            text = f"a project cannot {refusal}; say it in your own config.toml"
+            collector.note(item.source, f"{item.key.name}: {text}")
             continue
         if item.key.name == _ENDPOINTS and isinstance(value, dict):
             value = _with_weaker(collector, item, chosen, value)
@@ -376,11 +385,11 @@ def _check_gaps(collector: Collector, chosen: dict[str, tuple[object, Rank]]) ->
         files = [place / name for place in levels for name in _FILES]
         # What a link led to, and now leads nowhere, was not read, and should have been.
         read += [path for path in files if not path.exists()]
-    for gaps in _all_gaps(collector):
-        collector.mistakes += gaps.mistakes(lambda: read)
+    for unvouched in _all_unvouched(collector):
+        collector.mistakes += unvouched.mistakes(lambda: read)
 
 
-def _all_gaps(collector: Collector) -> list[UnvouchedSettings]:
+def _all_unvouched(collector: Collector) -> list[UnvouchedSettings]:
     """The notes of every state directory that any source names.
 
     A file that a command made may name another one, in which nothing is noted.
@@ -407,12 +416,18 @@ def _is_safe_host(url: str, vendor: str) -> bool:
 
 def _nest(chosen: Mapping[str, tuple[object, Rank]]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
+    # A section that is given, though empty, needs no validator of its own.
+    for name in all_sections():
+        _section_of(nested, name.split("."))
     for name, (value, _) in chosen.items():
         *sections, last = name.split(".")
-        place = nested
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
+        _section_of(nested, sections)[last] = value
+    return nested
+
+
+def _section_of(nested: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    for section in path:
+        nested = nested.setdefault(section, {})
     return nested
 
 

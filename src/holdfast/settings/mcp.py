@@ -56,7 +56,9 @@ Folder = Annotated[str, Field(max_length=4096), AfterValidator(_check_folder)]
 class McpEndpoint(BaseModel):
     """One MCP server: a program that is started, or an address that is asked."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
+    )
 
     transport: Transport = Field(
         description="`stdio`: a program that is started; `http`: an address, streamable HTTP."

@@ -6,14 +6,14 @@ environment, arguments.
 
 from __future__ import annotations
 
-import difflib
 import os
 import pwd
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from holdfast.settings.files import (
     Mistake,
@@ -47,15 +47,18 @@ class Rank(IntEnum):
     ARGUMENT = 7
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundSetting:
+class FoundSetting(msgspec.Struct, frozen=True, kw_only=True):
     """One raw value of one setting in one source; the value may be a secret."""
 
     key: Key
-    value: object = field(repr=False)
+    value: object
     source: str
     rank: Rank
     base: Path
+
+    def __repr__(self) -> str:
+        """Where it was found, without the value."""
+        return f"FoundSetting(key={self.key.name!r}, source={self.source!r})"
 
 
 class Collector:
@@ -235,7 +238,7 @@ def _flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, ob
 
 def _nearest_key(name: str) -> str:
     known = [*all_keys(), *all_sections()]
-    near = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.6)
+    near = _nearest(name, known)
     if not near:
         last = name.rpartition(".")[2]
         near = [key for key in all_keys() if key.rpartition(".")[2] == last][:1]
@@ -247,5 +250,11 @@ def _nearest_variable(name: str) -> str:
     if by_path is not None:
         return f"; {by_path.name} is set with {by_path.variable}"
     known = [*keys_by_variable(), CONFIG_VARIABLE]
-    near = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.6)
+    near = _nearest(name, known)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _nearest(name: str, known: Sequence[str]) -> list[str]:
+    import difflib  # noqa: PLC0415 - only for those who made a mistake
+
+    return difflib.get_close_matches(name[:200], known, n=1, cutoff=0.6)

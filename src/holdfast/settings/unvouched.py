@@ -14,9 +14,7 @@ import fcntl
 import os
 import shlex
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -169,6 +167,9 @@ class UnvouchedSettings:
         return known
 
     def _note(self, places: _Places, known: frozenset[str] = frozenset()) -> Gap:
+        # With it come all kinds of compression, for a note that few processes write.
+        import tempfile  # noqa: PLC0415
+
         handle, name = tempfile.mkstemp(dir=self._folder, prefix="")
         try:
             # Held for as long as the command may run: whoever is killed lets go.
@@ -178,14 +179,13 @@ class UnvouchedSettings:
             os.close(handle)
             os.unlink(name)
             raise
-        return Gap(gaps=self, note=Path(name), places=places, known=known, handle=handle)
+        return Gap(settings=self, note=Path(name), places=places, known=known, handle=handle)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gap:
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """What one command could make; end it when the command has ended."""
 
-    gaps: UnvouchedSettings
+    settings: UnvouchedSettings
     note: Path
     places: _Places
     known: frozenset[str]
@@ -194,7 +194,7 @@ class Gap:
     def end(self) -> list[str]:
         """Strike out what is still missing, and return what came since it began."""
         try:
-            return self.gaps._end(self)
+            return self.settings._end(self)
         finally:
             self.let_go()
 

@@ -17,8 +17,11 @@ _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 _FALSE: Final = frozenset({"false", "0", "no", "off"})
 _MAX_S: Final = 100 * 365 * 86400
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL: Final = frozenset({*map(chr, range(0x20)), "\x7f"})
+
+
+def _has_control(text: str) -> bool:
+    return not _CONTROL.isdisjoint(text)
 
 
 def _parse_switch(value: object) -> bool:
@@ -35,7 +38,8 @@ def _parse_duration(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         # Compared before it is converted: an integer may be too large for a float.
         return float(value) if abs(value) <= _MAX_S else float(_MAX_S + 1)
-    found = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    text = value.strip().lower() if isinstance(value, str) else ""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text)
     if found is None:
         raise ValueError("must be seconds, or a number with s, m, h, d or w, such as 30d")
     return float(found[1]) * _UNIT_S.get(found[2], 1)
@@ -49,7 +53,7 @@ def _parse_none(value: object) -> object:
 
 
 def _check_url(value: str) -> str:
-    if _CONTROL.search(value) or " " in value:
+    if _has_control(value) or " " in value:
         raise ValueError("must be a URL without spaces or control characters")
     try:
         parts = urlsplit(value)
@@ -63,8 +67,25 @@ def _check_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _check_store_url(value: str) -> str:
+    if not value:
+        return value
+    if _has_control(value) or " " in value:
+        raise ValueError("must be a URL without spaces or control characters")
+    try:
+        parts = urlsplit(value)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("must be a URL with a valid host and port") from None
+    if not parts.scheme or not value.startswith("://", len(parts.scheme)):
+        raise ValueError("must be a URL, such as sqlite:///var/lib/holdfast or memory://")
+    if parts.password is not None:
+        raise ValueError("must not contain a password; leave it to the database's own client")
+    return value
+
+
 def _check_line(value: str) -> str:
-    if _CONTROL.search(value) or value != value.strip():
+    if _has_control(value) or value != value.strip():
         raise ValueError("must be one line without control characters or outer spaces")
     return value
 
@@ -77,7 +98,7 @@ def _check_path(value: Path) -> Path:
 
 def _check_secret(value: SecretStr) -> SecretStr:
     text = value.get_secret_value()
-    if _CONTROL.search(text) or text != text.strip() or not text:
+    if _has_control(text) or text != text.strip() or not text:
         raise ValueError("must be one line without control characters or outer spaces")
     return value
 
@@ -114,6 +135,9 @@ Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check
 
 Url = Annotated[str, Field(max_length=2000), AfterValidator(_check_url)]
 """An http or https address without credentials."""
+
+StoreUrl = Annotated[str, Field(max_length=2000), AfterValidator(_check_store_url)]
+"""The address of a store without a password; empty for the default."""
 
 Directory = Annotated[Path, AfterValidator(_check_path)]
 """An absolute path once loaded: `~` is the home directory, relative paths start at the

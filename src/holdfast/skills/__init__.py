@@ -1,23 +1,43 @@
 """Find, read and offer skills: folders with a SKILL.md, in the open Agent Skills format.
 
 Names and descriptions stand in the prompt, the body comes through the `skill` tool, files
-are read on demand. What a project brings is offered only after a person trusted it.
+are read on demand. What a project brings is offered only after a person trusted it: text of
+strangers in a prompt is prompt injection.
 """
 
-from holdfast.skills.injector import SkillInjector, catalog_text
-from holdfast.skills.library import SkillCatalog, SkillLibrary
-from holdfast.skills.skill import Skill, check_skill, parse_skill
-from holdfast.skills.tool import skill_tool
-from holdfast.skills.trust import TrustStore
+from __future__ import annotations
 
-__all__ = [
-    "Skill",
-    "SkillCatalog",
-    "SkillInjector",
-    "SkillLibrary",
-    "TrustStore",
-    "catalog_text",
-    "check_skill",
-    "parse_skill",
-    "skill_tool",
-]
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.skills.frontmatter import Fault as Fault
+    from holdfast.skills.frontmatter import Frontmatter as Frontmatter
+    from holdfast.skills.frontmatter import FrontmatterValue as FrontmatterValue
+    from holdfast.skills.frontmatter import read_frontmatter as read_frontmatter
+    from holdfast.skills.injector import SkillInjector as SkillInjector
+    from holdfast.skills.injector import catalog_text as catalog_text
+    from holdfast.skills.library import SkillCatalog as SkillCatalog
+    from holdfast.skills.library import SkillLibrary as SkillLibrary
+    from holdfast.skills.library import levels as levels
+    from holdfast.skills.library import project_root as project_root
+    from holdfast.skills.skill import MAX_SKILL_BYTES as MAX_SKILL_BYTES
+    from holdfast.skills.skill import SKILL_FILE as SKILL_FILE
+    from holdfast.skills.skill import Skill as Skill
+    from holdfast.skills.skill import check_skill as check_skill
+    from holdfast.skills.skill import parse_skill as parse_skill
+    from holdfast.skills.tool import skill_tool as skill_tool
+    from holdfast.skills.trust import TrustStore as TrustStore
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "frontmatter": "Fault Frontmatter FrontmatterValue read_frontmatter",
+            "injector": "SkillInjector catalog_text",
+            "library": "SkillCatalog SkillLibrary levels project_root",
+            "skill": "MAX_SKILL_BYTES SKILL_FILE Skill check_skill parse_skill",
+            "tool": "skill_tool",
+            "trust": "TrustStore",
+        },
+    )

@@ -8,21 +8,18 @@ written; whoever needs a number says so. Each top-level key keeps its line.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import yaml
+import msgspec
 
 MAX_FRONTMATTER = 16 * 1024
-MAX_DEPTH = 8
-_FENCE = re.compile(r"-{3,}[ \t]*")
-_PLAIN_LINE = re.compile(r"([A-Za-z][\w-]*):[ \t]+(.*\S)[ \t]*")
+_FENCE = r"-{3,}[ \t]*"
+_PLAIN_LINE = r"([A-Za-z][\w-]*):[ \t]+(.*\S)[ \t]*"
 
-Value: TypeAlias = "str | list[Value] | dict[str, Value]"
+FrontmatterValue: TypeAlias = "str | list[FrontmatterValue] | dict[str, FrontmatterValue]"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, and its line (from 1; 0 where there is none)."""
 
     text: str
@@ -33,12 +30,11 @@ class Fault:
         return f"line {self.line}: {self.text}" if self.line else self.text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Frontmatter:
+class Frontmatter(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of the block with their lines, the text below it, and what is wrong."""
 
-    fields: dict[str, Value] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, FrontmatterValue] = msgspec.field(default_factory=dict)
+    lines: dict[str, int] = msgspec.field(default_factory=dict)
     body: str = ""
     faults: tuple[Fault, ...] = ()
     was_rescued: bool = False
@@ -52,10 +48,10 @@ def read_frontmatter(text: str, *, is_lenient: bool = False) -> Frontmatter:
     line, as its author meant it.
     """
     lines = text.removeprefix("\ufeff").split("\n")
-    if not _FENCE.fullmatch(lines[0].rstrip("\r")):
+    if not re.fullmatch(_FENCE, lines[0].rstrip("\r")):
         return Frontmatter(body=text, faults=(Fault(text="there is no `---` block", line=1),))
     for end in range(1, len(lines)):
-        if _FENCE.fullmatch(lines[end].rstrip("\r")):
+        if re.fullmatch(_FENCE, lines[end].rstrip("\r")):
             break
     else:
         return Frontmatter(faults=(Fault(text="the `---` block has no end", line=1),))
@@ -63,9 +59,11 @@ def read_frontmatter(text: str, *, is_lenient: bool = False) -> Frontmatter:
     if len(block) > MAX_FRONTMATTER:
         fault = Fault(text=f"the block is longer than {MAX_FRONTMATTER} characters", line=1)
         return Frontmatter(body=body, faults=(fault,))
-    found = _parse(block, body)
+    from holdfast.skills.frontmatter_yaml import parse_block  # noqa: PLC0415 - yaml takes 30 ms
+
+    found = parse_block(block, body)
     if found.faults and is_lenient:
-        rescued = _parse(_quoted(block), body)
+        rescued = parse_block(_quoted(block), body)
         if not rescued.faults:
             return Frontmatter(
                 fields=rescued.fields, lines=rescued.lines, body=body, was_rescued=True
@@ -73,80 +71,11 @@ def read_frontmatter(text: str, *, is_lenient: bool = False) -> Frontmatter:
     return found
 
 
-def _parse(block: str, body: str) -> Frontmatter:
-    try:
-        root = yaml.compose(block, Loader=_PlainLoader)
-        if root is None:
-            return Frontmatter(body=body)
-        if not isinstance(root, yaml.MappingNode):
-            raise _UnfitError("the block is no list of `key: value` lines", 2)
-        fields = _mapping(root, 0)
-    except _UnfitError as error:
-        return Frontmatter(body=body, faults=(Fault(text=error.text, line=error.line),))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 2 if mark is not None else 1
-        text = f"this is no YAML: {error.problem or error.context}"
-        return Frontmatter(body=body, faults=(Fault(text=text, line=line),))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        kind = type(error).__name__
-        return Frontmatter(body=body, faults=(Fault(text=f"this is no YAML ({kind})", line=1),))
-    numbers = {key.value: key.start_mark.line + 2 for key, _ in root.value}
-    return Frontmatter(fields=fields, lines=numbers, body=body)
-
-
-class _UnfitError(Exception):
-    def __init__(self, text: str, line: int) -> None:
-        super().__init__(text)
-        self.text = text
-        self.line = line
-
-
-class _PlainLoader(yaml.BaseLoader):
-    """Composes nodes, and refuses what a plain file does not need."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse aliases, anchors and tags before anything is made of them."""
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        line = event.start_mark.line + 2
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _UnfitError("anchors and aliases are not allowed", line)
-        tag = getattr(event, "tag", None)
-        if tag and tag != "!":
-            raise _UnfitError(f"the tag {tag[:40]!r} is not allowed", line)
-        if len(self.states) > 4 * MAX_DEPTH:
-            raise _UnfitError("it is nested too deeply", line)
-        node: yaml.Node | None = super().compose_node(parent, index)
-        return node
-
-
-def _mapping(node: yaml.MappingNode, depth: int) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    for key, value in node.value:
-        line = key.start_mark.line + 2
-        if not isinstance(key, yaml.ScalarNode):
-            raise _UnfitError("a key must be a word", line)
-        if key.value in found:
-            raise _UnfitError(f"{key.value!r} is given twice", line)
-        found[key.value] = _value(value, depth + 1)
-    return found
-
-
-def _value(node: yaml.Node, depth: int) -> Value:
-    if depth > MAX_DEPTH:
-        raise _UnfitError("it is nested too deeply", node.start_mark.line + 2)
-    if isinstance(node, yaml.MappingNode):
-        return _mapping(node, depth)
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(item, depth + 1) for item in node.value]
-    return str(node.value)
-
-
 def _quoted(block: str) -> str:
     """Quote the value of every plain top-level line."""
     lines = []
     for line in block.split("\n"):
-        found = _PLAIN_LINE.fullmatch(line.rstrip("\r"))
+        found = re.fullmatch(_PLAIN_LINE, line.rstrip("\r"))
         if found and found[2][0] not in "\"'|>[{":
             quoted = found[2].replace("'", "''")
             line = f"{found[1]}: '{quoted}'"

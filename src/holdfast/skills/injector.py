@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,15 +10,23 @@ from typing import Protocol
 from holdfast.skills.skill import Skill
 
 DEFAULT_CHARS = 32_000
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
-)
-_TAG = re.compile(r"<(?=/?\s*(skill|available_skills)\b)", re.IGNORECASE)
 _HEADER = (
     "Skills are instructions for special tasks. When one fits the task, load it with the "
     "`skill` tool before you begin; do not guess what it says."
 )
 _OPENING = "You have access to the following skills:\n"
+
+
+@functools.cache
+def _unsafe() -> re.Pattern[str]:
+    return re.compile(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+    )
+
+
+@functools.cache
+def _tag() -> re.Pattern[str]:
+    return re.compile(r"<(?=/?\s*(skill|available_skills)\b)", re.IGNORECASE)
 
 
 class Named(Protocol):
@@ -31,12 +40,12 @@ class Named(Protocol):
 
 def as_line(text: str) -> str:
     """Return foreign text as one line that cannot close or open a tag of ours."""
-    return _TAG.sub("&lt;", _UNSAFE.sub("", " ".join(text.split())))
+    return _tag().sub("&lt;", _unsafe().sub("", " ".join(text.split())))
 
 
 def as_block(text: str) -> str:
     """Return foreign text in which no tag of ours begins or ends."""
-    return _TAG.sub("&lt;", _UNSAFE.sub("", text))
+    return _tag().sub("&lt;", _unsafe().sub("", text))
 
 
 def catalog_text(skills: Sequence[Skill], *, max_chars: int) -> tuple[str, int]:

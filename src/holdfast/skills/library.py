@@ -13,12 +13,13 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
+
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.skills.project import level_names, levels
-from holdfast.skills.skill import FILE, MAX_BYTES, Skill, Source, parse_skill
+from holdfast.skills.skill import MAX_SKILL_BYTES, SKILL_FILE, Skill, Source, parse_skill
 from holdfast.skills.trust import TrustStore
 from holdfast.tools import Workspace
 
@@ -31,8 +32,7 @@ _KEPT = 2_000
 _TRUST_PREFIX = "skill:"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SkillCatalog:
+class SkillCatalog(msgspec.Struct, frozen=True, kw_only=True):
     """What was found for a directory."""
 
     skills: tuple[Skill, ...] = ()
@@ -52,8 +52,7 @@ class SkillCatalog:
         raise NotFound(kind="skill", value=name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _File:
+class _File(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     size: int
     mtime_ns: int
@@ -110,7 +109,7 @@ class SkillLibrary:
         for root, folder, _ in self._folders(places, places[-1]):
             with contextlib.suppress(HoldfastError):
                 found += [
-                    root / folder / entry.name / FILE
+                    root / folder / entry.name / SKILL_FILE
                     for entry in Workspace(root).scandir(folder)
                     if _may_be_skill(entry.kind, entry.name)
                 ]
@@ -165,7 +164,7 @@ class SkillLibrary:
     def _one(self, workspace: Workspace, folder: str, source: Source) -> tuple[Skill | None, str]:
         place = Path(workspace.root) / folder
         try:
-            if not os.path.lexists(place / FILE):
+            if not os.path.lexists(place / SKILL_FILE):
                 return None, ""
             files = tuple(_files(workspace, folder))
             key = (workspace.root, folder)
@@ -189,6 +188,39 @@ class SkillLibrary:
         changed = self._trust.is_known(root, name)
         why = "changed since it was trusted" if changed else "not trusted yet"
         return replace(skill, is_trusted=False, warnings=(*skill.warnings, why))
+
+
+def project_root(directory: str | os.PathLike[str]) -> Path:
+    """Return the nearest directory upwards that holds `.git`, else the directory itself.
+
+    Outside a repository only the directory counts: a file that somebody left in /tmp or
+    in / must not instruct anybody.
+    """
+    return levels(directory)[-1]
+
+
+def levels(directory: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Return the directories from a place up to the root of its project, nearest first."""
+    return tuple([Path(place) for place in level_names(directory)])
+
+
+def level_names(directory: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Return the same as texts."""
+    place = os.fspath(directory)
+    above, marks = _upwards(place if place.startswith(os.sep) else os.path.abspath(place))
+    for count, mark in enumerate(marks, 1):
+        if os.path.lexists(mark):
+            return above[:count]
+    return above[:1]
+
+
+@functools.lru_cache(maxsize=1_024)
+def _upwards(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A directory and all above it, and what marks each of them as the root of a repository."""
+    found = [os.path.abspath(place)]
+    while (above := os.path.dirname(found[-1])) != found[-1]:
+        found.append(above)
+    return tuple(found), tuple([os.path.join(name, ".git") for name in found])
 
 
 @functools.lru_cache(maxsize=1_024)
@@ -219,8 +251,8 @@ def _load(
     whole = hashlib.sha256()
     text = b""
     for file in sorted(files, key=lambda one: one.path):
-        is_main = os.path.basename(file.path) == FILE and os.path.dirname(file.path) == folder
-        data = workspace.read(file.path, max_bytes=MAX_BYTES if is_main else MAX_TOTAL_BYTES)
+        is_main = os.path.basename(file.path) == SKILL_FILE and os.path.dirname(file.path) == folder
+        data = workspace.read(file.path, max_bytes=MAX_SKILL_BYTES if is_main else MAX_TOTAL_BYTES)
         relative = os.path.relpath(file.path, folder)
         whole.update(f"{len(relative)}:{relative}:{len(data)}:".encode() + data)
         if is_main:
@@ -228,13 +260,13 @@ def _load(
     skill, faults = parse_skill(text.decode("utf-8", "replace"), os.path.basename(folder))
     problem = "; ".join(str(fault) for fault in faults)
     if skill is None:
-        return None, f"{place / FILE}: {problem}"
+        return None, f"{place / SKILL_FILE}: {problem}"
     others = sorted(os.path.relpath(f.path, folder) for f in files)
     skill = replace(
         skill,
         source=source,
         directory=place,
-        files=tuple(name for name in others if name != FILE),
+        files=tuple(name for name in others if name != SKILL_FILE),
         digest=whole.hexdigest(),
     )
-    return skill, f"{place / FILE}: {problem}" if problem else ""
+    return skill, f"{place / SKILL_FILE}: {problem}" if problem else ""

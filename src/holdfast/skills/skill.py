@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from holdfast.errors import UsageError
-from holdfast.skills.frontmatter import Fault, Frontmatter, Value, read_frontmatter
+import msgspec
 
-FILE = "SKILL.md"
-MAX_BYTES = 256 * 1024
+from holdfast.errors import UsageError
+from holdfast.skills.frontmatter import Fault, Frontmatter, FrontmatterValue, read_frontmatter
+
+SKILL_FILE = "SKILL.md"
+MAX_SKILL_BYTES = 256 * 1024
 MAX_NAME = 64
 MAX_DESCRIPTION = 1_024
 MAX_COMPATIBILITY = 500
-RECOMMENDED_LINES = 500
 
 Source: TypeAlias = Literal["project", "user", "code"]
 
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Skill:
+@functools.cache
+def _name() -> re.Pattern[str]:
+    return re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@functools.cache
+def _control() -> re.Pattern[str]:
+    return re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Skill(msgspec.Struct, frozen=True, kw_only=True):
     """Instructions that an agent may load; `content` is the text below the frontmatter.
 
     `is_trusted` says whether it may be offered: skills of a project need a person's word
@@ -37,7 +45,7 @@ class Skill:
     content: str = ""
     license: str = ""
     compatibility: str = ""
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
     allowed_tools: tuple[str, ...] = ()
     source: Source = "code"
     directory: Path | None = None
@@ -79,7 +87,7 @@ def parse_skill(text: str, folder: str) -> tuple[Skill | None, tuple[Fault, ...]
     skill = Skill(
         name=_usable_name(found.fields.get("name"), folder),
         description=description[:MAX_DESCRIPTION],
-        content=_CONTROL.sub("", found.body.replace("\r\n", "\n")).strip(),
+        content=_control().sub("", found.body.replace("\r\n", "\n")).strip(),
         license=_line(found.fields.get("license")),
         compatibility=_line(found.fields.get("compatibility"))[:MAX_COMPATIBILITY],
         metadata={k: _line(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {},
@@ -112,16 +120,16 @@ def _field_faults(found: Frontmatter, folder: str) -> list[Fault]:
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         fault("metadata", "`metadata` maps names to texts")
     for key, value in found.fields.items():
-        if isinstance(value, str) and _CONTROL.search(value):
+        if isinstance(value, str) and _control().search(value):
             fault(key, f"`{key}` holds control characters")
     return faults
 
 
-def _name_faults(name: Value | None, folder: str) -> list[tuple[str, str]]:
+def _name_faults(name: FrontmatterValue | None, folder: str) -> list[tuple[str, str]]:
     if not isinstance(name, str) or not name:
         return [("`name` is missing", "name")]
     faults = []
-    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+    if len(name) > MAX_NAME or not _name().fullmatch(name):
         text = f"`name` has 1 to {MAX_NAME} small letters and digits, with single hyphens between"
         faults.append((text, "name"))
     if name != folder:
@@ -129,7 +137,7 @@ def _name_faults(name: Value | None, folder: str) -> list[tuple[str, str]]:
     return faults
 
 
-def _description_faults(description: Value | None) -> list[str]:
+def _description_faults(description: FrontmatterValue | None) -> list[str]:
     if not isinstance(description, str) or not description.strip():
         return ["`description` is missing: what the skill does and when to use it"]
     if len(description) > MAX_DESCRIPTION:
@@ -141,12 +149,12 @@ def _body_faults(body: str) -> list[Fault]:
     faults = []
     if not body.strip():
         faults.append(Fault(text="there are no instructions below the block"))
-    if _CONTROL.search(body):
+    if _control().search(body):
         faults.append(Fault(text="the instructions hold control characters"))
     return faults
 
 
-def _usable_name(name: Value | None, folder: str) -> str:
+def _usable_name(name: FrontmatterValue | None, folder: str) -> str:
     """The written name if it can be one, else one made of the folder's."""
     for given in (name, folder):
         if isinstance(given, str):
@@ -156,12 +164,12 @@ def _usable_name(name: Value | None, folder: str) -> str:
     return "skill"
 
 
-def _line(value: Value | None) -> str:
+def _line(value: FrontmatterValue | None) -> str:
     """A value as one harmless line."""
-    return _CONTROL.sub("", " ".join(value.split())) if isinstance(value, str) else ""
+    return _control().sub("", " ".join(value.split())) if isinstance(value, str) else ""
 
 
-def _tools(value: Value | None) -> tuple[str, ...]:
+def _tools(value: FrontmatterValue | None) -> tuple[str, ...]:
     if isinstance(value, list):
         return tuple(one for one in value if isinstance(one, str))
     return tuple(value.split()) if isinstance(value, str) else ()

@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from holdfast.testing.surroundings import tool_context as tool_context
     from holdfast.testing.wire_conformance import CHECKS as CHECKS
     from holdfast.testing.wire_conformance import Ability as Ability
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "cassette": "Cassette",
-        "clock": "FakeClock",
-        "crash": "CrashFailed CrashReport Kill boundary run_matrix",
-        "fake_server": "FakeServer Recorded Reply ScriptedCall",
-        "memory_conformance": "MemoryStorageConformance",
-        "models": "Answer FunctionModel ModelReply ScriptedModel tool_call",
-        "store_conformance": "StoreConformance",
-        "surroundings": "run_services tool_context",
-        "wire_conformance": "Ability CHECKS",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "cassette": "Cassette",
+            "clock": "FakeClock",
+            "crash": "CrashFailed CrashReport Kill boundary run_matrix",
+            "fake_server": "FakeServer Recorded Reply ScriptedCall",
+            "memory_conformance": "MemoryStorageConformance",
+            "models": "Answer FunctionModel ModelReply ScriptedModel tool_call",
+            "store_conformance": "StoreConformance",
+            "surroundings": "run_services tool_context",
+            "wire_conformance": "Ability CHECKS",
+        },
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import LeaseLost, NotFound, SessionBusy, StaleWriter
-from holdfast.journal.store import AppendRequest, LeaseWish
+from holdfast.journal import AppendRequest, LeaseWish
 from holdfast.testing._conform_setting import StoreSetting
 from holdfast.testing._store_samples import Note, SampleStep, begin, drafts, refusal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.errors import SchemaTooNew, UsageError
-from holdfast.journal.projection import Condition, RowQuery
+from holdfast.journal import Condition, RowQuery
 from holdfast.testing._conform_setting import Setting, StoreSetting
 from holdfast.testing._store_samples import (
     LAZY_TOPICS,

@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast.journal.journal import Journal
-from holdfast.journal.projection import AnyProjection, RowQuery
-from holdfast.journal.store import Store
+from holdfast.journal import AnyProjection, Journal, RowQuery, Store
 from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS
 from holdfast.testing.clock import FakeClock
 

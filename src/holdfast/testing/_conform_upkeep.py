@@ -7,12 +7,17 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import AlreadyExists, LeaseLost, NotFound, UsageError
-from holdfast.journal.audit import export_heads, parse_heads, verify
-from holdfast.journal.envelope import SYSTEM_SESSION
-from holdfast.journal.events import EventsRedacted, SessionDeleted
-from holdfast.journal.payloads import encode_redacted
-from holdfast.journal.projection import RowQuery
-from holdfast.journal.store import BLOB_THRESHOLD
+from holdfast.journal import (
+    BLOB_THRESHOLD,
+    SYSTEM_SESSION,
+    EventsRedacted,
+    RowQuery,
+    SessionDeleted,
+    encode_redacted,
+    export_heads,
+    parse_heads,
+    verify,
+)
 from holdfast.testing._conform_setting import Setting, StoreSetting
 from holdfast.testing._store_samples import TOPICS, Note, begin, refusal
 

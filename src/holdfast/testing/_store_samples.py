@@ -8,11 +8,17 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.journal.envelope import Draft, Event
-from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload, payload
-from holdfast.journal.projection import AnyProjection, Projection
-from holdfast.journal.store import AppendRequest, Store
+from holdfast.journal import (
+    AnyProjection,
+    AppendRequest,
+    Draft,
+    Event,
+    Journal,
+    Payload,
+    Projection,
+    Store,
+    payload,
+)
 from holdfast.testing.clock import FakeClock
 
 

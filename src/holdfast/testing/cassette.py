@@ -16,8 +16,7 @@ from aiohttp import web
 from yarl import URL
 
 from holdfast.errors import CassetteMismatch, ConfigError
-from holdfast.providers.wire.endpoint import Endpoint
-from holdfast.providers.wire.http import HttpTransport
+from holdfast.providers import Endpoint, HttpTransport
 from holdfast.testing.cassette_file import (
     CassetteFile,
     Exchange,

@@ -24,21 +24,28 @@ import pytest
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound
-from holdfast.memory.entry import MemoryEntry, MemoryOptions, Provenance
-from holdfast.memory.space import VectorSpace
-from holdfast.memory.storage import (
-    Draft,
-    LexicalHit,
+from holdfast.memory import (
+    MemoryEntry,
     MemoryFilter,
+    MemoryOptions,
     MemoryStorage,
-    Place,
+    Provenance,
+    VectorSpace,
+)
+from holdfast.memory.storage import (
+    LexicalHit,
+    MemoryDraft,
+    MemoryPassage,
+    MemoryPlace,
     Purge,
+    SearchLookup,
+    WordCounts,
 )
 from holdfast.memory.words import query_words
 
 T0 = 1_800_000_000.0
 MODEL = "test/1"
-HOME = Place("acme", "session", "s1")
+HOME = MemoryPlace("acme", "session", "s1")
 
 
 def draft(
@@ -50,10 +57,10 @@ def draft(
     metadata: JsonObject | None = None,
     options: MemoryOptions | None = None,
     time: float = T0,
-) -> Draft:
+) -> MemoryDraft:
     """Return a memory of a session, about to be stored."""
     chosen = options or MemoryOptions(kind="fact")
-    return Draft(
+    return MemoryDraft(
         id=memory_id,
         tenant=tenant,
         owner=session_id,
@@ -94,25 +101,27 @@ class MemoryStorageConformance:
             await storage.close()
 
     async def found(
-        self, storage: MemoryStorage, where: MemoryFilter | None = None, place: Place = HOME
+        self, storage: MemoryStorage, where: MemoryFilter | None = None, place: MemoryPlace = HOME
     ) -> list[str]:
         """Return the ids that a filter finds, newest first."""
         chosen = where or MemoryFilter()
         entries = await storage.find([place], chosen, now=T0, limit=100, after="")
         return [entry.id for entry in entries]
 
-    async def words(self, storage: MemoryStorage, text: str, place: Place = HOME) -> set[str]:
+    async def words(self, storage: MemoryStorage, text: str, place: MemoryPlace = HOME) -> set[str]:
         """Return the ids that hold the words of a text."""
         _, found = await self.hits(storage, query_words(text), place)
         return {entry.id for entry in found.values()}
 
     async def hits(
-        self, storage: MemoryStorage, words: Sequence[str], place: Place = HOME
+        self, storage: MemoryStorage, words: Sequence[str], place: MemoryPlace = HOME
     ) -> tuple[dict[int, LexicalHit], dict[int, MemoryEntry]]:
         """Return what holds the words, by row."""
         hits: dict[int, LexicalHit] = {}
 
-        def all_of_them(found: list[LexicalHit], _: list[int] | None) -> Sequence[int]:
+        def all_of_them(
+            found: list[LexicalHit], _: list[int] | None, lookup: SearchLookup
+        ) -> Sequence[int]:
             hits.update({hit.row: hit for hit in found})
             return list(hits)
 
@@ -122,17 +131,38 @@ class MemoryStorageConformance:
     async def picked(
         self,
         storage: MemoryStorage,
-        place: Place,
+        place: MemoryPlace,
         rows: list[int] | None,
         where: MemoryFilter = MemoryFilter(),  # noqa: B008 - frozen
     ) -> list[str]:
         """Return the ids at some rows, or at all that pass the filter."""
 
-        def pick(_: list[LexicalHit], passing: list[int] | None) -> Sequence[int]:
+        def pick(
+            _: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
+        ) -> Sequence[int]:
             return (passing or ()) if rows is None else rows
 
         found = await storage.select([place], (), where, pick, now=T0)
         return [entry.id for entry in found.values()]
+
+    async def tokens(
+        self, storage: MemoryStorage, rows: list[int], model: str, place: MemoryPlace = HOME
+    ) -> dict[int, bytes | None]:
+        """Return the tokens that a search can read at some rows."""
+        found: dict[int, MemoryPassage] = {}
+        alone: dict[int, bytes] = {}
+
+        def look(
+            _: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
+        ) -> Sequence[int]:
+            found.update(lookup.passages(rows, model))
+            alone.update(lookup.tokens(rows, model))
+            return ()
+
+        await storage.select([place], (), MemoryFilter(), look, now=T0)
+        known = {row: passage.tokens for row, passage in found.items()}
+        assert alone == {row: some for row, some in known.items() if some is not None}
+        return known
 
     # --- storing ----------------------------------------------------------------------
 
@@ -216,15 +246,21 @@ class MemoryStorageConformance:
                     draft("a", "shared secret", tenant="other"),
                 ]
             )
-            rival = Place("other", "session", "s1")
-            for place, expected in ((HOME, 1), (rival, 1), (Place("acme", "session", None), 2)):
+            rival = MemoryPlace("other", "session", "s1")
+            for place, expected in (
+                (HOME, 1),
+                (rival, 1),
+                (MemoryPlace("acme", "session", None), 2),
+            ):
                 hits, entries = await self.hits(storage, ["secret"], place)
                 assert len(hits) == expected
                 rows = await storage.changes(place, MODEL, after=0)
                 assert {row.row for row in rows} == set(hits) == set(entries)
                 # Picking rows of others gives nothing.
-                foreign = Place("other" if place.tenant == "acme" else "acme", "session", None)
-                for elsewhere in (foreign, Place(place.tenant, "session", "s3")):
+                foreign = MemoryPlace(
+                    "other" if place.tenant == "acme" else "acme", "session", None
+                )
+                for elsewhere in (foreign, MemoryPlace(place.tenant, "session", "s3")):
                     assert await self.picked(storage, elsewhere, list(hits)) == []
             assert await storage.forget("third", ["a", "b"], now=T0, reason="") == []
             with pytest.raises(NotFound):
@@ -309,6 +345,78 @@ class MemoryStorageConformance:
             assert await storage.drop_vectors("new/1") == 1
             assert [one.row for one in await storage.unembedded("new/1", 10)] == [first, second]
 
+    async def test_tokens_are_kept_beside_vectors_and_replaced_with_them(
+        self, tmp_path: Path
+    ) -> None:
+        """Tokens are kept beside vectors, by model, and replaced with them."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a"), draft("b")])
+            first, second = (one.row for one in await storage.unembedded(MODEL, 10))
+            await storage.put_vectors(MODEL, {first: vector(1, 0), second: vector(0, 1)}, {})
+            assert await storage.unembedded(MODEL, 10) == []
+            waiting = await storage.unembedded(MODEL, 10, needs_tokens=True)
+            assert [(one.row, one.has_vector) for one in waiting] == [(first, True), (second, True)]
+            await storage.put_vectors(MODEL, {}, {}, tokens={first: b"\x01\x02", second: b""})
+            assert await storage.unembedded(MODEL, 10, needs_tokens=True) == []
+            kept, empty = await storage.get("acme", ["a", "b"], model=MODEL)
+            assert (kept.embedding, kept.tokens, empty.tokens) == ([1.0, 0.0], b"\x01\x02", b"")
+            assert await self.tokens(storage, [first], MODEL) == {first: b"\x01\x02"}
+            assert await self.tokens(storage, [first], "new/1") == {first: None}
+            await storage.put_vectors("new/1", {first: vector(0, 1)}, {}, tokens={first: b"\x03"})
+            assert (await storage.stats("acme")).tokens == {"new/1": 1, MODEL: 1}
+            await storage.put_vectors("new/1", {}, {second: "NaN"})
+            assert (await storage.stats("acme")).tokens == {"new/1": 1}
+            await storage.drop_vectors("new/1")
+            assert (await storage.stats("acme")).tokens == {}
+
+    async def test_a_search_reads_passages_of_its_places_only(self, tmp_path: Path) -> None:
+        """A search reads passages of its places only, and counts words."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "apples " * 999), draft("b", "apples and pears")])
+            await storage.add([draft("c", "apples", session_id="s2"), draft("d", tenant="other")])
+            rows = [one.row for one in await storage.unembedded(MODEL, 10)]
+            await storage.put_vectors(MODEL, {}, {}, tokens=dict.fromkeys(rows[1:], b"bits"))
+            await storage.forget("acme", ["b"], now=T0, reason="")
+            found: dict[int, MemoryPassage] = {}
+            counts: list[WordCounts] = []
+
+            def look(
+                _: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
+            ) -> Sequence[int]:
+                found.update(lookup.passages(rows, MODEL))
+                # Neither what was forgotten nor what another tenant has.
+                assert set(lookup.tokens(rows, MODEL)) == {rows[2]}
+                counts.append(lookup.word_counts(["apples", "zebra"]))
+                return ()
+
+            assert await storage.select([HOME], (), MemoryFilter(), look, now=T0) == {}
+            assert list(found) == rows[:1]
+            assert found[rows[0]].tokens is None and len(found[rows[0]].content) >= 2_000
+            assert counts[0].counts["zebra"] == 0 < counts[0].counts["apples"] <= counts[0].total
+
+    async def test_plain_lines_of_a_conversation_become_turns(self, tmp_path: Path) -> None:
+        """Plain lines of a conversation become turns, with speakers and neighbours."""
+        lines = ("Ada: Hi, Bo", "Bo: Hi, Ada", "Ada: Tea?")
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("n", "Note: buy tea")])
+            for number, line in enumerate(lines):
+                await storage.add([draft(f"l{number}", line)])
+            entries = await storage.get("acme", ["n", "l0", "l1", "l2"])
+            assert [entry.previous_id for entry in entries] == ["", "", "l0", "l1"]
+            seen = await storage.changes(HOME, MODEL, after=0)
+            names = {one.row: one.speaker for one in seen}
+            assert [names[row] for row in sorted(names)] == ["", "Ada", "Bo", "Ada"]
+            waiting = await storage.unembedded(MODEL, 10)
+            assert [one.content for one in waiting] == [
+                "Note: buy tea",
+                "Hi, Bo",
+                "Hi, Ada",
+                "Tea?",
+            ]
+            assert set(waiting[0].names) == {"Ada", "Bo"}
+            hits, _ = await self.hits(storage, query_words("Tea"))
+            assert len(hits) == 2
+
     async def test_a_space_is_known_as_long_as_it_has_vectors(self, tmp_path: Path) -> None:
         """A space is known as long as it has vectors."""
         old = VectorSpace(
@@ -348,6 +456,22 @@ class MemoryStorageConformance:
             (change,) = await storage.changes(HOME, MODEL, after=last)
             assert change.forgotten == T0
 
+    async def test_a_vector_of_what_has_changed_meanwhile_is_not_kept(self, tmp_path: Path) -> None:
+        """A vector of what has changed meanwhile is not kept, but made again."""
+        async with self.opened(tmp_path) as storage:
+            await storage.add([draft("a", "Ada: Hi"), draft("b", "Bo: Hi")])
+            first, second = await storage.unembedded(MODEL, 10)
+            await storage.add([draft("c", "Ada: Tea?")])  # now all three are turns
+            seen = {first.row: first.revision, second.row: second.revision}
+            made = {first.row: vector(1, 0), second.row: vector(1, 0)}
+            bits = dict.fromkeys(made, b"bits")
+            await storage.put_vectors(MODEL, made, {}, tokens=bits, revisions=seen)
+            waiting = await storage.unembedded(MODEL, 10)
+            assert [one.content for one in waiting] == ["Hi", "Hi", "Tea?"]
+            seen = {one.row: one.revision for one in waiting}
+            await storage.put_vectors(MODEL, made, {}, tokens=bits, revisions=seen)
+            assert (await storage.stats("acme")).tokens == {MODEL: 2}
+
     # --- forgetting -------------------------------------------------------------------
 
     async def test_forgetting_leaves_a_tombstone_and_nothing_else(self, tmp_path: Path) -> None:
@@ -357,7 +481,7 @@ class MemoryStorageConformance:
             await storage.add([draft("b", "stripes", options=MemoryOptions(previous_id="a"))])
             await storage.add([draft("s", "zebra", options=MemoryOptions(derived_from=("a",)))])
             (row, *_) = [one.row for one in await storage.unembedded(MODEL, 10)]
-            await storage.put_vectors(MODEL, {row: vector(1, 0)}, {})
+            await storage.put_vectors(MODEL, {row: vector(1, 0)}, {}, tokens={row: b"bits"})
             gone = await storage.forget("acme", ["a", "nobody"], now=T0, reason="asked")
             assert gone == ["a", "s"]
             assert await self.words(storage, "zebra") == set()
@@ -365,8 +489,10 @@ class MemoryStorageConformance:
             tomb, summary = await storage.get("acme", ["a", "s"], model=MODEL)
             assert (tomb.content, tomb.metadata, tomb.embedding) == ("", {}, None)
             assert tomb.forgotten == summary.forgotten == T0
-            await storage.put_vectors(MODEL, {row: vector(1, 0)}, {})
-            assert (await storage.stats("acme")).vectors == {}
+            await storage.put_vectors(MODEL, {row: vector(1, 0)}, {}, tokens={row: b"bits"})
+            counts = await storage.stats("acme")
+            assert counts.vectors == counts.tokens == {}
+            assert await self.tokens(storage, [row], MODEL) == {}
             assert await storage.forget("acme", ["a"], now=T0, reason="again") == []
             assert await storage.compact()
             with pytest.raises(AlreadyExists):

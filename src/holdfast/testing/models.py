@@ -16,7 +16,7 @@ import msgspec
 from holdfast.errors import ScriptExhausted, UsageError
 from holdfast.ids import new_id
 from holdfast.messages import Message, Part, ReasoningPart, TextPart, TokenUsage, ToolPart
-from holdfast.providers.model import (
+from holdfast.providers import (
     Delta,
     Finished,
     ModelInfo,

@@ -11,36 +11,31 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agents import Agent, AgentResult
-from holdfast.agents.request import RunRequest
-from holdfast.agents.result import Listener, hear_nothing
+from holdfast.agents import Agent, AgentResult, Listener, RunRequest, hear_nothing
 from holdfast.clock import SYSTEM
 from holdfast.context import ContextBuilder
 from holdfast.errors import UsageError
 from holdfast.hooks import ExecutionContext
-from holdfast.policy import Rights
-from holdfast.policy.approvals import ApprovalTerms
-from holdfast.runs.confinement import Confinement
-from holdfast.runs.instrumentation import Instrumentation
-from holdfast.runs.services import RunServices
-from holdfast.runs.spending import Budgets
-from holdfast.runtime.calls import CallEnvironment
+from holdfast.policy import ApprovalTerms, Rights
+from holdfast.runs import Budgets, Confinement, Instrumentation, RunServices
+from holdfast.runtime import CallEnvironment
 from holdfast.sessions import SessionManager
-from holdfast.tools import ToolContext, Workspace
-from holdfast.tools.child_limits import ChildLimits
-from holdfast.tools.gate import NobodyApproves
-from holdfast.tools.labels import ContextLabels
-from holdfast.tools.services import (
+from holdfast.tools import (
     Cancellation,
+    ChildLimits,
     ClosedNetwork,
+    ContextLabels,
     MemoryArtifacts,
     MemoryState,
+    NobodyApproves,
     NobodyAttends,
     NoCommands,
     NoNestedCalls,
+    ToolContext,
+    ToolThreads,
+    Workspace,
     ignore_progress,
 )
-from holdfast.tools.threads import ToolThreads
 from holdfast.turns import TurnQueue
 
 

@@ -17,14 +17,7 @@ import msgspec
 from holdfast.errors import LLMError
 from holdfast.ids import new_id
 from holdfast.messages import FilePart, Message, Part, TextPart, ToolPart, ToolSpec
-from holdfast.providers.model import (
-    Delta,
-    Finished,
-    Model,
-    ModelRequest,
-    TextDelta,
-    ToolCallDelta,
-)
+from holdfast.providers import Delta, Finished, Model, ModelRequest, TextDelta, ToolCallDelta
 
 _STOPS = ("stop", "length", "tool_calls", "filtered")
 _LIMIT = 64

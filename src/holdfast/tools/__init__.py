@@ -1,60 +1,171 @@
-"""Define tools, keep them in registries, and offer the built-in ones.
+"""Define tools, keep them in registries, execute them behind the one gate.
 
-A `Tool` is a frozen definition made by `@tool`; a `ToolRegistry` holds those that a
-project or a session may use. What runs a tool gets everything it may touch from a
-`ToolContext`.
+A `Tool` is a frozen definition made by `@tool`; a `ToolRegistry` holds those that a project or a
+session may use. `ToolExecutionManager` executes calls: validated, admitted by the `Gate`, with
+the intent of every effect in the journal before it happens (idempotency key, reconciliation after
+a crash). What runs a tool gets everything it may touch from a `ToolContext`.
 """
 
-from holdfast.sandbox import (
-    PathRules,
-    Profile,
-    SandboxLimits,
-    SandboxOptions,
-    SandboxReport,
-    SandboxRunner,
-    SandboxStream,
-    Workspace,
-    describe_sandbox,
-)
-from holdfast.tools.context import ToolContext
-from holdfast.tools.definition import Tool, ToolOptions, tool
-from holdfast.tools.effects import Effect, Intent, Reconciliation
-from holdfast.tools.registry import ToolRegistry
-from holdfast.tools.result import Outcome, Parked, ToolResult
-from holdfast.tools.target import (
-    Target,
-    command_target,
-    host_target,
-    path_target,
-    paths_target,
-    text_target,
-)
+from __future__ import annotations
 
-__all__ = [
-    "Effect",
-    "Intent",
-    "SandboxLimits",
-    "Outcome",
-    "Parked",
-    "PathRules",
-    "Profile",
-    "Reconciliation",
-    "SandboxOptions",
-    "SandboxReport",
-    "SandboxRunner",
-    "SandboxStream",
-    "Target",
-    "Tool",
-    "ToolContext",
-    "ToolOptions",
-    "ToolRegistry",
-    "ToolResult",
-    "Workspace",
-    "command_target",
-    "describe_sandbox",
-    "host_target",
-    "path_target",
-    "paths_target",
-    "text_target",
-    "tool",
-]
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.tools.approval_broker import ApprovalAnswer as ApprovalAnswer
+    from holdfast.tools.approval_broker import ApprovalRequest as ApprovalRequest
+    from holdfast.tools.approval_broker import Approver as Approver
+    from holdfast.tools.approval_broker import AutoConfirm as AutoConfirm
+    from holdfast.tools.approval_broker import NobodyApproves as NobodyApproves
+    from holdfast.tools.artifacts import JournalArtifacts as JournalArtifacts
+    from holdfast.tools.artifacts import load_artifact as load_artifact
+    from holdfast.tools.builtin import SearchHit as SearchHit
+    from holdfast.tools.builtin import SearchProvider as SearchProvider
+    from holdfast.tools.builtin import SearxngSearch as SearxngSearch
+    from holdfast.tools.builtin import builtin_tools as builtin_tools
+    from holdfast.tools.builtin import restore_grants as restore_grants
+    from holdfast.tools.builtin.search import codesearch_tool as codesearch_tool
+    from holdfast.tools.builtin.search import searxng_tools as searxng_tools
+    from holdfast.tools.builtin.search import websearch_tool as websearch_tool
+    from holdfast.tools.bundles import LocalToolManager as LocalToolManager
+    from holdfast.tools.bundles import read_manifest as read_manifest
+    from holdfast.tools.bundles import register_bundles as register_bundles
+    from holdfast.tools.calls import Call as Call
+    from holdfast.tools.child_limits import ChildLimits as ChildLimits
+    from holdfast.tools.child_limits import without_end as without_end
+    from holdfast.tools.command_runner import UnconfinedRunner as UnconfinedRunner
+    from holdfast.tools.context import ToolContext as ToolContext
+    from holdfast.tools.definition import Tool as Tool
+    from holdfast.tools.definition import ToolOptions as ToolOptions
+    from holdfast.tools.definition import tool as tool
+    from holdfast.tools.diffs import unified_diff as unified_diff
+    from holdfast.tools.effects import Effect as Effect
+    from holdfast.tools.effects import Intent as Intent
+    from holdfast.tools.effects import Reconciliation as Reconciliation
+    from holdfast.tools.events import NestedCallEnded as NestedCallEnded
+    from holdfast.tools.events import PermissionRefused as PermissionRefused
+    from holdfast.tools.events import ToolAnswered as ToolAnswered
+    from holdfast.tools.events import ToolOutcomeDecided as ToolOutcomeDecided
+    from holdfast.tools.events import ToolOutcomeUnknown as ToolOutcomeUnknown
+    from holdfast.tools.events import ToolParked as ToolParked
+    from holdfast.tools.events import ToolStarted as ToolStarted
+    from holdfast.tools.export import describe as describe
+    from holdfast.tools.file_walk import FileWalk as FileWalk
+    from holdfast.tools.gate import Gate as Gate
+    from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
+    from holdfast.tools.gate import default_action as default_action
+    from holdfast.tools.hooked import ToolHooks as ToolHooks
+    from holdfast.tools.labels import ContextLabels as ContextLabels
+    from holdfast.tools.labels import Label as Label
+    from holdfast.tools.labels import kept_labels as kept_labels
+    from holdfast.tools.labels import new_labels as new_labels
+    from holdfast.tools.ledger import NOTHING_KNOWN as NOTHING_KNOWN
+    from holdfast.tools.ledger import CallRecord as CallRecord
+    from holdfast.tools.ledger import read_records as read_records
+    from holdfast.tools.lsp import LanguageServer as LanguageServer
+    from holdfast.tools.lsp import LanguageServers as LanguageServers
+    from holdfast.tools.manager import CallLimits as CallLimits
+    from holdfast.tools.manager import ToolExecutionManager as ToolExecutionManager
+    from holdfast.tools.manager import spend_freely as spend_freely
+    from holdfast.tools.recording import Recorder as Recorder
+    from holdfast.tools.registry import ToolRegistry as ToolRegistry
+    from holdfast.tools.result import NestedCallWaits as NestedCallWaits
+    from holdfast.tools.result import Outcome as Outcome
+    from holdfast.tools.result import Parked as Parked
+    from holdfast.tools.result import ToolResult as ToolResult
+    from holdfast.tools.safe_http import Lookup as Lookup
+    from holdfast.tools.safe_http import SafeHttpClient as SafeHttpClient
+    from holdfast.tools.safe_http import system_lookup as system_lookup
+    from holdfast.tools.sandbox import PathRules as PathRules
+    from holdfast.tools.sandbox import Profile as Profile
+    from holdfast.tools.sandbox import SandboxLimits as SandboxLimits
+    from holdfast.tools.sandbox import SandboxOptions as SandboxOptions
+    from holdfast.tools.sandbox import SandboxReport as SandboxReport
+    from holdfast.tools.sandbox import SandboxRunner as SandboxRunner
+    from holdfast.tools.sandbox import SandboxStream as SandboxStream
+    from holdfast.tools.sandbox import Workspace as Workspace
+    from holdfast.tools.sandbox import describe_sandbox as describe_sandbox
+    from holdfast.tools.sandboxed_commands import SandboxedCommands as SandboxedCommands
+    from holdfast.tools.schema import Signature as Signature
+    from holdfast.tools.services import ArtifactStore as ArtifactStore
+    from holdfast.tools.services import Attendant as Attendant
+    from holdfast.tools.services import Cancellation as Cancellation
+    from holdfast.tools.services import ClosedNetwork as ClosedNetwork
+    from holdfast.tools.services import Command as Command
+    from holdfast.tools.services import CommandResult as CommandResult
+    from holdfast.tools.services import CommandRunner as CommandRunner
+    from holdfast.tools.services import HttpClient as HttpClient
+    from holdfast.tools.services import MemoryArtifacts as MemoryArtifacts
+    from holdfast.tools.services import MemoryState as MemoryState
+    from holdfast.tools.services import NestedCalls as NestedCalls
+    from holdfast.tools.services import NobodyAttends as NobodyAttends
+    from holdfast.tools.services import NoCommands as NoCommands
+    from holdfast.tools.services import NoNestedCalls as NoNestedCalls
+    from holdfast.tools.services import Program as Program
+    from holdfast.tools.services import ProgressSink as ProgressSink
+    from holdfast.tools.services import ProgressUpdate as ProgressUpdate
+    from holdfast.tools.services import Question as Question
+    from holdfast.tools.services import ToolStateStore as ToolStateStore
+    from holdfast.tools.services import ignore_progress as ignore_progress
+    from holdfast.tools.state import TOOL_STATE as TOOL_STATE
+    from holdfast.tools.state import JournalState as JournalState
+    from holdfast.tools.target import Target as Target
+    from holdfast.tools.target import command_target as command_target
+    from holdfast.tools.target import host_target as host_target
+    from holdfast.tools.target import path_target as path_target
+    from holdfast.tools.target import paths_target as paths_target
+    from holdfast.tools.target import text_target as text_target
+    from holdfast.tools.threads import ToolThreads as ToolThreads
+    from holdfast.tools.tracker import ToolExecution as ToolExecution
+    from holdfast.tools.tracker import ToolExecutionTracker as ToolExecutionTracker
+    from holdfast.tools.tracker import execution_files as execution_files
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "approval_broker": "ApprovalAnswer ApprovalRequest Approver AutoConfirm NobodyApproves",
+            "artifacts": "JournalArtifacts load_artifact",
+            "builtin": "SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
+            "builtin.search": "codesearch_tool searxng_tools websearch_tool",
+            "bundles": "LocalToolManager read_manifest register_bundles",
+            "calls": "Call",
+            "child_limits": "ChildLimits without_end",
+            "command_runner": "UnconfinedRunner",
+            "context": "ToolContext",
+            "definition": "Tool ToolOptions tool",
+            "diffs": "unified_diff",
+            "effects": "Effect Intent Reconciliation",
+            "events": """
+                PermissionRefused ToolAnswered ToolOutcomeDecided ToolOutcomeUnknown ToolParked
+                NestedCallEnded
+                ToolStarted
+            """,
+            "export": "describe",
+            "file_walk": "FileWalk",
+            "gate": "Gate ToolPermissionFilter default_action",
+            "hooked": "ToolHooks",
+            "labels": "new_labels ContextLabels Label kept_labels",
+            "ledger": "CallRecord NOTHING_KNOWN read_records",
+            "lsp": "LanguageServer LanguageServers",
+            "manager": "CallLimits ToolExecutionManager spend_freely",
+            "recording": "Recorder",
+            "registry": "ToolRegistry",
+            "result": "NestedCallWaits Outcome Parked ToolResult",
+            "safe_http": "Lookup SafeHttpClient system_lookup",
+            "sandbox": """
+                PathRules Profile SandboxLimits SandboxOptions SandboxReport SandboxRunner SandboxStream
+                Workspace describe_sandbox
+            """,
+            "sandboxed_commands": "SandboxedCommands",
+            "schema": "Signature",
+            "services": """Cancellation ClosedNetwork MemoryArtifacts MemoryState NoCommands NoNestedCalls ignore_progress 
+                ArtifactStore Attendant Command CommandResult CommandRunner HttpClient NestedCalls
+                NobodyAttends Program ProgressSink ProgressUpdate Question ToolStateStore
+            """,
+            "state": "JournalState TOOL_STATE",
+            "target": "Target command_target host_target path_target paths_target text_target",
+            "threads": "ToolThreads",
+            "tracker": "ToolExecution ToolExecutionTracker execution_files",
+        },
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -17,14 +17,82 @@ from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
 from holdfast.ids import new_id
 from holdfast.journal import Payload
-from holdfast.policy.approvals import Approval, Approvals, same_person, seal
-from holdfast.policy.events import ApprovalAnswered, ApprovalRequested, ApprovalUsed
-from holdfast.sessions.events import SessionRulesAdded
-from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest, Gate
+from holdfast.policy import (
+    Approval,
+    ApprovalAnswered,
+    ApprovalRequested,
+    Approvals,
+    ApprovalUsed,
+    Decision,
+    same_person,
+    seal,
+)
+from holdfast.sessions import PermissionRule, SessionRulesAdded
+
+if TYPE_CHECKING:
+    from holdfast.tools.gate import Gate
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsentGranted:
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person is asked to consent to: this call, with exactly these arguments.
+
+    `preview` shows what would change, if the tool can say; `rules` is what `always` writes;
+    `required` says how many different people have to consent.
+    """
+
+    call_id: str
+    tool: str
+    permission: str
+    targets: tuple[str, ...]
+    arguments: JsonObject
+    agent_path: str
+    decision: Decision
+    message_id: str = ""
+    seal: str = ""
+    preview: str = ""
+    rules: tuple[PermissionRule, ...] = ()
+    required: int = 1
+
+
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person said.
+
+    `stop` refuses the call and ends the run. `arguments` replace those of the call; they are
+    checked and judged anew. `rules` are added to the session's.
+    """
+
+    verdict: Literal["allow", "deny", "stop"]
+    by: str
+    reason: str = ""
+    arguments: JsonObject | None = None
+    rules: tuple[PermissionRule, ...] = ()
+
+
+class Approver(Protocol):
+    """Whoever can consent to a call while the run goes on."""
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Return the answer, or `None` when nobody is there after all."""
+        ...
+
+
+class NobodyApproves:
+    """Nobody is there to ask."""
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Return `None`."""
+        return None
+
+
+class AutoConfirm:
+    """Says yes to everything that may be asked for; never lifts a deny."""
+
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Consent."""
+        return ApprovalAnswer(verdict="allow", by="auto-confirm")
+
+
+class ConsentGranted(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody consented to these arguments; `facts` belong into the call's first append."""
 
     facts: tuple[Payload, ...]
@@ -34,16 +102,14 @@ class ConsentGranted:
     """Whether the arguments came by way of the journal, which keeps no secrets."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsentRefused:
+class ConsentRefused(msgspec.Struct, frozen=True, kw_only=True):
     """Nobody consented; `facts` belong into the append that refuses the call."""
 
     facts: tuple[Payload, ...]
     because: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsentPending:
+class ConsentPending(msgspec.Struct, frozen=True, kw_only=True):
     """The request is kept and somebody has to answer it."""
 
     approval_id: str
@@ -52,25 +118,18 @@ class ConsentPending:
 Consent = ConsentGranted | ConsentRefused | ConsentPending
 
 
-class ApprovalBroker:
+class ApprovalBroker(msgspec.Struct, eq=False):
     """Finds consent for the calls of one run, one call at a time."""
 
-    def __init__(
-        self,
-        gate: Gate,
-        approvals: Approvals,
-        append: Callable[..., Awaitable[None]],
-        clock: Clock,
-    ) -> None:
-        """Ask by this gate's approver and terms, and keep requests with `append`."""
-        self._gate = gate
-        self._approvals = approvals
-        self._append = append
-        self._clock = clock
-        self.turn = asyncio.Lock()
-        """Held while somebody is asked: a person reads one request at a time."""
-        self.stopped_by = ""
-        """Who ended the run at a prompt; nobody is asked any more."""
+    gate: Gate
+    approvals: Approvals
+    append: Callable[..., Awaitable[None]]
+    """Keeps requests."""
+    clock: Clock
+    turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    """Held while somebody is asked: a person reads one request at a time."""
+    stopped_by: str = ""
+    """Who ended the run at a prompt; nobody is asked any more."""
 
     async def obtain(self, request: ApprovalRequest) -> Consent:
         """Return somebody's answer to a request, or that it has to be waited for.
@@ -84,7 +143,7 @@ class ApprovalBroker:
         if known is not None and known.status != "open":
             return await self._settled(request, known)
         try:
-            answer = await self._gate.approver.approve(request)
+            answer = await self.gate.approver.approve(request)
         except Exception as error:  # noqa: BLE001 - whoever fails to answer has not consented
             return await self._nobody(request, known, f"asking failed ({type(error).__name__})")
         if answer is None:
@@ -98,14 +157,14 @@ class ApprovalBroker:
 
     async def _find(self, request: ApprovalRequest) -> Approval | None:
         """Return an approval of this very call that can still be used or answered."""
-        found = await self._approvals.find(request.message_id, request.call_id, request.permission)
+        found = await self.approvals.find(request.message_id, request.call_id, request.permission)
         if found is None or found.is_used or found.seal != request.seal:
             return None
-        return None if found.status_at(self._clock.now()) == "expired" else found
+        return None if found.status_at(self.clock.now()) == "expired" else found
 
     async def _settled(self, request: ApprovalRequest, approval: Approval) -> Consent:
         """Use an answer that came by way of the journal."""
-        answer = await self._approvals.answer(approval)
+        answer = await self.approvals.answer(approval)
         assert answer is not None
         used = ApprovalUsed(approval_id=approval.id, call_id=approval.call_id, seal=answer.seal)
         if answer.verdict == "deny":
@@ -121,12 +180,12 @@ class ApprovalBroker:
     async def _nobody(
         self, request: ApprovalRequest, known: Approval | None, because: str
     ) -> Consent:
-        if self._gate.terms.on_ask == "deny":
+        if self.gate.terms.on_ask == "deny":
             return ConsentRefused(facts=(), because=because)
         if known is not None:
             return ConsentPending(approval_id=known.id)
         asked = self._request(request)
-        await self._append(asked)
+        await self.append(asked)
         return ConsentPending(approval_id=asked.approval_id)
 
     async def _answered(
@@ -154,19 +213,19 @@ class ApprovalBroker:
                 self.stopped_by = answer.by or "somebody"
             return ConsentRefused(facts=(*facts, used), because=_said_no(answer.by, answer.reason))
         if self._is_enough(known, answered):
-            if answer.rules and self._gate.terms.required == 1:
-                self._gate.add_session_rules(answer.rules)
+            if answer.rules and self.gate.terms.required == 1:
+                self.gate.add_session_rules(answer.rules)
                 facts.append(SessionRulesAdded(rules=answer.rules, by=answer.by))
             return ConsentGranted(facts=(*facts, used), by=answer.by, arguments=arguments)
-        if self._gate.terms.on_ask == "park":
-            await self._append(*facts)
+        if self.gate.terms.on_ask == "park":
+            await self.append(*facts)
             return ConsentPending(approval_id=approval_id)
-        because = f"it takes {self._gate.terms.required} people, and only {answer.by} is here"
+        because = f"it takes {self.gate.terms.required} people, and only {answer.by} is here"
         return ConsentRefused(facts=tuple(facts), because=because)
 
     def _is_enough(self, known: Approval | None, answered: ApprovalAnswered) -> bool:
         votes = known.votes if known is not None else ()
-        required = known.required if known is not None else self._gate.terms.required
+        required = known.required if known is not None else self.gate.terms.required
         if any(same_person(vote.by, answered.by) for vote in votes):
             return False
         return 1 + sum(vote.seal == answered.seal for vote in votes) >= required
@@ -181,8 +240,8 @@ class ApprovalBroker:
             agent_path=request.agent_path,
             seal=request.seal,
             decision=request.decision,
-            expires_at=self._clock.now() + self._gate.terms.expires_after_s,
-            required=self._gate.terms.required,
+            expires_at=self.clock.now() + self.gate.terms.expires_after_s,
+            required=self.gate.terms.required,
             targets=request.targets,
             arguments=request.arguments,
             preview=request.preview,

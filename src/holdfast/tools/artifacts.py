@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Protocol
+
+import msgspec
 
 from holdfast.canonical import sha256_hex
 from holdfast.errors import NotFound
-from holdfast.journal import Event, Journal, Payload
+from holdfast.journal import Journal
 from holdfast.tools.events import ToolOutputKept
-
-_HANDLE = re.compile(r"out_(\d{1,18})_([0-9a-f]{16})")
-
-
-class Recorder(Protocol):
-    """Whoever may append to the session; `sessions.Turn` is one."""
-
-    async def append(
-        self, *payloads: Payload, agent_path: str = "", is_synced: bool = False
-    ) -> tuple[Event, ...]:
-        """Append facts, together or not at all."""
-        ...
+from holdfast.tools.recording import Recorder
 
 
-class JournalArtifacts:
+@functools.cache
+def _handle() -> re.Pattern[str]:
+    return re.compile(r"out_(\d{1,18})_([0-9a-f]{16})")
+
+
+class JournalArtifacts(msgspec.Struct, frozen=True, eq=False):
     """Keeps what tools save as facts of the session.
 
     The journal puts large payloads into content-addressed blobs of their own. A handle holds
@@ -31,21 +27,19 @@ class JournalArtifacts:
     content.
     """
 
-    def __init__(self, recorder: Recorder, journal: Journal, session_id: str) -> None:
-        """Save and load in one session."""
-        self._recorder = recorder
-        self._journal = journal
-        self._session_id = session_id
+    recorder: Recorder
+    journal: Journal
+    session_id: str
 
     async def save(self, name: str, data: bytes, *, media_type: str) -> str:
         """Keep the data and return its handle."""
         fact = ToolOutputKept(name=name, media_type=media_type, data=data)
-        [event] = await self._recorder.append(fact)
+        [event] = await self.recorder.append(fact)
         return f"out_{event.session_seq}_{sha256_hex(data)[:16]}"
 
     async def load(self, handle: str) -> bytes:
         """Return what was saved, or raise NotFound."""
-        return await load_artifact(self._journal, self._session_id, handle)
+        return await load_artifact(self.journal, self.session_id, handle)
 
 
 async def load_artifact(journal: Journal, session_id: str, handle: str) -> bytes:
@@ -54,7 +48,7 @@ async def load_artifact(journal: Journal, session_id: str, handle: str) -> bytes
     Raises:
         NotFound: there is no such handle, or its content was removed.
     """
-    named = _HANDLE.fullmatch(handle)
+    named = _handle().fullmatch(handle)
     if named is not None:
         for event in await journal.store.read(session_id, seqs=[int(named[1])]):
             fact = event.decode() if event.kind == ToolOutputKept.kind else None

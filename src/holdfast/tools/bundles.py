@@ -35,7 +35,7 @@ from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import AlreadyExists, BundleRefused, HoldfastError, NotFound, UsageError
 from holdfast.ids import random_token
-from holdfast.policy.patterns import plain_name
+from holdfast.policy import plain_name
 from holdfast.providers.json_schema import faults, problems
 from holdfast.tools.bundle_files import copy_files, hash_files
 from holdfast.tools.bundle_process import run_bundle
@@ -63,7 +63,7 @@ def _no_arguments() -> JsonObject:
 class Permissions(BaseModel):
     """What a bundle's program may reach besides its own folder and the system's programs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     network: bool = False
     """Every host; granted only where the operator opened the network to every host."""
@@ -94,7 +94,7 @@ class Permissions(BaseModel):
 class Manifest(BaseModel):
     """What a bundle says about itself."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")
     version: str = Field(default="1.0.0", max_length=32)

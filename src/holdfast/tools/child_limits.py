@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import Share
+import msgspec
 
-if TYPE_CHECKING:
-    from holdfast.tools.gate import Approver
+from holdfast.policy import OnAsk, Share
+from holdfast.tools.approval_broker import Approver
 
 
 def without_end() -> float | None:
@@ -18,8 +15,7 @@ def without_end() -> float | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChildLimits:
+class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Budgets that are spent from together, time that is left, and who answers.
 
     `shares` lead from the outermost budget to the caller's own. `skill_names` are the only
@@ -31,6 +27,3 @@ class ChildLimits:
     on_ask: OnAsk = "deny"
     approver: Approver | None = None
     skill_names: tuple[str, ...] | None = None
-
-
-__all__ = ["ChildLimits", "without_end"]

@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 
 from holdfast.errors import FileUnsuitable
-from holdfast.sandbox import Workspace
-from holdfast.sandbox.process import ProcessLimits, ProcessResult, run_process
+from holdfast.sandbox import ProcessLimits, ProcessResult, Workspace, run_process
 from holdfast.tools.services import Command, CommandResult, Program
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

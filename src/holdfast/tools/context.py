@@ -69,18 +69,6 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     execution: ExecutionContext
     """The application's own data and services, as they travel with the run."""
 
-    def for_call(
-        self, call_id: str, idempotency_key: str, nested: NestedCalls | None = None
-    ) -> ToolContext:
-        """Return the context of one call, with a cancellation of its own."""
-        return msgspec.structs.replace(
-            self,
-            call_id=call_id,
-            idempotency_key=idempotency_key,
-            cancellation=Cancellation(),
-            nested=nested or self.nested,
-        )
-
     def report(self, text: str, *, fraction: float | None = None) -> None:
         """Tell subscribers how far the call is; safe from any thread."""
         self.progress(ProgressUpdate(call_id=self.call_id, text=text, fraction=fraction))

@@ -8,10 +8,10 @@ import math
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
 import msgspec
+import pydantic_core
 from pydantic import ValidationError
 
 from holdfast.canonical import JsonObject, digest, sha256_hex
@@ -21,7 +21,7 @@ from holdfast.sandbox import Workspace
 from holdfast.tools.context import ToolContext
 from holdfast.tools.effects import Effect, Intent, Reconciliation
 from holdfast.tools.labels import LABELS, Label
-from holdfast.tools.result import Outcome, to_outcome
+from holdfast.tools.result import Outcome, Parked, ToolResult
 from holdfast.tools.schema import Signature, faults_of, read_signature
 from holdfast.tools.target import NO_TARGET, Target, TargetKind, text_target
 
@@ -68,8 +68,7 @@ class ToolOptions(TypedDict, total=False):
     """Says what a call would change, such as a diff, before a person consents to it."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Tool:
+class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True):
     """A frozen definition; the execution manager is what calls it.
 
     Calling the tool itself calls the plain function, for your own tests and code.
@@ -223,18 +222,17 @@ class Tool:
         Raises:
             TellModel, ToolError, or whatever the function raises.
         """
-        return to_outcome(await self.started(values, context), self.name)
-
-    def started(self, values: Mapping[str, Any], context: ToolContext) -> Awaitable[object]:
-        """Return what is awaited for the function's own result, as `call` does."""
         parameter = self.signature.context_parameter
         passed = {**values, parameter: context} if parameter else values
+        returned: Any
         if self.is_async:
-            made: Any = self.function(**passed)
-            coroutine: Awaitable[object] = made
-            return coroutine
-        running = context.threads.run(self.function, **passed)
-        return _to_its_end(running) if self._wraps_async else running
+            returned = await cast("Awaitable[object]", self.function(**passed))
+        else:
+            returned = await context.threads.run(self.function, **passed)
+            # A decorator may hide an `async def`.
+            if self._wraps_async and inspect.isawaitable(returned):
+                returned = await returned
+        return to_outcome(returned, self.name)
 
     @functools.cached_property
     def is_async(self) -> bool:
@@ -320,14 +318,40 @@ def tool(
     return make(function) if function is not None else make
 
 
+def to_outcome(value: object, tool: str) -> Outcome:
+    """Turn whatever a tool function returned into an outcome.
+
+    Text stays text, None becomes empty, everything else becomes JSON: pydantic models,
+    dataclasses, msgspec structs, enums, dates, lists and dictionaries.
+
+    Raises:
+        ToolError: the value has no JSON form.
+    """
+    if isinstance(value, str):
+        return ToolResult(value)
+    if isinstance(value, ToolResult | Parked):
+        return value
+    if value is None:
+        return ToolResult("")
+    try:
+        return ToolResult(
+            pydantic_core.to_json(value, fallback=_struct_to_builtins, bytes_mode="base64").decode()
+        )
+    except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
+        raise ToolError(
+            tool=tool, detail=f"it returned a {type(value).__name__}, which has no JSON form"
+        ) from error
+
+
+def _struct_to_builtins(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
 def _is_async(function: object) -> bool:
     called = getattr(function, "__call__", None)  # noqa: B004 - it is known to be callable
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
-
-
-async def _to_its_end(running: Awaitable[object]) -> object:
-    made = await running
-    return await made if inspect.isawaitable(made) else made
 
 
 def _default_name(function: Callable[..., object]) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+
+import msgspec
 
 _CONTEXT = 3
 _MAX_COMPARED = 4_000
 _MAX_SHOWN = 400
 
 
-@dataclass(frozen=True, kw_only=True)
-class Diff:
+class Diff(msgspec.Struct, frozen=True, kw_only=True):
     """A unified diff, cut if it is long, and how many lines came and went."""
 
     text: str

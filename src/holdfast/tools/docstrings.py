@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 _GOOGLE = re.compile(
     r"^((keyword )?(args|arguments)|(other )?parameters|params):\s*$", re.IGNORECASE
@@ -31,8 +32,7 @@ _NUMPY_OTHER = (
 _UNDERLINE = re.compile(r"^-{3,}\s*$")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Docstring:
+class Docstring(msgspec.Struct, frozen=True, kw_only=True):
     """The purpose, and a description for each argument that has one."""
 
     purpose: str

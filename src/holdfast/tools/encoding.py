@@ -7,7 +7,8 @@ looks like text; line ends are found out and kept.
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.errors import FileUnsuitable, TellModel
 
@@ -20,8 +21,7 @@ _MARKS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextForm:
+class TextForm(msgspec.Struct, frozen=True, kw_only=True):
     """How a text is written: encoding, byte order mark, line end."""
 
     encoding: str = "utf-8"

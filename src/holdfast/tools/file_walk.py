@@ -7,12 +7,14 @@ out; links are named but never followed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
 from holdfast.globs import compile_glob
 from holdfast.sandbox import Entry, Workspace
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 MAX_VISITED = 200_000
 _MAX_IGNORE_BYTES = 1024 * 1024
@@ -30,6 +32,8 @@ class IgnoreRules:
         path = f"{directory}/.gitignore" if directory != "." else ".gitignore"
         try:
             data = workspace.read(path, max_bytes=_MAX_IGNORE_BYTES)
+            from pathspec import GitIgnoreSpec  # noqa: PLC0415 - 20 ms
+
             spec = GitIgnoreSpec.from_lines(data.decode(errors="replace").splitlines())
         except (HoldfastError, ValueError):
             return self  # none there, or none that can be read

@@ -1,93 +1,73 @@
-"""The gate as the manager uses it: decide by the rules, ask whoever can answer.
+"""The gate: what rules say, then people, before a call may run.
 
-Policy and rights are data; this object holds them for one run and speaks to the approver.
+    rules -> [a person] -> egress -> [a person] -> doom loop -> [a person]
+
+Policy and rights are data. `Gate` holds them for one run and says who can answer; `Admission`
+leads calls through it. `egress` is what prompt injection needs to carry something away: a call
+that sends something out is asked about once the taint of what was read says so (`labels.py`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast.canonical import JsonObject
+from holdfast.canonical import JsonObject, canonical_json
+from holdfast.errors import (
+    ArgumentsWithheld,
+    HoldfastError,
+    PermissionDenied,
+    TellModel,
+    ToolInputInvalid,
+)
+from holdfast.journal import Payload
 from holdfast.policy import (
+    NO_RULES,
+    Action,
+    ApprovalTerms,
     CallRequest,
     Decision,
-    PolicyBundle,
-    PolicyStore,
     Rights,
     RuleSet,
     could_ever,
     decide,
+    rules_for,
+    violation,
 )
-from holdfast.policy.approvals import ApprovalTerms
-from holdfast.policy.decision import NO_RULES, Action
 from holdfast.sessions import PermissionRule
+from holdfast.tools.approval_broker import (
+    ApprovalAnswer,
+    ApprovalBroker,
+    ApprovalRequest,
+    Approver,
+    AutoConfirm,
+    ConsentGranted,
+    ConsentPending,
+    ConsentRefused,
+    NobodyApproves,
+    sealed,
+)
+from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_withheld
+from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
+from holdfast.tools.events import PermissionRefused
+from holdfast.tools.invocation import ask_aside
 from holdfast.tools.registry import ToolRegistry
+from holdfast.tools.result import Parked
+from holdfast.tools.target import NO_TARGET
 
+if TYPE_CHECKING:
+    from holdfast.policy import PolicyBundle, PolicyStore
+
+ContextOf: TypeAlias = Callable[[Call], ToolContext]
+
+_PREVIEW_CHARS = 20_000
+_LOOP_THRESHOLD = 3
 _MOST_JUDGED = 1_024
-
-
-class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is asked to consent to: this call, with exactly these arguments.
-
-    `preview` shows what would change, if the tool can say; `rules` is what `always` writes;
-    `required` says how many different people have to consent.
-    """
-
-    call_id: str
-    tool: str
-    permission: str
-    targets: tuple[str, ...]
-    arguments: JsonObject
-    agent_path: str
-    decision: Decision
-    message_id: str = ""
-    seal: str = ""
-    preview: str = ""
-    rules: tuple[PermissionRule, ...] = ()
-    required: int = 1
-
-
-class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person said.
-
-    `stop` refuses the call and ends the run. `arguments` replace those of the call; they are
-    checked and judged anew. `rules` are added to the session's.
-    """
-
-    verdict: Literal["allow", "deny", "stop"]
-    by: str
-    reason: str = ""
-    arguments: JsonObject | None = None
-    rules: tuple[PermissionRule, ...] = ()
-
-
-class Approver(Protocol):
-    """Whoever can consent to a call while the run goes on."""
-
-    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Return the answer, or `None` when nobody is there after all."""
-        ...
-
-
-class NobodyApproves:
-    """Nobody is there to ask."""
-
-    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Return `None`."""
-        return None
-
-
-class AutoConfirm:
-    """Says yes to everything that may be asked for; never lifts a deny."""
-
-    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Consent."""
-        return ApprovalAnswer(verdict="allow", by="auto-confirm")
 
 
 class Gate:
@@ -122,7 +102,8 @@ class Gate:
         self._policies = policies
         self._bundle: PolicyBundle | None = None
         if policies is not None:
-            self._take_up(policies.bundle)
+            bundle = self._bundle = policies.bundle
+            self.ceiling, self.policy_version = bundle.ceiling_for(agent_path), bundle.version
         self._judged: dict[CallRequest, Decision] = {}
         self._judged_by: tuple[RuleSet, Rights, str] | None = None
 
@@ -134,7 +115,9 @@ class Gate:
         """
         policies = self._policies
         if policies is not None and policies.bundle is not self._bundle:
-            self._take_up(policies.bundle)
+            bundle = self._bundle = policies.bundle
+            self.ceiling = bundle.ceiling_for(self._agent_path)
+            self.policy_version = bundle.version
         rules = (self.ceiling, self.rights, self.policy_version)
         if rules != self._judged_by or len(self._judged) >= _MOST_JUDGED:
             self._judged, self._judged_by = {}, rules
@@ -152,11 +135,6 @@ class Gate:
         if policies is not None and policies.shadow is not None:
             policies.watch(request, decision, agent=self._agent_path)
         return decision
-
-    def _take_up(self, bundle: PolicyBundle) -> None:
-        self._bundle = bundle
-        self.ceiling = bundle.ceiling_for(self._agent_path)
-        self.policy_version = bundle.version
 
     def add_session_rules(self, rules: Sequence[PermissionRule]) -> None:
         """Let rules that a person just wrote hold from now on, at every level that asks.
@@ -212,3 +190,216 @@ def default_action(tool: Tool, scope: str) -> Action:
     if scope == "built-in":
         return "allow" if tool.effect == "read" else "ask"
     return tool.permission
+
+
+class DoomLoop(msgspec.Struct):
+    """Notices the third equal call in a row: the same tool with the same input."""
+
+    tool: str = ""
+    arguments: JsonObject = msgspec.field(default_factory=dict)
+    count: int = 0
+
+    def count_and_check(self, tool: str, arguments: JsonObject) -> bool:
+        """Count a call and say whether it is at least the third equal one in a row."""
+        is_equal = (
+            tool == self.tool
+            # For Python, 1 is equal to true and to 1.0; for a tool it is not.
+            and arguments == self.arguments
+            and canonical_json(arguments) == canonical_json(self.arguments)
+        )
+        self.count = self.count + 1 if is_equal else 1
+        self.tool, self.arguments = tool, arguments
+        return self.count >= _LOOP_THRESHOLD
+
+    def forgive(self) -> None:
+        """Start counting anew, after somebody consented."""
+        self.count = 0
+
+
+class Admission(msgspec.Struct, eq=False):
+    """Lets calls of one run pass, refuses them, or has somebody asked."""
+
+    registry: ToolRegistry
+    gate: Gate
+    broker: ApprovalBroker
+    context: ToolContext
+    agent_path: str
+    doom: DoomLoop = msgspec.field(default_factory=DoomLoop)
+    fixed: dict[Tool, CallRequest] = msgspec.field(default_factory=dict)
+    """What tools ask for that touch nothing nameable: always the same."""
+
+    async def admit(
+        self, call: Call, tool: Tool, values: dict[str, Any], context_of: ContextOf
+    ) -> AdmittedCall | Denial | Parked:
+        """Return the way on of a call, its refusal, or that it waits for somebody.
+
+        `context_of` makes the context of a preview.
+        """
+        request = self.fixed.get(tool) or self._request(tool, values)
+        decision = self.gate.decide(request)
+        passed = AdmittedCall(call=call, values=values, request=request, decision=decision)
+        if decision.action != "allow":
+            consented = await self._consent(passed, tool, context_of)
+            if not isinstance(consented, AdmittedCall):
+                return consented
+            passed = consented
+        is_looping = self.doom.count_and_check(tool.name, call.part.input)
+        labels = self.context.labels
+        # Taint is looked at last: most calls send nothing out, as far as is known.
+        sends_out = tool.egress or (labels.is_online and tool.target.kind == "command")
+        if sends_out and labels.is_mixed:
+            asked = await self._consent_also(passed, tool, _egress(tool, passed), context_of)
+            if not isinstance(asked, AdmittedCall) or asked.call is not passed.call:
+                return asked
+            passed = asked
+        if is_looping:
+            loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
+            asked = await self._consent_also(passed, tool, loop, context_of)
+            if isinstance(asked, AdmittedCall):
+                self.doom.forgive()
+            return asked
+        return passed
+
+    async def _consent_also(
+        self, passage: AdmittedCall, tool: Tool, request: CallRequest, context_of: ContextOf
+    ) -> AdmittedCall | Denial | Parked:
+        """Have another request about the same call judged; it goes on as it was."""
+        asked = replace(passage, request=request, decision=self.gate.decide(request))
+        again = await self._consent(asked, tool, context_of)
+        if isinstance(again, AdmittedCall) and again.call is asked.call:
+            return replace(again, request=passage.request, decision=passage.decision)
+        return again
+
+    def _request(self, tool: Tool, values: dict[str, Any]) -> CallRequest:
+        is_fixed = tool.target is NO_TARGET
+        request = CallRequest(
+            permission=tool.name,
+            targets=("*",) if is_fixed else tool.targets(values, self.context.workspace),
+            target_kind=tool.target.kind,
+            default=default_action(tool, self.registry.scope_of(tool.name)),
+        )
+        if is_fixed:
+            self.fixed[tool] = request
+        return request
+
+    async def _consent(
+        self, passage: AdmittedCall, tool: Tool, context_of: ContextOf
+    ) -> AdmittedCall | Denial | Parked:
+        """Let an allowed call pass, refuse a denied one, and ask about any other."""
+        if passage.decision.action == "allow":
+            return passage
+        if passage.decision.action == "deny":
+            return self._refuse(passage, tool, passage.decision.explain())
+        async with self.broker.turn:
+            # A rule that somebody wrote at the last prompt may have settled this one.
+            decision = self.gate.decide(passage.request)
+            if decision.action == "allow":
+                return replace(passage, decision=decision)
+            request = await self._approval(passage, tool, context_of)
+            consent = await self.broker.obtain(request)
+        if isinstance(consent, ConsentPending):
+            shown: JsonObject = {"approval_id": consent.approval_id, "tool": tool.name}
+            return Parked(reason="approval", request=shown)
+        facts = (*passage.facts, *consent.facts)
+        if isinstance(consent, ConsentRefused):
+            return self._refuse(replace(passage, facts=facts), tool, consent.because)
+        if consent.arguments == passage.call.part.input:
+            return replace(passage, facts=facts)
+        return await self._edited(replace(passage, facts=facts), tool, consent)
+
+    async def _edited(
+        self, passage: AdmittedCall, tool: Tool, consent: ConsentGranted
+    ) -> AdmittedCall | Denial | Parked:
+        """Check arguments that a person put in, and judge them anew; no person lifts a deny."""
+        call = passage.call.with_input(consent.arguments, edited_by=consent.by)
+        try:
+            if consent.is_recorded:
+                refuse_withheld(tool, consent.arguments)
+            values = tool.validate(consent.arguments)
+        except (ToolInputInvalid, ArgumentsWithheld) as error:
+            return self._refuse(passage, tool, f"{consent.by} put in other arguments: {error}")
+        request = self.fixed.get(tool) or self._request(tool, values)
+        decision = self.gate.decide(request)
+        judged = AdmittedCall(
+            call=call, values=values, request=request, decision=decision, facts=passage.facts
+        )
+        if decision.action == "deny":
+            return self._refuse(judged, tool, decision.explain())
+        return judged
+
+    def _refuse(self, passage: AdmittedCall, tool: Tool, because: str) -> Denial:
+        """Say that it was refused, together with the answer that led to it."""
+        request = passage.request
+        refused = PermissionRefused(
+            call_id=passage.call.part.call_id,
+            tool=tool.name,
+            permission=request.permission,
+            targets=request.targets,
+            because=because,
+            decision=passage.decision,
+        )
+        error = PermissionDenied(
+            permission=request.permission, target=", ".join(request.targets), because=because
+        )
+        facts: tuple[Payload, ...] = (*passage.facts, refused)
+        against = violation(
+            request,
+            passage.decision,
+            session_id=self.context.session_id,
+            call_id=passage.call.part.call_id,
+            agent=self.agent_path,
+        )
+        if against is not None:
+            facts = (*facts, against)
+        return Denial(call=passage.call, text=error_text(error), facts=facts)
+
+    async def _approval(
+        self, passage: AdmittedCall, tool: Tool, context_of: ContextOf
+    ) -> ApprovalRequest:
+        call, required = passage.call, self.gate.terms.required
+        preview = ""
+        if tool.preview is not None:
+            try:
+                context = context_of(call)
+                shown = await ask_aside(tool, tool.preview, passage.values, context)
+                preview = shown[:_PREVIEW_CHARS]
+                if len(shown) > _PREVIEW_CHARS:
+                    preview += f"\n({len(shown) - _PREVIEW_CHARS} more characters)"
+            except (TellModel, HoldfastError) as error:
+                preview = f"It would fail: {error}"
+        return sealed(
+            ApprovalRequest(
+                call_id=call.part.call_id,
+                message_id=call.message_id,
+                tool=tool.name,
+                permission=passage.request.permission,
+                targets=passage.request.targets,
+                arguments=call.part.input,
+                agent_path=self.agent_path,
+                decision=passage.decision,
+                preview=preview,
+                rules=rules_for(passage.request) if required == 1 else (),
+                required=required,
+            )
+        )
+
+
+def _egress(tool: Tool, passage: AdmittedCall) -> CallRequest:
+    """What is asked for a call that sends something out: by its hosts, or by its name."""
+    if tool.target_kind == "host":
+        return replace(passage.request, permission="egress", default="ask")
+    return CallRequest(permission="egress", targets=(tool.name,), default="ask")
+
+
+__all__ = [
+    "Admission",
+    "ApprovalAnswer",
+    "ApprovalRequest",
+    "Approver",
+    "AutoConfirm",
+    "DoomLoop",
+    "Gate",
+    "NobodyApproves",
+    "ToolPermissionFilter",
+    "default_action",
+]

@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from holdfast.errors import HookRefused
-from holdfast.hooks import Cancel, Hooks, Replace, Retry, Where
-from holdfast.hooks.points import (
+from holdfast.hooks import (
+    Cancel,
+    Hooks,
+    Replace,
+    Retry,
     ToolAfterExecution,
     ToolBeforeExecution,
     ToolFailure,
     ToolValidation,
+    Where,
+    text_of,
 )
-from holdfast.hooks.registry import text_of
 from holdfast.journal import Payload
 from holdfast.messages import ToolPart
-from holdfast.sessions.events import MessagePartUpdated
+from holdfast.sessions import MessagePartUpdated
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import Parked, ToolResult

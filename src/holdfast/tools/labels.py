@@ -1,14 +1,17 @@
-"""Labels: where what a model reads comes from, and who must not learn it.
+"""Labels, the taint of what a model reads: where it comes from, and who must not learn it.
 
 A result is `untrusted` if strangers may have written it, and `private` if they must not learn
-it. Whoever has read both may have been talked into carrying the one out with the other, so
-from then on calls that send something out ask for the permission `egress`.
+it. A model that has read both may have been talked into carrying the one out with the other
+(prompt injection), so from then on calls that send something out ask for the permission
+`egress`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final, Literal, TypeAlias, get_args
+
+import msgspec
 
 from holdfast.journal import Journal
 from holdfast.tools.events import ToolStateSet
@@ -18,34 +21,37 @@ Label: TypeAlias = Literal["untrusted", "private"]
 LABELS: Final[tuple[Label, ...]] = get_args(Label)
 
 
-class ContextLabels:
-    """The labels of everything that the model of a session has read; they only grow."""
+class ContextLabels(msgspec.Struct, eq=False):
+    """The taint of everything that the model of a session has read; labels only grow.
 
-    def __init__(self, labels: Iterable[Label] = (), *, is_online: bool = False) -> None:
-        """Begin with what is known of the session and of its starter.
+    `labels` are those of the session and of its starter that the journal has; `is_online` says
+    whether commands may reach the network; `new` are labels that no fact tells of yet.
+    """
 
-        `is_online` says whether commands may reach the network.
-        """
-        self.is_online = is_online
-        self.seen: frozenset[Label] = frozenset(labels)
-        self._kept = self.seen
-        self.is_kept = True
-        """Whether no label is new since `unkept` was asked."""
-        self.is_mixed = len(self.seen) == len(LABELS)
+    labels: Collection[Label] = ()
+    is_online: bool = False
+    new: tuple[Label, ...] = ()
+
+    @property
+    def seen(self) -> frozenset[Label]:
+        """Every label so far."""
+        return frozenset((*self.labels, *self.new))
+
+    @property
+    def is_mixed(self) -> bool:
         """Whether both what strangers wrote and what they must not learn were read."""
+        return len(self.seen) == len(LABELS)
 
     def add(self, labels: tuple[Label, ...]) -> None:
         """Note that something with these labels is read from now on."""
-        if self.seen.issuperset(labels):
-            return
-        self.seen = self.seen.union(labels)
-        self.is_kept = False
-        self.is_mixed = len(self.seen) == len(LABELS)
+        for label in labels:
+            if label not in self.labels and label not in self.new:
+                self.new = (*self.new, label)
 
     def unkept(self) -> tuple[ToolStateSet, ...]:
         """Return the facts about labels that are new since the last time."""
-        new, self._kept = sorted(self.seen - self._kept), self.seen
-        self.is_kept = True
+        new, self.new = sorted(self.new), ()
+        self.labels = (*self.labels, *new)
         return tuple([ToolStateSet(key=_key(label), data={"value": True}) for label in new])
 
 

@@ -31,11 +31,9 @@ from holdfast.errors import (
 from holdfast.hooks import NOWHERE, Emitter, Silence
 from holdfast.journal import Payload
 from holdfast.messages import ToolPart
-from holdfast.policy.approvals import Approvals, NoApprovals
-from holdfast.policy.file_events import PolicyViolation
-from holdfast.sessions.events import MessagePartUpdated
+from holdfast.policy import Approvals, NoApprovals, PolicyViolation
+from holdfast.sessions import MessagePartUpdated
 from holdfast.tools import ledger
-from holdfast.tools.admission import Admission
 from holdfast.tools.approval_broker import ApprovalBroker
 from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_unsound
 from holdfast.tools.child_limits import without_end
@@ -48,14 +46,14 @@ from holdfast.tools.events import (
     ToolParked,
     ToolStarted,
 )
-from holdfast.tools.gate import Gate, ToolPermissionFilter
+from holdfast.tools.gate import Admission, Gate, ToolPermissionFilter
 from holdfast.tools.hooked import ToolHooks
-from holdfast.tools.invocation import ask_aside, invoke
+from holdfast.tools.invocation import ask_aside, check_result, clip, invoke, shorten
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
-from holdfast.tools.output import check_result, clip, shorten
 from holdfast.tools.recording import CallFacts, NotRecorded, Recorder, recorded
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
+from holdfast.tools.services import Cancellation
 
 Spend: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -116,10 +114,12 @@ class ToolExecutionManager:
         """The budget that a call did not fit into; the run should end."""
         self.stopped_by = ""
         """Who ended the run when asked for consent; empty as long as nobody did."""
-        self._desk = ApprovalBroker(
+        self._broker = ApprovalBroker(
             self.gate, approvals or NoApprovals(), self._facts.append, clock
         )
-        self._admission = Admission(tool_registry, self.gate, self._desk, context)
+        self._admission = Admission(
+            tool_registry, self.gate, self._broker, context, self._agent_path
+        )
         self._known: dict[str, CallRecord] = {}
         self.hooks: ToolHooks | None = None
         self.bus: Emitter = Silence()
@@ -226,7 +226,7 @@ class ToolExecutionManager:
 
     async def _halt(self, stopped: Denial | Parked) -> ToolPart | Parked:
         if isinstance(stopped, Denial):
-            self.stopped_by = self._desk.stopped_by
+            self.stopped_by = self._broker.stopped_by
             return await self._fail(stopped.call, stopped.text, facts=stopped.facts)
         return stopped
 
@@ -411,9 +411,9 @@ class ToolExecutionManager:
         labels = self._context.labels
         if tool.labels:
             labels.add(tool.labels)
-        if labels.is_online and tool.target_kind == "command":
+        if labels.is_online and tool.target.kind == "command":
             labels.add(("untrusted",))
-        return () if labels.is_kept else labels.unkept()
+        return labels.unkept() if labels.new else ()
 
     def _tell_of(self, call: Call) -> None:
         part = call.part
@@ -487,7 +487,13 @@ class ToolExecutionManager:
         """The context of one call; its key is the same after every restart."""
         call_id = call.part.call_id
         key = f"{self._context.run_id}:{call.message_id}:{call_id}"
-        return self._context.for_call(call_id, key, _NestedCalls(self, call))
+        return msgspec.structs.replace(
+            self._context,
+            call_id=call_id,
+            idempotency_key=key,
+            cancellation=Cancellation(),
+            nested=_NestedCalls(self, call),
+        )
 
     def _cache_key(self, tool: Tool, part: ToolPart) -> str:
         return digest([tool.name, tool.source_hash, part.input])

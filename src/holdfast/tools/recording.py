@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from holdfast.errors import HoldfastError
 from holdfast.journal import Event, Payload
 
@@ -34,22 +36,20 @@ class NotRecorded(Exception):
         self.error = error
 
 
-class CallFacts:
+class CallFacts(msgspec.Struct, frozen=True, eq=False):
     """Writes the facts of one agent's calls; shared by all who have something to write.
 
     An object of its own: were it the manager, everything that it makes would lead back to it,
     and an ended run would hold its workspace open until the next garbage collection.
     """
 
-    def __init__(self, recorder: Recorder, agent_path: str) -> None:
-        """Write with this recorder, in the name of this agent."""
-        self._recorder = recorder
-        self._agent_path = agent_path
+    recorder: Recorder
+    agent_path: str
 
     async def append(self, *payloads: Payload, is_synced: bool = False) -> None:
         """Append facts, together or not at all; raises NotRecorded."""
-        recorder, path = self._recorder, self._agent_path
-        await recorded(recorder.append(*payloads, agent_path=path, is_synced=is_synced))
+        appending = self.recorder.append(*payloads, agent_path=self.agent_path, is_synced=is_synced)
+        await recorded(appending)
 
 
 async def recorded(writing: Awaitable[T]) -> T:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import msgspec
-import pydantic_core
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import ToolError
 from holdfast.messages import FilePart
 
 
@@ -38,7 +36,6 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Outcome: TypeAlias = ToolResult | Parked
-_OUTCOMES = (ToolResult, Parked)
 
 
 class NestedCallWaits(Exception):
@@ -48,34 +45,3 @@ class NestedCallWaits(Exception):
         """Carry what is waited for."""
         super().__init__(parked.reason)
         self.parked = parked
-
-
-def to_outcome(value: object, tool: str) -> Outcome:
-    """Turn whatever a tool function returned into an outcome.
-
-    Text stays text, None becomes empty, everything else becomes JSON: pydantic models,
-    dataclasses, msgspec structs, enums, dates, lists and dictionaries.
-
-    Raises:
-        ToolError: the value has no JSON form.
-    """
-    if isinstance(value, str):
-        return ToolResult(value)
-    if isinstance(value, _OUTCOMES):
-        return value
-    if value is None:
-        return ToolResult("")
-    try:
-        return ToolResult(
-            pydantic_core.to_json(value, fallback=_struct, bytes_mode="base64").decode()
-        )
-    except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
-        raise ToolError(
-            tool=tool, detail=f"it returned a {type(value).__name__}, which has no JSON form"
-        ) from error
-
-
-def _struct(value: object) -> object:
-    if isinstance(value, msgspec.Struct):
-        return msgspec.to_builtins(value)
-    raise TypeError(f"no JSON form for {type(value).__name__}")

@@ -1,8 +1,11 @@
-"""An HTTP client that cannot be talked into reaching what it should not.
+"""An HTTP client that cannot be talked into reaching what it should not (SSRF, DNS rebinding).
 
 A name is resolved once, every address is checked, and the connection goes to a checked
 address. Redirects are followed here, each with all checks again; nothing but harmless
 headers goes to another host. No proxy, no cookies, no environment.
+
+aiohttp, and yarl with it, take longer to import than everything else here together; they come
+with the first request.
 """
 
 from __future__ import annotations
@@ -12,12 +15,9 @@ import re
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
+import msgspec
 
 from holdfast._version import __version__
 from holdfast.clock import SYSTEM, Clock
@@ -25,6 +25,9 @@ from holdfast.errors import NetworkFailed, PermissionDenied, RateLimitError, Usa
 from holdfast.policy import NetworkRules
 from holdfast.tools.http_body import ACCEPTED, BodyReader
 from holdfast.tools.services import HttpRequest, HttpResponse
+
+if TYPE_CHECKING:
+    from yarl import URL
 
 _MAX_REDIRECTS = 5
 _MAX_ADDRESSES = 16
@@ -36,13 +39,12 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Another host gets these headers and no others: any of them could carry a key.
 _HARMLESS = frozenset({"accept", "accept-language", "user-agent", "content-type"})
-_OURS = re.compile(
+_OURS = (
     r"host|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|expect|"
-    r"accept-encoding|proxy-.*",
-    re.IGNORECASE,
+    r"accept-encoding|proxy-.*"
 )
-_NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f\\]")
-_CREDENTIALS = re.compile(r"[^/?#]*//[^/?#]*@")
+_NOT_IN_URLS = r"[\x00-\x20\x7f\\]"
+_CREDENTIALS = r"[^/?#]*//[^/?#]*@"
 _CHUNK = 64 * 1024
 
 
@@ -61,8 +63,7 @@ async def system_lookup(host: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckedUrl:
+class CheckedUrl(msgspec.Struct, frozen=True, kw_only=True):
     """A URL that may be asked, and the addresses to which the connection may go."""
 
     url: URL
@@ -97,6 +98,8 @@ class SafeHttpClient:
             NetworkFailed: no answer in time, or none that can be used.
             UsageError: a method or header that a tool must not set.
         """
+        from aiohttp import ClientError  # noqa: PLC0415 - see above
+
         _refuse_misuse(request)
         limit_s = min(request.timeout_s, _MAX_SECONDS)
         try:
@@ -106,7 +109,7 @@ class SafeHttpClient:
             raise NetworkFailed(
                 url=request.url, detail=f"no answer within {limit_s:g} s"
             ) from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (ClientError, OSError, ValueError) as error:
             raise NetworkFailed(url=request.url, detail=str(error) or repr(error)) from error
 
     async def check(self, url: str) -> CheckedUrl:
@@ -120,6 +123,8 @@ class SafeHttpClient:
         return self._rules if isinstance(self._rules, NetworkRules) else self._rules()
 
     async def _follow(self, request: HttpRequest, rules: NetworkRules) -> HttpResponse:
+        from yarl import URL  # noqa: PLC0415 - see above
+
         method, body = request.method.upper(), request.body
         headers = {"User-Agent": f"holdfast/{__version__}", **request.headers}
         target = await self._checked(request.url, rules)
@@ -144,11 +149,13 @@ class SafeHttpClient:
 
     async def _checked(self, text: str, rules: NetworkRules) -> CheckedUrl:
         """Check scheme, host, port and every address of a URL."""
+        from yarl import URL  # noqa: PLC0415 - see above
+
         _refuse_strange(text)
         url = URL(text)
         if url.scheme not in ("http", "https") or not url.host or not url.port:
             raise NetworkFailed(url=text[:200], detail="only http and https URLs can be fetched")
-        if _CREDENTIALS.match(text):
+        if re.match(_CREDENTIALS, text):
             raise _denied(url.host, "the URL carries credentials")
         if url.port < 1024 and url.port not in (80, 443):
             raise _denied(url.host, f"port {url.port} belongs to another service")
@@ -173,8 +180,15 @@ class SafeHttpClient:
         body: bytes,
         max_bytes: int,
     ) -> HttpResponse:
+        import aiohttp  # noqa: PLC0415 - see above
+
+        from holdfast.tools.pinned_resolver import PinnedResolver  # noqa: PLC0415 - see above
+
         connector = aiohttp.TCPConnector(
-            resolver=_Pinned(target), use_dns_cache=False, force_close=True, limit=1
+            resolver=PinnedResolver(target.url.raw_host, target.addresses),
+            use_dns_cache=False,
+            force_close=True,
+            limit=1,
         )
         async with (
             aiohttp.ClientSession(
@@ -240,44 +254,17 @@ class HostRates:
         self._asked = recent
 
 
-class _Pinned(AbstractResolver):
-    """Gives aiohttp the addresses that were checked; it connects to nothing else."""
-
-    def __init__(self, target: CheckedUrl) -> None:
-        self._target = target
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        if host != self._target.url.raw_host:
-            raise OSError(f"{host} was not checked")
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in self._target.addresses
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held open."""
-
-
 def _refuse_misuse(request: HttpRequest) -> None:
     if request.method.upper() not in _METHODS:
         raise UsageError(detail=f"The method {request.method[:20]!r} is not for tools.")
     for name in request.headers:
-        if _OURS.fullmatch(name.strip()):
+        if re.fullmatch(_OURS, name.strip(), re.IGNORECASE):
             raise UsageError(detail=f"The header {name[:40]!r} is set by the client itself.")
 
 
 def _refuse_strange(url: str) -> None:
     """Spaces, controls and backslashes are read differently by different parsers."""
-    if len(url) > _MAX_URL or _NOT_IN_URLS.search(url):
+    if len(url) > _MAX_URL or re.search(_NOT_IN_URLS, url):
         raise NetworkFailed(url=url[:200], detail="it is no URL, or too long")
 
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from holdfast.errors import PermissionDenied, UsageError
-from holdfast.policy.commands import parse_command
-from holdfast.sandbox import Profile, SandboxResult, SandboxRunner, Workspace
-from holdfast.sandbox.profiles import can_write_workspace, has_network
+from holdfast.sandbox import (
+    Profile,
+    SandboxResult,
+    SandboxRunner,
+    Workspace,
+    can_write_workspace,
+    has_network,
+)
 from holdfast.tools.services import Command, CommandResult, Program
 
 
@@ -19,7 +26,7 @@ def _is_closed() -> bool:
     return False
 
 
-class SandboxedCommands:
+class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
     """Runs commands as they were parsed, without a shell, inside a sandbox profile.
 
     A line that cannot be read completely runs in a shell, in the same sandbox, only if
@@ -27,38 +34,31 @@ class SandboxedCommands:
     it looks like never runs.
     """
 
-    def __init__(
-        self,
-        runner: SandboxRunner,
-        *,
-        is_approved: Callable[[str], bool] = _nobody_approved,
-        is_net_open: Callable[[], bool] = _is_closed,
-    ) -> None:
-        """Run with this runner; whoever made it closes it.
-
-        `is_net_open` says whether a process may reach every host there is: nobody can hold
-        the traffic of one that speaks for itself to a list.
-        """
-        self._runner = runner
-        self._is_approved = is_approved
-        self._is_net_open = is_net_open
+    runner: SandboxRunner
+    """Whoever made it closes it."""
+    is_approved: Callable[[str], bool] = _nobody_approved
+    is_net_open: Callable[[], bool] = _is_closed
+    """Says whether a process may reach every host there is: nobody can hold the traffic of one
+    that speaks for itself to a list."""
 
     async def run(self, command: Command) -> CommandResult:
         """Run a command, as `CommandRunner.run` promises."""
+        from holdfast.policy import parse_command  # noqa: PLC0415 - first use
+
         parsed = parse_command(command.text)
-        if parsed.is_refused or not (parsed.is_parsed or self._is_approved(command.text)):
+        if parsed.is_refused or not (parsed.is_parsed or self.is_approved(command.text)):
             raise PermissionDenied(
                 permission="command", target=command.text[:200], because=parsed.problem
             )
         if parsed.is_parsed:
-            result = await self._runner.run(
+            result = await self.runner.run(
                 parsed.pipelines,
                 directory=command.directory,
                 timeout_s=command.timeout_s,
                 output_bytes=command.max_output_bytes,
             )
         else:
-            result = await self._runner.run_approved_text(
+            result = await self.runner.run_approved_text(
                 command.text,
                 directory=command.directory,
                 timeout_s=command.timeout_s,
@@ -72,14 +72,14 @@ class SandboxedCommands:
         Its rights are those that it names and this run has, in both directions: a read-only
         run has no program that writes.
         """
-        can_write = can_write_workspace(self._runner.profile)
-        if program.has_network and not (has_network(self._runner.profile) or self._is_net_open()):
+        can_write = can_write_workspace(self.runner.profile)
+        if program.has_network and not (has_network(self.runner.profile) or self.is_net_open()):
             because = (
                 "its program talks to the network by itself, and the network is not open to "
                 "every host (ALLOW_NET, network.yaml)"
             )
             raise PermissionDenied(permission="network", target="*", because=because)
-        runner = self._runner.beside(
+        runner = self.runner.beside(
             _profile(can_write and program.workspace == "write", program.has_network),
             workspace=_elsewhere(program),
             readable=program.readable if can_write else program.readable + program.writable,

@@ -12,7 +12,6 @@ import operator
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Never, NoReturn, NotRequired
 
 import msgspec
@@ -31,8 +30,7 @@ from holdfast.tools.result import Parked, ToolResult
 _MAX_FAULTS = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """What a function says about itself: purpose, arguments, result."""
 
     purpose: str
@@ -209,7 +207,7 @@ def _without_form(name: str, hints: Mapping[str, object], error: Exception) -> U
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """StepExecutor out titles that only repeat the name of a field or a class."""
+    """Leaves out titles that only repeat the name of a field or a class."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 - pydantic's own
         return False

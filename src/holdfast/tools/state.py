@@ -7,8 +7,8 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import ToolError
 from holdfast.journal import Event, Journal, Payload, Projection
-from holdfast.tools.artifacts import Recorder
 from holdfast.tools.events import ToolStateSet
+from holdfast.tools.recording import Recorder
 
 MOST_BYTES = 256 * 1024
 
@@ -45,18 +45,16 @@ class ToolStateTable(Projection[ToolStateRow]):
 TOOL_STATE = ToolStateTable()
 
 
-class JournalState:
+class JournalState(msgspec.Struct, frozen=True, eq=False):
     """A session's state as its tools see it: it survives the run, the process and a crash."""
 
-    def __init__(self, recorder: Recorder, journal: Journal, session_id: str) -> None:
-        """Read and write the state of one session."""
-        self._recorder = recorder
-        self._journal = journal
-        self._session_id = session_id
+    recorder: Recorder
+    journal: Journal
+    session_id: str
 
     async def get(self, key: str) -> object:
         """Return the value of a key, or None."""
-        row = await self._journal.row(TOOL_STATE, self._session_id, key)
+        row = await self.journal.row(TOOL_STATE, self.session_id, key)
         return None if row is None else row.data.get("value")
 
     async def set(self, key: str, value: object) -> None:
@@ -72,4 +70,4 @@ class JournalState:
         if len(data) > MOST_BYTES:
             raise ToolError(tool="state", detail=f"{key!r} is larger than {MOST_BYTES >> 10} KB")
         kept: JsonObject = {"value": msgspec.json.decode(data)}
-        await self._recorder.append(ToolStateSet(key=key, data=kept))
+        await self.recorder.append(ToolStateSet(key=key, data=kept))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from yarl import URL
+import msgspec
 
-from holdfast.policy.commands import parse_command
 from holdfast.sandbox import Workspace
 
 TargetKind: TypeAlias = Literal["none", "path", "command", "host", "agent", "text"]
 Resolver: TypeAlias = Callable[[Mapping[str, Any], Workspace], Sequence[str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of thing, and how to read it from the final arguments of a call."""
 
     kind: TargetKind
@@ -54,6 +51,8 @@ def command_target(argument: str) -> Target:
     """The programs of a command line, each as it will run; the line itself if it is unread."""
 
     def resolve(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
+        from holdfast.policy import parse_command  # noqa: PLC0415 - first use
+
         return parse_command(str(arguments.get(argument, ""))).targets()
 
     return Target(kind="command", resolve=resolve)
@@ -63,6 +62,8 @@ def host_target(argument: str) -> Target:
     """The host of a URL argument."""
 
     def resolve(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
+        from yarl import URL  # noqa: PLC0415 - 20 ms
+
         try:
             # The same parser as the client's, so that both see the same host.
             return (URL(str(arguments.get(argument, ""))).host or "",)

@@ -15,24 +15,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import msgspec
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _IDLE_S = 10.0
 
 
-class ToolThreads:
+class ToolThreads(msgspec.Struct, kw_only=True, eq=False):
     """Runs functions off the loop, at most `limit` at once, the rest in order of arrival."""
 
-    def __init__(self, *, limit: int = 16, max_hanging: int = 64) -> None:
-        """Set the limits; threads are started when they are needed."""
-        self._limit = limit
-        self._max_hanging = max_hanging
-        self._lock = threading.Lock()
-        self._idle: list[_Worker] = []
-        self._waiting: deque[_Job] = deque()
-        self._busy = 0
-        self._hanging = 0
+    limit: int = 16
+    max_hanging: int = 64
+    _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    _idle: list[_Worker] = msgspec.field(default_factory=list)
+    _waiting: deque[_Job] = msgspec.field(default_factory=deque)
+    _busy: int = 0
+    _hanging: int = 0
 
     @property
     def hanging(self) -> int:
@@ -61,9 +61,9 @@ class ToolThreads:
 
     def _submit(self, job: _Job) -> None:
         with self._lock:
-            if self._hanging >= self._max_hanging:
+            if self._hanging >= self.max_hanging:
                 raise RuntimeError(f"{self._hanging} earlier calls still hang")
-            if self._busy < self._limit:
+            if self._busy < self.limit:
                 self._start(job)
             else:
                 self._waiting.append(job)
@@ -85,7 +85,7 @@ class ToolThreads:
                 self._waiting.remove(job)
 
     def _next(self) -> None:
-        while self._waiting and self._busy < self._limit:
+        while self._waiting and self._busy < self.limit:
             self._start(self._waiting.popleft())
 
     def done(self, worker: _Worker, job: _Job) -> None:

@@ -14,10 +14,8 @@ from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError, SessionBusy
 from holdfast.ids import random_token
-from holdfast.journal.envelope import NO_ORIGIN, Batch, Event, Origin
-from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload
-from holdfast.sessions.writing import Lease
+from holdfast.journal import NO_ORIGIN, Batch, Event, Journal, Origin, Payload
+from holdfast.sessions import Lease
 
 DEFAULT_TTL_S = 30.0
 _LOOK_FOR_LEASE_S = 0.25
@@ -47,9 +45,10 @@ class LeaseKeeper:
         head = await self._journal.store.acquire(session_id, self.owner, self._ttl_s)
         if head is None:
             return None
-        lease = self._hold(session_id, head.epoch, head.session_seq)
+        with self._guard:
+            self._held[session_id] = head.epoch
         self.show_presence()
-        return lease
+        return Lease(session_id=session_id, epoch=head.epoch, session_seq=head.session_seq)
 
     async def begin(
         self,
@@ -69,7 +68,8 @@ class LeaseKeeper:
             SessionBusy: somebody holds the lease.
             StaleWriter: the session does not end at event `after`.
         """
-        self.show_presence()
+        if self._thread is None:
+            self.show_presence()
         events = await self._journal.begin(
             session_id,
             payloads,
@@ -79,7 +79,10 @@ class LeaseKeeper:
             origin=origin,
             must_be_new=must_be_new,
         )
-        return self._hold(session_id, events[-1].epoch, events[-1].session_seq), events
+        last = events[-1]
+        with self._guard:
+            self._held[session_id] = last.epoch
+        return Lease(session_id=session_id, epoch=last.epoch, session_seq=last.session_seq), events
 
     async def forgo(self, session_id: str) -> None:
         """Give back a lease that was taken for nobody, because the taker was cancelled."""
@@ -89,11 +92,6 @@ class LeaseKeeper:
         for head in await store.heads(session_id):
             if head.owner == self.owner and session_id not in self._held:
                 await store.release(session_id, head.epoch)
-
-    def _hold(self, session_id: str, epoch: int, session_seq: int) -> Lease:
-        with self._guard:
-            self._held[session_id] = epoch
-        return Lease(session_id=session_id, epoch=epoch, session_seq=session_seq)
 
     async def wait_for(self, session_id: str, timeout_s: float) -> Lease:
         """Take the lease as soon as it is free.

@@ -1,39 +1,17 @@
-"""How a turn ends: the facts that say so, and the run that follows from them."""
+"""How a turn ends otherwise than its handler says: failures, cancellations, late steering."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any
-
-import msgspec
 
 from holdfast.errors import HoldfastError, LeaseLost, ResultNotStored, RunInTheWay
 from holdfast.ids import new_id
-from holdfast.journal.envelope import Event
-from holdfast.journal.payloads import Payload
+from holdfast.journal import Payload
 from holdfast.sessions import events as facts
-from holdfast.sessions.projections import RUNS, Run
-from holdfast.turns.turn import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
-
-
-def after(run: Run | None, events: Sequence[Event]) -> Run:
-    """Return a run after facts about it, as the queue would read it."""
-    for event in events:
-        fact = event.decode()
-        run = RUNS.apply(run, event, fact)
-        if run is not None and isinstance(fact, facts.RunCompleted):
-            run = msgspec.structs.replace(run, result=fact.result)
-    assert run is not None
-    return run
-
-
-def checked(outcome: object) -> Outcome:
-    """Return what a handler returned, or the failure to return an outcome."""
-    if isinstance(outcome, TurnCompleted | TurnParked | TurnCancelled | TurnFailed):
-        return outcome
-    return failed(f"the handler returned {type(outcome).__name__}, which is no outcome")
+from holdfast.turns.turn import Outcome, Turn, TurnCancelled, TurnFailed
 
 
 async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
@@ -55,21 +33,6 @@ async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
     if isinstance(error, ResultNotStored):
         raise error  # an end would hide that nobody knows what became of an effect
     return TurnFailed(error=error.to_dict())
-
-
-def end_facts(turn: Turn, run: Run, outcome: Outcome) -> list[Payload]:
-    """Return the facts that say how a run ended or that it rests."""
-    match outcome:
-        case TurnCompleted(result=result):
-            return [facts.RunCompleted(run_id=run.id, result=result)]
-        case TurnFailed(error=error):
-            return [facts.RunFailed(run_id=run.id, error=error)]
-        case TurnCancelled(reason=reason, stopped_by=by):
-            reason, by = reason or turn.cancel_reason, by or turn.stopped_by
-            return [facts.RunCancelled(run_id=run.id, reason=reason, stopped_by=by)]
-    parked = facts.RunParked(run_id=run.id, reason=outcome.reason)
-    woken = facts.RunWoken(run_id=run.id, cause="woken before it parked", owner=run.owner)
-    return [parked, woken] if run.is_woken else [parked]
 
 
 async def late_steering(turn: Turn, owner: str) -> list[Payload]:

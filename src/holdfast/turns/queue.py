@@ -16,8 +16,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import msgspec
-
 from holdfast.canonical import JsonObject
 from holdfast.errors import (
     AlreadyExists,
@@ -28,34 +26,27 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import check_id, new_id
-from holdfast.journal.envelope import Origin
-from holdfast.journal.journal import Journal
-from holdfast.journal.payloads import Payload
-from holdfast.journal.projection import Condition, RowQuery
-from holdfast.messages import Message
-from holdfast.sessions import events as facts
-from holdfast.sessions.creation import NewSession
-from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.messages import stored
-from holdfast.sessions.model import check_open
-from holdfast.sessions.projections import RUNS, Run
-from holdfast.sessions.writing import Lease
-from holdfast.turns.active import ActiveTurns
-from holdfast.turns.fast_start import FastStart, queued_of, unfinished
-from holdfast.turns.leases import LeaseKeeper
-from holdfast.turns.outcomes import (
-    after,
-    checked,
-    end_facts,
-    failed,
-    finish,
-    late_steering,
-    outcome_of,
+from holdfast.journal import Journal, Origin, Payload
+from holdfast.messages import Message, stored
+from holdfast.sessions import (
+    RUNS,
+    Lease,
+    NewSession,
+    Run,
+    SessionManager,
+    check_open,
+    find_run,
+    get_run,
+    queued_of,
+    unfinished,
 )
-from holdfast.turns.turn import Handler, Outcome, Turn, TurnCancelled, TurnParked
+from holdfast.sessions import events as facts
+from holdfast.turns.execution import RUN_CANCELLED, TurnExecutor
+from holdfast.turns.leases import LeaseKeeper
+from holdfast.turns.outcomes import finish
+from holdfast.turns.turn import Handler, Turn, TurnCancelled
 
 _LOOK_FOR_LEASE_S = 0.5
-_RUN_CANCELLED = "The run was cancelled."
 _STOPPED_WAITING = "the caller stopped waiting"
 _Choice: TypeAlias = Callable[[Run], bool]
 
@@ -68,10 +59,11 @@ class TurnQueue:
         self._manager = manager
         self._journal: Journal = manager.journal
         self._keeper = keeper
-        self._under_way = ActiveTurns(manager.journal)
         self._claimed: dict[str, asyncio.Event] = {}
         self._left_over: set[asyncio.Task[Run]] = set()
-        self.beginnings = FastStart(manager, keeper)
+        self.executor = TurnExecutor(manager, keeper)
+        # Goes once whoever looks sessions up says `executor`.
+        self.beginnings = self.executor
 
     @property
     def owner(self) -> str:
@@ -202,11 +194,12 @@ class TurnQueue:
                 options=options or {},
             )
             try:
-                turn = await self.beginnings.begin(session_id, queued, opening, correlation_id)
+                turn = await self.executor.begin(session_id, queued, opening, correlation_id)
                 if turn is not None:
                     run_id = turn.run.id
                     self._claimed[run_id] = asyncio.Event()
-                    await self._execute(turn, handler)
+                    for late in await self.executor.execute(turn, handler):
+                        self._continue_later(late, handler)
             except LeaseLost:
                 pass  # another process has taken over and goes on from what is stored
             except asyncio.CancelledError:
@@ -266,7 +259,7 @@ class TurnQueue:
             return run
         request = facts.RunCancelRequested(run_id=run_id, reason=reason, stopped_by=stopped_by)
         await self._journal.append(run.session_id, [request], origin=Origin(run_id=run_id))
-        turn = self._under_way.find(run_id)
+        turn = self.executor.find(run_id)
         if turn is not None:
             turn.ask_to_end(reason, stopped_by)
         else:
@@ -325,22 +318,11 @@ class TurnQueue:
         Raises:
             NotFound: there is none.
         """
-        run = await self.find(check_id(run_id, "run"))
-        if run is None:
-            raise NotFound(kind="run", value=run_id)
-        return run
+        return await get_run(self._journal, run_id)
 
     async def find(self, run_id: str) -> Run | None:
         """Return a run, `None` when there is none."""
-        query = RowQuery(projection=RUNS, where=(Condition("id", "=", run_id),), limit=1)
-        found = await self._journal.rows(query)
-        if not found:
-            return None
-        run = found[0].row
-        if run.status == "completed":
-            [event] = await self._journal.store.read(run.session_id, seqs=[run.ended_at])
-            run = msgspec.structs.replace(run, result=event.expect(facts.RunCompleted).result)
-        return run
+        return await find_run(self._journal, run_id)
 
     async def close(self) -> None:
         """Stop looking for signals, and leave what waits to others."""
@@ -348,7 +330,7 @@ class TurnQueue:
         for task in left_over:
             task.cancel()
         await asyncio.gather(*left_over, return_exceptions=True)
-        await self._under_way.close()
+        await self.executor.close()
 
     # --- inside -----------------------------------------------------------------------
 
@@ -356,7 +338,7 @@ class TurnQueue:
         fact = facts.RunSteered(signal_id=new_id("sig"), run_id=run.id, message=stored(message))
         origin = Origin(run_id=run.id)
         await self._journal.append(run.session_id, [fact], origin=origin, after=after)
-        turn = self._under_way.find(run.id)
+        turn = self.executor.find(run.id)
         if turn is not None:
             turn.hear()
 
@@ -428,7 +410,8 @@ class TurnQueue:
                 return False
             turn = await self._begin(run, lease)
             if turn is not None:
-                await self._execute(turn, handler)
+                for late in await self.executor.execute(turn, handler):
+                    self._continue_later(late, handler)
             return True
         except LeaseLost:
             # Another process has taken over and goes on from what is stored.
@@ -456,69 +439,13 @@ class TurnQueue:
                 [event] = await turn.append(begin, after=seq)
             except StaleWriter:
                 continue
-            turn.run = after(run, [event])
+            turn.run = RUNS.apply(run, event, event.decode()) or run
             return turn
 
     async def _turn(self, run: Run, lease: Lease) -> Turn:
         event = await queued_of(self._journal, run)
         request = event.expect(facts.RunQueued)
         return Turn(self._manager, run, lease, request, correlation_id=event.correlation_id)
-
-    async def _execute(self, turn: Turn, handler: Handler) -> None:
-        """Call the handler, note the outcome, and see to steering that came too late.
-
-        The session is given back, whatever happens.
-        """
-        self._under_way.add(turn)
-        try:
-            outcome: Outcome = TurnCancelled()
-            if not turn.cancelled.is_set():
-                try:
-                    outcome = checked(await handler(turn))
-                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
-                    outcome = await outcome_of(turn, error)
-            for run_id in await self._end(turn, outcome):
-                self._continue_later(run_id, handler)
-        finally:
-            self._under_way.remove(turn)
-            if not turn.is_released:
-                await self._keeper.release(turn.lease)
-
-    async def _end(self, turn: Turn, outcome: Outcome) -> list[str]:
-        """Note how a run ended or that it rests.
-
-        Steering messages that nobody took become turns of their own: none is lost. Their runs
-        are returned.
-        """
-        is_alone = turn.is_alone
-        while True:
-            # What its own appends have shown need not be read; the store refuses if there is more.
-            seq = turn.last if is_alone else await self._manager.last_number(turn.session_id)
-            # Where nobody else has written, nobody has steered, woken or cancelled.
-            run = turn.run if is_alone else await self.get(turn.run.id)
-            if isinstance(outcome, TurnParked) and run.is_cancel_requested:
-                await turn.close_own_calls(_RUN_CANCELLED)
-                outcome = TurnCancelled(reason=run.reason, stopped_by=run.stopped_by)
-                continue
-            facts_of_end = end_facts(turn, run, outcome)
-            is_over = is_alone or isinstance(outcome, TurnParked)
-            moved = [] if is_over else await late_steering(turn, self._keeper.owner)
-            try:
-                events = await turn.append(*facts_of_end, *moved, after=seq, release=True)
-            except StaleWriter:
-                # Unless its own facts came between, which were still being stored.
-                is_alone = turn.is_alone and turn.last != seq
-                continue
-            except UsageError as error:
-                outcome = failed(f"the outcome cannot be stored: {error}")
-                continue
-            turn.is_released = True
-            self._keeper.let_go(turn.lease)
-            if is_alone:
-                turn.ended = after(run, events)
-                if turn.ended.has_ended and turn.session is not None:
-                    self.beginnings.leave(turn.session_id, turn.last)
-            return [fact.run_id for fact in moved if isinstance(fact, facts.RunQueued)]
 
     async def _end_idle(self, run_id: str) -> None:
         """End a run that nobody is executing."""
@@ -531,8 +458,8 @@ class TurnQueue:
             if not run.has_ended:
                 outcome = TurnCancelled(reason=run.reason, stopped_by=run.stopped_by)
                 turn = await self._turn(run, lease)
-                await turn.close_own_calls(_RUN_CANCELLED)
-                await self._end(turn, outcome)
+                await turn.close_own_calls(RUN_CANCELLED)
+                await self.executor.end(turn, outcome)
         finally:
             # One that was given back with the last fact is left alone.
             await self._keeper.release(lease)

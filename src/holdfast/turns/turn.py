@@ -11,20 +11,19 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import RunInTheWay
-from holdfast.journal.envelope import Encoded, Event, Origin
-from holdfast.journal.payloads import Payload
-from holdfast.journal.projection import Condition, RowQuery
-from holdfast.messages import Message, ToolPart
+from holdfast.errors import HoldfastError, RunInTheWay, UsageError
+from holdfast.journal import Condition, Encoded, Event, Origin, Payload, RowQuery
+from holdfast.messages import Message, ToolPart, stored
+from holdfast.sessions import SIGNALS, Lease, Run, Session, SessionManager
 from holdfast.sessions import events as facts
-from holdfast.sessions.manager import SessionManager
-from holdfast.sessions.model import Session
-from holdfast.sessions.projections import SIGNALS, Run
-from holdfast.sessions.writing import Lease
-from holdfast.turns.write_buffer import WriteBuffer
 
 _LOOK_AGAIN_S = 0.05
 """How long a turn may be unaware of what another process has sent to it."""
+_MOMENT_S = 0.1
+"""How long facts wait for company."""
+
+StoreFacts: TypeAlias = Callable[[Sequence[Encoded]], Awaitable[object]]
+"""Stores facts, together or not at all."""
 
 
 class TurnCompleted(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,41 +57,25 @@ Outcome: TypeAlias = TurnCompleted | TurnParked | TurnCancelled | TurnFailed
 class CancelRequest(asyncio.Event):
     """Set when somebody asked for a run to end, by one or by several."""
 
-    end: Callable[[], None] | None = None
-    """Ends what is under way, if something is."""
+    _within_s: float | None = None
+    _deadline: asyncio.Timeout | None = None
+    """That of what is under way, if something is."""
 
-    def ending(self, within_s: float | None = None) -> Ending:
+    def ending(self, within_s: float | None = None) -> CancelRequest:
         """End what is done inside as soon as this is set, or after so many seconds.
 
         It ends with TimeoutError; the deadline that is given may be moved. One block at a time.
         """
-        return Ending(self, within_s)
-
-    def set(self) -> None:
-        """Wake whoever waits, and end what is under way."""
-        super().set()
-        if self.end is not None:
-            self.end()
-
-
-class Ending:
-    """A block that a request ends; a class, because every run enters one."""
-
-    _loop: asyncio.AbstractEventLoop
-
-    def __init__(self, request: CancelRequest, within_s: float | None) -> None:
-        """Made by `CancelRequest.ending`."""
-        self._request = request
-        self._deadline = asyncio.timeout(within_s)
+        self._within_s = within_s
+        return self
 
     async def __aenter__(self) -> asyncio.Timeout:
         """Begin, and end at once if somebody has asked already."""
-        await self._deadline.__aenter__()
-        self._loop = asyncio.get_running_loop()
-        self._request.end = self._end
-        if self._request.is_set():
-            self._end()
-        return self._deadline
+        deadline = asyncio.timeout(self._within_s)
+        self._deadline = await deadline.__aenter__()
+        if self.is_set():
+            self.set()
+        return deadline
 
     async def __aexit__(
         self,
@@ -101,28 +84,101 @@ class Ending:
         trace: TracebackType | None,
     ) -> None:
         """Say by TimeoutError that it was ended."""
-        self._request.end = None
-        await self._deadline.__aexit__(kind, error, trace)
+        deadline, self._deadline = self._deadline, None
+        assert deadline is not None
+        await deadline.__aexit__(kind, error, trace)
 
-    def _end(self) -> None:
+    def set(self) -> None:
+        """Wake whoever waits, and end what is under way."""
+        super().set()
         # Whoever asks again while the work is ending, asks for nothing new.
-        if not self._deadline.expired():
-            self._deadline.reschedule(self._loop.time())
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(asyncio.get_running_loop().time())
 
 
-class _Origins(dict[str, Origin]):
-    """Where the facts of one run come from, by the path of the agent inside it."""
+async def _nowhere(_facts: Sequence[Encoded]) -> None:
+    raise UsageError(detail="The turn has ended; nothing more can be stored with it.")
 
-    def __init__(self, run_id: str, correlation_id: str) -> None:
-        super().__init__()
-        self._run_id = run_id
-        self._correlation_id = correlation_id
 
-    def __missing__(self, agent_path: str) -> Origin:
-        made = self[agent_path] = Origin(
-            run_id=self._run_id, agent_path=agent_path, correlation_id=self._correlation_id
-        )
-        return made
+class WriteBuffer(msgspec.Struct):
+    """Facts of one turn that need no commit of their own, in the order in which they came.
+
+    A crash loses them, so whoever defers must be able to do the work again.
+    """
+
+    store: StoreFacts
+    _waiting: list[Encoded] = msgspec.field(default_factory=list)
+    _timer: asyncio.TimerHandle | None = None
+    _due: float = 0.0
+    _storing: asyncio.Task[None] | None = None
+
+    def add(self, fact: Encoded) -> None:
+        """Take a fact; it is stored a moment later at the latest."""
+        self._waiting.append(fact)
+        is_first = len(self._waiting) == 1
+        if is_first or self._timer is None:
+            loop = asyncio.get_running_loop()
+            if is_first:
+                self._due = loop.time() + _MOMENT_S
+            if self._timer is None:
+                self._timer = loop.call_at(self._due, self._store_soon, loop)
+
+    async def take(self) -> list[Encoded]:
+        """Hand over what waits, to be stored before the taker's own facts.
+
+        What is being stored right now is stored first, and with it what came meanwhile.
+        """
+        if self._storing is not None:
+            await self.flush()
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def end(self) -> None:
+        """Take no more; whoever stores is let go, so that an ended turn leads to nothing."""
+        self.store = _nowhere
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def put_back(self, facts: Sequence[Encoded]) -> None:
+        """Take back what could not be stored; the next one tries again."""
+        self._waiting[:0] = facts
+
+    async def flush(self) -> None:
+        """Store what waits now; raises what the store raises."""
+        while self._waiting or self._storing is not None:
+            if self._storing is None:
+                self._storing = asyncio.create_task(self._store_waiting())
+            await asyncio.shield(self._storing)
+
+    async def _store_waiting(self) -> None:
+        try:
+            while self._waiting:
+                taken, self._waiting = self._waiting, []
+                try:
+                    await self.store(taken)
+                except Exception:
+                    # Not when the loop ends: then they are stored, or lost as by a crash.
+                    self.put_back(taken)
+                    raise
+        finally:
+            self._storing = None
+
+    def _store_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if not self._waiting or self._storing is not None:
+            return
+        if loop.time() < self._due:
+            # What it was set for is stored; what waits now came later.
+            self._timer = loop.call_at(self._due, self._store_soon, loop)
+        else:
+            self._storing = asyncio.create_task(self._store_quietly())
+
+    async def _store_quietly(self) -> None:
+        try:
+            await self._store_waiting()
+        except HoldfastError:
+            return  # they wait again, and whoever appends next meets the same trouble
 
 
 class Turn:
@@ -170,7 +226,6 @@ class Turn:
         self._looked = 0 if self.is_resumed else lease.session_seq
         # When it last saw where the log ends.
         self._saw_end = manager.journal.clock.monotonic()
-        self._origins = _Origins(run.id, correlation_id)
         self._last_event: Event | None = None
 
     def ask_to_end(self, reason: str, stopped_by: str = "") -> None:
@@ -235,7 +290,10 @@ class Turn:
         For what needs no commit of its own because it can be done again after a crash, such
         as the result of a mere read.
         """
-        journal, origin = self._manager.journal, self._origins[agent_path]
+        journal = self._manager.journal
+        origin = Origin(
+            run_id=self.run.id, agent_path=agent_path, correlation_id=self.correlation_id
+        )
         for fact in payloads:
             self._deferred.add(journal.encode(fact, origin))
 
@@ -253,7 +311,10 @@ class Turn:
         release: bool = False,
     ) -> tuple[Event, ...]:
         journal = self._manager.journal
-        batch = journal.batch(given, self._origins[agent_path])
+        origin = Origin(
+            run_id=self.run.id, agent_path=agent_path, correlation_id=self.correlation_id
+        )
+        batch = journal.batch(given, origin)
         self.was_redacted = self.was_redacted or batch.was_redacted
         events = await journal.append(
             self.session_id,
@@ -263,7 +324,9 @@ class Turn:
             is_synced=is_synced,
             release=release,
         )
-        self._manager.messages.transcripts.follow(events, batch.drafts, self._last_event)
+        transcript = self._manager.messages.transcripts.kept.get(self.session_id)
+        if transcript is not None:
+            transcript.follow(events, batch.drafts, self._last_event)
         self._last_event = events[-1]
         before, last = events[0].session_seq - 1, events[-1].session_seq
         self.last, self._saw_end = last, journal.clock.monotonic()
@@ -298,8 +361,7 @@ class Turn:
 
     async def add_message(self, message: Message, *, agent_path: str = "") -> None:
         """Add a message of this run to the conversation."""
-        kept = msgspec.structs.replace(message, session_id="")  # as `stored` makes it
-        await self.append(facts.MessageCreated(message=kept), agent_path=agent_path)
+        await self.append(facts.MessageCreated(message=stored(message)), agent_path=agent_path)
 
     async def close_calls(self, because: str) -> tuple[ToolPart, ...]:
         """Give every call that has no result an error, so that the conversation can go on.

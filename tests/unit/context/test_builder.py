@@ -12,9 +12,15 @@ import pytest
 from holdfast import Agent, AsyncClient, tool
 from holdfast.context import AgentContext, ContextBuilder, ContextDraft, RecallStep, for_model
 from holdfast.errors import NotFound, UsageError
-from holdfast.messages import CompactionPart, Message, SnapshotPart, TextPart, ToolPart
+from holdfast.messages import (
+    CompactionPart,
+    GrowingMessages,
+    Message,
+    SnapshotPart,
+    TextPart,
+    ToolPart,
+)
 from holdfast.sessions import Session
-from holdfast.sessions.growing import GrowingMessages
 from holdfast.skills import Skill, skill_tool
 from holdfast.testing import ScriptedModel, tool_call
 

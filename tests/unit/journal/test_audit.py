@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import InvalidImport
-from holdfast.journal import Journal, MemoryStore, SessionDeleted, audit, export_heads, parse_heads
-from holdfast.journal.audit import check_chain, verify
+from holdfast.journal import (
+    Journal,
+    MemoryStore,
+    SessionDeleted,
+    audit,
+    check_chain,
+    export_heads,
+    parse_heads,
+    verify,
+)
 from holdfast.testing import FakeClock
 from holdfast.testing._store_samples import Note
 

@@ -12,8 +12,7 @@ import pytest
 from holdfast.errors import StorageError
 from holdfast.journal import Journal, RowQuery, SqliteStore, verify
 from holdfast.journal.events import SessionDeleted
-from holdfast.journal.stores import _sqlite_append
-from holdfast.journal.stores._sqlite_rows import SessionRows
+from holdfast.journal.stores import _sqlite_chains, _sqlite_rows
 from holdfast.testing._store_samples import LAZY_TOPICS, TOPICS, Mark, Note, SampleStep
 
 BOTH = (TOPICS, LAZY_TOPICS)
@@ -141,7 +140,7 @@ async def test_numbers_are_right_when_another_chain_grew_meanwhile(journal, path
 
 
 async def test_only_so_many_events_wait(journal, path, monkeypatch) -> None:
-    monkeypatch.setattr(_sqlite_append, "_MOST_BEHIND", 4)
+    monkeypatch.setattr(_sqlite_chains, "_MOST_BEHIND", 4)
     for number in range(3):
         await journal.append("s1", [Note(topic="a", rank=number)], epoch=1)
     assert written(path) == ["a", "first"]
@@ -151,7 +150,7 @@ async def test_only_so_many_events_wait(journal, path, monkeypatch) -> None:
 
 
 async def test_only_so_many_rows_are_remembered(journal, monkeypatch) -> None:
-    monkeypatch.setattr(SessionRows, "_MOST", 2)
+    monkeypatch.setattr(_sqlite_rows, "_MOST_KNOWN", 2)
     for number in range(12):
         await journal.append("s1", [Note(topic=f"t{number % 4}")], epoch=1)
         if number % 5 == 0:

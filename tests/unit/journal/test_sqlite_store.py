@@ -19,7 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.journal import Journal, MemoryStore, RowQuery, SqliteStore, verify
 from holdfast.journal.stores import _group_commit, _sqlite_file
-from holdfast.journal.stores._sqlite_heads import KnownChains
+from holdfast.journal.stores._sqlite_chains import KnownChains
 from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Mark, Note, SampleStep, Topics
 
 

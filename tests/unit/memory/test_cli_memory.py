@@ -33,6 +33,7 @@ def test_what_is_added_is_found_explained_listed_and_forgotten(state: Path) -> N
     memory_id = added["id"]
     (row,) = ok("search", "where is the kettle", "--explain")
     assert row["id"] == memory_id and row["lexical"] > 0 and "cosine" in row
+    assert row["where"] > 0 and {"late", "late_context", "reply", "address"} <= row.keys()
     shown = ok("show", memory_id)
     assert (shown["kind"], shown["is_pinned"], shown["scope"]) == ("place", True, "user")
     assert [row["id"] for row in ok("list", "--where", "type=place")] == [memory_id]
@@ -57,6 +58,9 @@ def test_memories_go_out_and_come_back(state: Path) -> None:
     assert ok("export", "--to", "m.jsonl")["memories"] == 1
     assert (state / "m.jsonl").read_text() == call("export").stdout
     assert ok("import", "m.jsonl") == {"stored": 0, "skipped": 1}
+    assert ok("export", "--to", "v.jsonl", "--vectors")["memories"] == 1
+    assert '"tokens"' in (state / "v.jsonl").read_text()
+    assert ok("import", "v.jsonl") == {"stored": 0, "skipped": 1}
     (state / "bad.jsonl").write_text('{"format": "other"}\n')
     assert call("import", "bad.jsonl").exit_code == 2
     assert call("import", "missing.jsonl").exit_code == 1

@@ -310,11 +310,16 @@ async def test_a_key_reaches_only_the_server_that_it_is_for(
         assert all("first-key" not in str(request.headers) for request in new.requests)
 
 
+NEW_INDEXES = ("INDEX memories_not_inferred", "INDEX memories_by_session")
+
+
 async def test_a_file_from_before_learns_the_address_when_it_is_opened(tmp_path: Path) -> None:
     async with serving() as old, serving() as new:
         wanted = await store(tmp_path, remote(old))
         with contextlib.closing(sqlite3.connect(tmp_path / "memory.db")) as db:
-            db.execute("DROP TABLE spaces")
+            for what in ("TABLE spaces", "TABLE tokens", *NEW_INDEXES):
+                db.execute(f"DROP {what}")
+            db.execute("ALTER TABLE memories DROP COLUMN inferred_speaker")
             db.execute("PRAGMA user_version = 1")
         async with manager_of(tmp_path, remote(new, NEW), is_idle=True) as manager:
             assert (await manager.stats()).former == {OLD: UNKNOWN}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from memory_setting import LetterEmbedder, opened
 
-from holdfast.memory import MemoryManager, MemoryOptions
-from holdfast.memory import shelf as shelves
+from holdfast.memory import MemoryManager, MemoryOptions, vector_index
 
 WORDS = ["walnut", "harbour", "orchid", "lantern", "granite", "meadow", "violin", "copper"]
 
@@ -29,15 +28,15 @@ async def test_candidates_give_the_same_best_as_everything(
     async with opened(LetterEmbedder()) as manager:
         await fill(manager)
         whole = await manager.search_memory("s", query, 10)
-        monkeypatch.setattr(shelves, "WHOLE", 10)
-        monkeypatch.setattr(shelves, "NEAREST", 120)
+        monkeypatch.setattr(vector_index, "WHOLE", 10)
+        monkeypatch.setattr(vector_index, "NEAREST", 120)
         some = await manager.search_memory("s", query, 10)
     assert [entry.id for entry in some][:5] == [entry.id for entry in whole][:5]
 
 
 async def test_filters_hold_for_candidates_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelves, "WHOLE", 10)
-    monkeypatch.setattr(shelves, "NEAREST", 20)
+    monkeypatch.setattr(vector_index, "WHOLE", 10)
+    monkeypatch.setattr(vector_index, "NEAREST", 20)
     async with opened(LetterEmbedder()) as manager:
         await fill(manager)
         found = await manager.search_memory("s", "walnut", 50, {"speaker": "Ada"})

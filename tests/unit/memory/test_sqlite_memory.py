@@ -20,7 +20,14 @@ from holdfast.errors import (
     StorageReadOnly,
     UsageError,
 )
-from holdfast.memory import MemoryManager, MemoryOptions, NoEmbedder, SqliteMemoryStorage
+from holdfast.memory import (
+    MemoryManager,
+    MemoryOptions,
+    MiniLmEmbedder,
+    NoEmbedder,
+    SqliteMemoryStorage,
+    StaticEmbedder,
+)
 from holdfast.memory.space import VectorSpace
 
 
@@ -45,6 +52,30 @@ async def test_the_bytes_of_a_forgotten_memory_are_gone_from_the_disk(tmp_path: 
         words = (b"xylophon", b"zanzibar", b"quokkaburra", b"marzipanus")
         assert [word for word in words if word in left] == []
         assert len(await manager.search_memory("s1", "ordinary", 300)) == 201
+
+
+@pytest.mark.parametrize("embedder", [StaticEmbedder(), MiniLmEmbedder()])
+async def test_no_token_of_a_forgotten_memory_is_left_on_the_disk(
+    tmp_path: Path, embedder: StaticEmbedder
+) -> None:
+    storage = SqliteMemoryStorage(tmp_path / "memory.db")
+    async with MemoryManager(storage, embedder) as manager:
+        others = [
+            await manager.store_memory("s1", f"ordinary text number {number}")
+            for number in range(20)
+        ]
+        text = "the xylophonist of zanzibar keeps a quokka " * 30  # more than fits into a page
+        secret = await manager.store_memory("s1", text)
+        await manager.pipeline.settle()
+        (entry,) = await manager.with_embeddings([await manager.get_memory(secret)])
+        assert entry.tokens is not None and len(entry.tokens) > 300
+        piece = entry.tokens[:48]
+        assert piece in on_disk(tmp_path)
+        await manager.forget([secret])
+        left = on_disk(tmp_path)
+        pieces = {entry.tokens[start : start + 24] for start in range(0, len(entry.tokens), 24)}
+        assert [one for one in pieces if len(one) == 24 and one in left] == []
+        assert (await manager.stats()).tokens == {embedder.model_id: len(others)}
 
 
 async def test_a_broken_index_is_said_and_can_be_made_anew(tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from memory_setting import opened
+from memory_setting import STATIC, opened
 
 from holdfast.errors import InvalidImport
 from holdfast.memory import MemoryManager, MemoryOptions, NoEmbedder, export_memories
 from holdfast.memory.transfer import import_memories
+from holdfast.redaction import Redactor
 from holdfast.testing import FakeClock
 
 
@@ -82,3 +83,77 @@ async def test_a_pinned_memory_moves_beyond_its_time_to_live() -> None:
     async with opened(NoEmbedder(), clock=clock) as manager:
         assert await import_memories(manager, lines, now=clock.now()) == (1, 1)
         assert (await manager.get_memory(memory_id)).is_pinned
+
+
+async def with_vectors() -> list[bytes]:
+    async with opened(STATIC) as manager:
+        await manager.store_memory("s1", "The kettle is in the attic")
+        await manager.store_memory("s1", "The password is hunter2hunter2")
+        await manager.pipeline.settle()
+        return [line async for line in export_memories(manager, with_vectors=True)]
+
+
+async def test_vectors_and_tokens_travel_and_are_not_made_again() -> None:
+    lines = await with_vectors()
+    async with opened(STATIC) as manager:
+        await manager.pipeline.stop()
+        manager.pipeline._embedder = NoEmbedder()  # nobody makes any here
+        assert await import_memories(manager, lines, now=0.0) == (2, 0)
+        counts = await manager.stats()
+        assert counts.tokens == counts.vectors == {STATIC.model_id: 2}
+        assert sorted([line async for line in export_memories(manager, with_vectors=True)]) == (
+            sorted(lines)
+        )
+
+
+async def test_vectors_of_another_model_are_left_behind() -> None:
+    lines = await with_vectors()
+    async with opened(NoEmbedder()) as manager:
+        assert await import_memories(manager, lines, now=0.0) == (2, 0)
+        counts = await manager.stats()
+        assert counts.tokens == counts.vectors == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tokens": "AQI="},
+        {"tokens": "AQ=="},
+        {"tokens": "//8="},
+        {"vector": "AQI="},
+        {"vector": "AH4" * 170 + "AA="},
+        {"format": "holdfast.memory/3"},
+    ],
+)
+async def test_vectors_and_tokens_that_can_be_none_are_refused(change: dict[str, str]) -> None:
+    (line, *_) = await with_vectors()
+    bad = msgspec.json.encode({**msgspec.json.decode(line), **change})
+    async with opened(STATIC) as manager:
+        if change == {"tokens": "AQI="}:  # one known token: as good as any other
+            assert await import_memories(manager, [bad], now=0.0) == (1, 0)
+            return
+        with pytest.raises(InvalidImport):
+            await import_memories(manager, [bad], now=0.0)
+        assert (await manager.stats()).memories == 0
+
+
+async def test_what_is_redacted_does_not_come_back_with_its_tokens() -> None:
+    lines = await with_vectors()
+    async with opened(STATIC, redactor=Redactor({"PASSWORD": "hunter2hunter2"})) as manager:
+        await manager.pipeline.stop()
+        manager.pipeline._embedder = NoEmbedder()
+        await import_memories(manager, lines, now=0.0)
+        assert (await manager.stats()).tokens == {STATIC.model_id: 1}
+
+
+async def test_speakers_of_plain_lines_are_known_again_after_an_import() -> None:
+    async with opened(NoEmbedder()) as manager:
+        for line in ("Ada: Tea?", "Bo: Yes, with milk.", "Ada: Here it is."):
+            await manager.store_memory("s1", line)
+        lines = await exported(manager)
+    async with opened(NoEmbedder()) as manager:
+        await import_memories(manager, lines, now=0.0)
+        found = await manager.search_memory("s1", "What does Bo take with tea?")
+        assert {entry.content for entry in found if entry.parts and entry.parts.speaker} == {
+            "Bo: Yes, with milk."
+        }

@@ -56,7 +56,7 @@ async def test_no_call_stays_open(
         session, other = await client.create_session("s"), await client.create_session("other")
         run = asyncio.ensure_future(call(client, session.id))
         await begun.wait()
-        turn = (await client.runs.turns())._under_way.find("job")
+        turn = (await client.runs.turns()).executor.find("job")
         writer = (await client.storage.journal()).store._writer  # type: ignore[attr-defined]
         assert turn is not None
         with closing(sqlite3.connect(tmp_path / "journal.db", isolation_level=None)) as lock:

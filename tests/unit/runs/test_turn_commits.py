@@ -11,8 +11,8 @@ from holdfast import Agent, AsyncClient
 from holdfast.journal import SqliteStore
 from holdfast.policy.budgets import Budget
 from holdfast.testing import FunctionModel, ScriptedModel
-from holdfast.turns import Outcome, Turn, TurnQueue
-from holdfast.turns import write_buffer as deferred
+from holdfast.turns import Outcome, Turn, TurnExecutor
+from holdfast.turns import turn as deferred
 
 
 async def writer(client: AsyncClient) -> sqlite3.Connection:
@@ -52,13 +52,13 @@ async def test_where_a_budget_counts_an_answer_is_stored_before_the_end(
     async with AsyncClient(tmp_path) as client:
         session = await client.create_session("s")
         journal = await client.storage.journal()
-        end = TurnQueue._end
+        end = TurnExecutor.end
 
-        async def look_and_end(queue: TurnQueue, turn: Turn, outcome: Outcome) -> list[str]:
+        async def look_and_end(executor: TurnExecutor, turn: Turn, outcome: Outcome) -> list[str]:
             found.extend(event.kind for event in await journal.read(session.id))
-            return await end(queue, turn, outcome)
+            return await end(executor, turn, outcome)
 
-        monkeypatch.setattr(TurnQueue, "_end", look_and_end)
+        monkeypatch.setattr(TurnExecutor, "end", look_and_end)
         agent = Agent("a", model=ScriptedModel("done"), budget=Budget(max_calls=2))
         await client.execute_agent(agent, session.id, "go")
     assert found.count("message.created") == 2

@@ -14,9 +14,17 @@ import pytest
 from holdfast.journal import Condition, Event, Journal, Payload, RowQuery, SqliteStore
 from holdfast.journal.stores._sqlite_rows import RowTables
 from holdfast.messages import Message
-from holdfast.sessions import SESSION_PROJECTIONS, PermissionRule, Session, SessionManager
+from holdfast.sessions import (
+    MESSAGES,
+    RUNS,
+    SESSION_PROJECTIONS,
+    SESSIONS,
+    SIGNALS,
+    PermissionRule,
+    Session,
+    SessionManager,
+)
 from holdfast.sessions import events as facts
-from holdfast.sessions.projections import MESSAGES, RUNS, SESSIONS, SIGNALS
 from holdfast.turns import Lease, LeaseKeeper, Outcome, Turn, TurnCompleted, TurnQueue
 
 

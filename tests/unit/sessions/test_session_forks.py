@@ -11,7 +11,7 @@ from holdfast.journal.store import AppendRequest
 from holdfast.messages import Message, TextPart
 from holdfast.sessions import Session, SessionManager
 from holdfast.sessions.events import EventOmitted, MessageCreated
-from holdfast.sessions.model import hide, is_hidden
+from holdfast.sessions.session import hide, is_hidden
 from holdfast.turns import Turn, TurnCompleted, TurnParked, TurnQueue
 
 

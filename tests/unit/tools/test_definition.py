@@ -556,4 +556,3 @@ async def test_what_tools_have_without_better_services_lives_in_memory(context):
     context.cancellation.cancel()
     with pytest.raises(asyncio.CancelledError):
         context.cancellation.raise_if_cancelled()
-    assert not context.for_call("call_1", "key").cancellation.is_cancelled

@@ -6,8 +6,7 @@ from run_kit import open_run
 
 from holdfast.messages import ToolPart
 from holdfast.tools import tool
-from holdfast.tools.doom_loop import DoomLoop
-from holdfast.tools.gate import ApprovalAnswer, Gate
+from holdfast.tools.gate import ApprovalAnswer, DoomLoop, Gate
 
 
 @tool(effect="read")

@@ -9,7 +9,7 @@ import inspect
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.tools.eager import Ended, _seats, _start_by_hand, start_eagerly
+from holdfast.tools.invocation import Ended, _seats, _start_by_hand, start_eagerly
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 

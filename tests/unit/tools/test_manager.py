@@ -312,3 +312,18 @@ async def test_strict_gate_lets_only_reads_run_without_asking(tmp_path):
         assert done == []
     async with open_run(tmp_path, registry=registry, gate=Gate(approver=AutoConfirm())) as run:
         assert (await run.call("act")).output == "done"
+
+
+async def test_a_call_that_was_told_to_stop_stops_no_other(tmp_path):
+    @tool(effect="read")
+    async def look(context: ToolContext) -> str:
+        """Say whether to stop, then stop."""
+        was_cancelled = context.cancellation.is_cancelled
+        context.cancellation.cancel()
+        return f"{was_cancelled} {context.idempotency_key}"
+
+    async with open_run(tmp_path, look) as run:
+        first, second = (await run.call("look")).output, (await run.call("look")).output
+        assert first.startswith("False ")
+        assert second.startswith("False ")
+        assert first != second

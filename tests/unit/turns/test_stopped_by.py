@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.journal.payloads import decode_payload
+from holdfast.journal import decode_payload
 from holdfast.sessions import Run, Session
 from holdfast.sessions.events import RunCancelled, RunCancelRequested
 from holdfast.turns import Outcome, Turn, TurnCancelled, TurnParked, TurnQueue

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import StorageFull, UsageError
-from holdfast.turns.write_buffer import WriteBuffer
+from holdfast.turns.turn import WriteBuffer
 
 
 class Log:

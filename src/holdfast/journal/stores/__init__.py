@@ -1,7 +1,32 @@
-"""Where bytes are kept: in memory, or in an SQLite file."""
+"""Where bytes are kept: in memory, in an SQLite file, or where a package offers it by URL.
 
-from holdfast.journal.stores._sqlite_at_rest import SqliteAtRest
-from holdfast.journal.stores.memory import MemoryStore
-from holdfast.journal.stores.sqlite import SqliteStore
+Database drivers, their classes and SQL stay in here; whoever needs a store asks `registry` for
+the one at an address.
+"""
 
-__all__ = ["MemoryStore", "SqliteAtRest", "SqliteStore"]
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.journal.stores._sqlite_at_rest import SqliteAtRest as SqliteAtRest
+    from holdfast.journal.stores.memory import MemoryStore as MemoryStore
+    from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
+    from holdfast.journal.stores.registry import StoreKind as StoreKind
+    from holdfast.journal.stores.registry import StoreOptions as StoreOptions
+    from holdfast.journal.stores.registry import known_schemes as known_schemes
+    from holdfast.journal.stores.registry import open_chains as open_chains
+    from holdfast.journal.stores.registry import open_store as open_store
+    from holdfast.journal.stores.registry import store_places as store_places
+    from holdfast.journal.stores.sqlite import SqliteStore as SqliteStore
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "_sqlite_at_rest": "SqliteAtRest",
+            "memory": "MemoryStore",
+            "registry": "AddressRegistry StoreKind StoreOptions known_schemes open_chains open_store "
+            "store_places",
+            "sqlite": "SqliteStore",
+        },
+    )

@@ -130,7 +130,10 @@ class GroupCommit:
             raise StorageError(path=self._path, detail="the store is closed")
         is_synced = is_synced or self._always_synced
         is_quick = not is_synced or self._quick_in_row >= _TRUSTED_AFTER
-        is_alone = self._lone_writer() is asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None
+        is_alone = self._lone_writer() is task
         if is_alone and is_quick and not self._is_scheduled:
             reach: _Reach = "FULL" if is_synced else "NORMAL"
             outcomes = self._transact((write,), reach, _PATIENCE_ON_LOOP_MS)
@@ -139,10 +142,9 @@ class GroupCommit:
                 if error is not None:
                     raise error
                 return cast(T, result)
-        loop = asyncio.get_running_loop()
         future: _Commit[T] = _Commit(loop=loop)
         self._waiting.append((write, future))
-        self._lone_writer = _myself(loop) if len(self._waiting) == 1 else _nobody
+        self._lone_writer = weakref.ref(task) if len(self._waiting) == 1 else _nobody
         self._must_sync = self._must_sync or is_synced
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -165,13 +167,13 @@ class GroupCommit:
                 jobs.append(job)
                 writes.append(job[0])
         must_sync, self._waiting, self._must_sync = self._must_sync, [], False
-        if jobs and not must_sync:
-            outcomes = self._transact(writes, "NORMAL", _PATIENCE_ON_LOOP_MS)
-            if outcomes is not None:
-                _settle(jobs, outcomes)
-                jobs = []
-        if not jobs:
-            self._next(loop)
+        outcomes: list[_Outcome] | None = []
+        if jobs:
+            outcomes = None
+            if not must_sync:
+                outcomes = self._transact(writes, "NORMAL", _PATIENCE_ON_LOOP_MS)
+        if outcomes is not None:
+            self._settle(loop, jobs, outcomes)
             return
         self._is_away = True
         for _, future in jobs:
@@ -192,16 +194,18 @@ class GroupCommit:
             outcomes = [(None, error) for _ in jobs]
         # A loop that has ended meanwhile has nobody left to tell.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(self._after_thread, loop, jobs, outcomes)
+            loop.call_soon_threadsafe(self._settle, loop, jobs, outcomes)
 
-    def _after_thread(
+    def _settle(
         self, loop: asyncio.AbstractEventLoop, jobs: list[_Job], outcomes: list[_Outcome]
     ) -> None:
+        """Tell a group what became of its writes, and see to the next one."""
         self._is_away = False
-        _settle(jobs, outcomes)
-        self._next(loop)
-
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        for (_, future), (result, error) in zip(jobs, outcomes, strict=True):
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
         if self._waiting:
             loop.call_soon(self._flush, loop)
         else:
@@ -230,7 +234,11 @@ class GroupCommit:
                     if connection.total_changes != before:
                         raise
                     outcomes.append((None, refusal))
-            self._commit(reach)
+            begun = self._clock.monotonic() if reach == "FULL" else 0.0
+            connection.execute("COMMIT")
+            if reach == "FULL":
+                is_quick = self._clock.monotonic() - begun <= _QUICK_S
+                self._quick_in_row = self._quick_in_row + 1 if is_quick else 0
             return outcomes
         except Exception as error:  # noqa: BLE001 - goes to the caller whose write it was
             cause = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
@@ -242,15 +250,6 @@ class GroupCommit:
             # One of them broke the group: give each its own transaction.
             return self._one_by_one(writes, reach, patience_ms)
         return [(None, cause)]
-
-    def _commit(self, reach: _Reach) -> None:
-        if reach == "NORMAL":
-            self._connection.execute("COMMIT")
-            return
-        begun = self._clock.monotonic()
-        self._connection.execute("COMMIT")
-        is_quick = self._clock.monotonic() - begun <= _QUICK_S
-        self._quick_in_row = self._quick_in_row + 1 if is_quick else 0
 
     def _set_mode(self, reach: _Reach, patience_ms: int) -> None:
         if self._reach != reach:
@@ -272,20 +271,6 @@ class GroupCommit:
 
 def _nobody() -> None:
     """Stand for a task that is gone, or never was."""
-
-
-def _myself(loop: asyncio.AbstractEventLoop) -> _TaskRef:
-    task = asyncio.current_task(loop)
-    assert task is not None
-    return weakref.ref(task)
-
-
-def _settle(jobs: list[_Job], outcomes: list[_Outcome]) -> None:
-    for (_, future), (result, error) in zip(jobs, outcomes, strict=True):
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
 
 
 def _is_busy(error: sqlite3.Error) -> bool:

@@ -13,9 +13,8 @@ from holdfast.errors import StorageReadOnly
 from holdfast.journal.envelope import Event
 from holdfast.journal.store import Head
 from holdfast.journal.stores import _sqlite_file as file
+from holdfast.journal.stores._sqlite_chains import EVENTS, HEADS, read_events, read_head
 from holdfast.journal.stores._sqlite_errors import translate
-from holdfast.journal.stores._sqlite_events import EVENTS, read_events
-from holdfast.journal.stores._sqlite_heads import HEADS, read_head
 
 T = TypeVar("T")
 

@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import SchemaTooNew
-from holdfast.journal.envelope import Draft, Event
-from holdfast.journal.payloads import Payload
+from holdfast.journal.envelope import Draft, Event, Payload
 from holdfast.journal.projection import (
     AnyProjection,
     Condition,
@@ -24,7 +23,6 @@ from holdfast.journal.projection import (
     RowQuery,
     by_kind,
 )
-from holdfast.journal.stores._sqlite_events import blob
 
 Place: TypeAlias = tuple[str, str]
 """The name of a projection and the key of a row, within one session."""
@@ -34,39 +32,31 @@ Changes: TypeAlias = dict[Place, Any]
 Fact: TypeAlias = tuple[Event, Payload]
 """An event and what it says."""
 
+blob = bytearray
+"""How bytes are handed to `sqlite3`: it asks any other object (`bytes` too) whether it would
+rather be something else, which takes five times as long as this copy."""
+
 _encode = msgspec.json.Encoder().encode
+_MOST_KNOWN = 1_000
+"""So many rows of a session are remembered, and those that wait."""
 _NOT_READ: Any = object()
 
 
-class SessionRows:
+class SessionRows(msgspec.Struct):
     """Rows of one session as they follow from its log; some wait to be written.
 
     Those of lazy projections are made right before they are written, all in one go.
     """
 
-    _MOST = 1_000
+    stream: int
+    known: Changes = msgspec.field(default_factory=dict)
+    waiting: Changes = msgspec.field(default_factory=dict)
+    """What the database holds now in the places of rows that are not written yet."""
+    unfolded: list[Fact] = msgspec.field(default_factory=list)
+    """What lazy projections follow and have not been told of yet, in order.
 
-    def __init__(self, stream: int) -> None:
-        """Know nothing yet of the session with this short number."""
-        self.stream = stream
-        self.known: Changes = {}
-        self.waiting: Changes = {}
-        """What the database holds now in the places of rows that are not written yet."""
-        self.unfolded: list[Fact] = []
-        """What lazy projections follow and have not been told of yet, in order.
-
-        Without the bytes of the events: many sessions wait at a time, and what they say is here.
-        """
-
-    def keep(self, changes: Changes) -> None:
-        """Take rows that changed; they wait to be written."""
-        if len(self.known) > self._MOST:
-            self.known = {place: self.known[place] for place in self.waiting}
-        for place, row in changes.items():
-            stored = self.known.get(place, _NOT_READ)
-            if row is not stored:
-                self.waiting.setdefault(place, stored)
-            self.known[place] = row
+    Without the bytes of the events: many sessions wait at a time, and what they say is here.
+    """
 
     def forget_all_but(self, key: str) -> None:
         """Forget the rows that are written, but for those under one key."""
@@ -146,18 +136,20 @@ class RowTables:
                     row = changes[place]
                 elif event.kind in projection.beginnings:
                     row = None
+                elif place in rows.known:
+                    row = rows.known[place]
                 else:
-                    row = self._find(connection, rows, place)
+                    sql, decoder = self._select[projection.name], self._decoders[projection.name]
+                    found = connection.execute(sql, (rows.stream, key)).fetchone()
+                    row = rows.known[place] = decoder.decode(found[0]) if found else None
                 changes[place] = projection.apply(row, event, payload)
-        rows.keep(changes)
-
-    def _find(self, connection: sqlite3.Connection, rows: SessionRows, place: Place) -> Any:  # noqa: ANN401 - a row of any projection
-        row = rows.known.get(place, _NOT_READ)
-        if row is _NOT_READ:
-            name, key = place
-            found = connection.execute(self._select[name], (rows.stream, key)).fetchone()
-            row = rows.known[place] = self._decoders[name].decode(found[0]) if found else None
-        return row
+        if len(rows.known) > _MOST_KNOWN:
+            rows.known = {place: rows.known[place] for place in rows.waiting}
+        for place, row in changes.items():
+            stored = rows.known.get(place, _NOT_READ)
+            if row is not stored:
+                rows.waiting.setdefault(place, stored)
+            rows.known[place] = row
 
     def write(self, connection: sqlite3.Connection, rows: SessionRows, *, also_lazy: bool) -> None:
         """Store rows that wait; those of lazy projections only if asked to."""

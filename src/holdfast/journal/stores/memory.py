@@ -5,13 +5,20 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from urllib.parse import SplitResult
 
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import AlreadyExists, LeaseLost, NotFound, SessionBusy, StaleWriter
-from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, chained
-from holdfast.journal.payloads import Payload
+from holdfast.errors import (
+    AlreadyExists,
+    LeaseLost,
+    NotFound,
+    SessionBusy,
+    StaleWriter,
+    UsageError,
+)
+from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, Payload, chained
 from holdfast.journal.projection import (
     AnyProjection,
     Condition,
@@ -22,6 +29,7 @@ from holdfast.journal.projection import (
 )
 from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish, check_restored
 from holdfast.journal.stores._wakeups import Wakeups
+from holdfast.journal.stores.registry import StoreKind, StoreOptions
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 _Rows = dict[tuple[str, str, str], Any]
@@ -317,3 +325,13 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 def _holds(condition: Condition, row: msgspec.Struct) -> bool:
     return _COMPARE[condition.operator](getattr(row, condition.column), condition.value)
+
+
+def _open(address: SplitResult, options: StoreOptions) -> MemoryStore:
+    if address.netloc or address.path or address.query or address.fragment:
+        raise UsageError(detail="memory:// is followed by nothing: each one is private.")
+    return MemoryStore(projections=options.projections, clock=options.clock)
+
+
+KIND = StoreKind(open=_open)
+"""`memory://`: in this process, private to whoever opened it."""

@@ -6,7 +6,8 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
+from urllib.parse import SplitResult
 
 import msgspec
 
@@ -14,27 +15,33 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import AlreadyExists, LeaseLost, StorageError
 from holdfast.journal.envelope import SYSTEM_SESSION, Draft, Event
 from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check_query
-from holdfast.journal.store import AppendRequest, Head, LeaseWish, check_restored
+from holdfast.journal.store import AppendRequest, Durability, Head, LeaseWish, check_restored
 from holdfast.journal.stores import _sqlite_file as file
 from holdfast.journal.stores._group_commit import GroupCommit
-from holdfast.journal.stores._sqlite_append import Appender
-from holdfast.journal.stores._sqlite_errors import translate
-from holdfast.journal.stores._sqlite_events import EVENTS, REDACTED, insert, read_events
-from holdfast.journal.stores._sqlite_heads import (
+from holdfast.journal.stores._sqlite_at_rest import SqliteAtRest
+from holdfast.journal.stores._sqlite_chains import (
+    EVENTS,
     HEADS,
     ONE_HEAD,
+    REDACTED,
+    Appender,
     KnownChains,
+    insert,
     last_seq,
     locate,
+    read_events,
     read_head,
 )
+from holdfast.journal.stores._sqlite_errors import translate
 from holdfast.journal.stores._sqlite_reader import Reader
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, is_for_one
 from holdfast.journal.stores._wakeups import Wakeups
+from holdfast.journal.stores.registry import StoreKind, StoreOptions, directory_of
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=msgspec.Struct)
 
+_FILE = "journal.db"
 _LARGEST_INT = 2**63 - 1
 _ALL_WRITTEN = """
 UPDATE streams SET rows_from = 1 +
@@ -55,7 +62,7 @@ class SqliteStore:
         path: Path | str,
         *,
         projections: Sequence[AnyProjection] = (),
-        durability: Literal["process", "power"] = "process",
+        durability: Durability = "process",
         clock: Clock = SYSTEM,
     ) -> None:
         """Remember what to open; nothing is touched before `open`."""
@@ -409,3 +416,25 @@ class SqliteStore:
         if self._writer is None:
             raise self._not_open()
         return await self._writer.run(write, is_synced=is_synced)
+
+
+def _open(address: SplitResult, options: StoreOptions) -> SqliteStore:
+    return SqliteStore(
+        directory_of(address, options.base_dir) / _FILE,
+        projections=options.projections,
+        durability=options.durability,
+        clock=options.clock,
+    )
+
+
+def _open_at_rest(address: SplitResult, base_dir: Path) -> SqliteAtRest | None:
+    path = directory_of(address, base_dir) / _FILE
+    return SqliteAtRest(path) if path.exists() else None
+
+
+KIND = StoreKind(
+    open=_open,
+    at_rest=_open_at_rest,
+    places=lambda address, base_dir: (directory_of(address, base_dir),),
+)
+"""`sqlite:///DIRECTORY`: the file `journal.db` in a directory."""

@@ -1,5 +1,15 @@
 """Where memories are kept: SQLite, in a file or in memory."""
 
-from holdfast.memory.stores.sqlite import InMemoryStorage, SqliteMemoryStorage
+from __future__ import annotations
 
-__all__ = ["InMemoryStorage", "SqliteMemoryStorage"]
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.memory.stores.sqlite import InMemoryStorage as InMemoryStorage
+    from holdfast.memory.stores.sqlite import SqliteMemoryStorage as SqliteMemoryStorage
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__, {"sqlite": "InMemoryStorage SqliteMemoryStorage"}
+    )

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import functools
+import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.canonical import JsonObject
+from holdfast.memory.dialogue import StoredLine, without_label
 from holdfast.memory.entry import MemoryEntry, Provenance
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import (
     IndexRow,
     LexicalHit,
     MemoryFilter,
+    MemoryPassage,
+    MemoryPlace,
     MemoryStats,
-    Place,
     Unembedded,
+    WordCounts,
 )
 from holdfast.memory.words import match_expression, match_place, match_word, place_word
 
@@ -31,6 +35,9 @@ _provenance = msgspec.json.Decoder(Provenance)
 _CHUNK = 500
 _MANY = 1_000
 """So many rows a search weighs, beyond those of its rarest word."""
+_PASSAGE_CHARACTERS = 2_000
+_LINE_CHARACTERS = 64
+"""The label of a line is in its beginning."""
 
 
 def place_words(tenant: str, scope: str, owner: str) -> str:
@@ -39,14 +46,14 @@ def place_words(tenant: str, scope: str, owner: str) -> str:
     return f"{own} {place_word(tenant, 'session')}" if scope == "session" else own
 
 
-def search_word(place: Place) -> str:
+def search_word(place: MemoryPlace) -> str:
     """Return the word by which rows of a place are found."""
     if place.owner is None:
         return place_word(place.tenant, place.scope)
     return place_word(place.tenant, place.scope, place.owner)
 
 
-def in_places(places: Sequence[Place], *, sign: str = "") -> tuple[str, list[object]]:
+def in_places(places: Sequence[MemoryPlace], *, sign: str = "") -> tuple[str, list[object]]:
     """Return the SQL condition for rows of some places; with the sign `+` not by an index."""
     parts, values = [], []
     for place in places:
@@ -67,9 +74,10 @@ def passing(where: MemoryFilter, now: float) -> tuple[str, list[object]]:
         at = now if where.as_of is None else where.as_of
         parts.append("m.valid_from <= ? AND (m.valid_to IS NULL OR m.valid_to > ?)")
         values += [at, at]
-    for column, wanted in (("kind", where.kinds), ("speaker", where.speakers)):
+    said = "iif(m.speaker = '', coalesce(m.inferred_speaker, ''), m.speaker)"
+    for column, wanted in (("m.kind", where.kinds), (said, where.speakers)):
         if wanted:
-            parts.append(f"m.{column} IN ({', '.join('?' * len(wanted))})")
+            parts.append(f"{column} IN ({', '.join('?' * len(wanted))})")
             values += wanted
     if where.since is not None:
         parts.append("m.created >= ?")
@@ -131,7 +139,7 @@ def by_id(db: sqlite3.Connection, tenant: str, ids: Sequence[str]) -> dict[int, 
 
 
 def by_row(
-    db: sqlite3.Connection, places: Sequence[Place], rows: Sequence[int]
+    db: sqlite3.Connection, places: Sequence[MemoryPlace], rows: Sequence[int]
 ) -> dict[int, MemoryEntry]:
     """Return living memories of some places by their rows."""
     # The sign keeps SQLite from walking through whole places instead of looking rows up.
@@ -140,7 +148,7 @@ def by_row(
 
 
 def rows_where(
-    db: sqlite3.Connection, places: Sequence[Place], where: MemoryFilter, now: float
+    db: sqlite3.Connection, places: Sequence[MemoryPlace], where: MemoryFilter, now: float
 ) -> list[int]:
     """Return the rows of some places that pass a filter, ascending."""
     place, values = in_places(places)
@@ -195,28 +203,43 @@ def revision(db: sqlite3.Connection) -> int:
     return last
 
 
-class PlaceSizes:
-    """Which places hold few memories, known until anything changes."""
+class IndexStatistics:
+    """Which places hold few memories, and how many hold a word; known until anything changes."""
 
     def __init__(self) -> None:
         """Know nothing."""
         self._revision = -1
-        self._known: dict[tuple[str, ...], bool] = {}
+        self._small: dict[tuple[str, ...], bool] = {}
+        self._counts: dict[str, int] = {}
 
     def are_small(self, db: sqlite3.Connection, marks: tuple[str, ...]) -> bool:
         """Say whether the places with these marks hold few memories together."""
+        self._keep_up(db)
+        if marks not in self._small:
+            self._small[marks] = sum(_count(db, match_place(mark)) for mark in marks) < _MANY
+        return self._small[marks]
+
+    def count(self, db: sqlite3.Connection, word: str) -> int:
+        """Return how many memories hold a word, or that they are many."""
+        self._keep_up(db)
+        if word not in self._counts:
+            self._counts[word] = _count(db, match_word(word))
+        return self._counts[word]
+
+    def _keep_up(self, db: sqlite3.Connection) -> None:
         # Asked first: what is counted is at least as new.
         last = revision(db)
-        if last != self._revision or len(self._known) >= _MANY:
+        if last != self._revision or len(self._small) + len(self._counts) >= _MANY:
             self._revision = last
-            self._known.clear()
-        if marks not in self._known:
-            self._known[marks] = sum(_count(db, match_place(mark)) for mark in marks) < _MANY
-        return self._known[marks]
+            self._small.clear()
+            self._counts.clear()
 
 
 def lexical(
-    db: sqlite3.Connection, places: Sequence[Place], words: Sequence[str], sizes: PlaceSizes
+    db: sqlite3.Connection,
+    places: Sequence[MemoryPlace],
+    words: Sequence[str],
+    known: IndexStatistics,
 ) -> list[LexicalHit]:
     """Return how well rows fit the words, alone and together with the turn before."""
     if not words or not places:
@@ -225,9 +248,10 @@ def lexical(
     # Rows of other places are refused by their own columns in any case. Where a place is
     # small, its mark in the index also keeps them from being weighed, so that a word counts
     # however often other places hold it; a large one's mark would cost more than it saves.
-    is_small = sizes.are_small(db, marks)
     query = (
-        match_expression(marks, words) if is_small else match_expression([], _telling(db, words))
+        match_expression(marks, words)
+        if known.are_small(db, marks)
+        else match_expression([], _telling(db, words, known))
     )
     condition, values = in_places(places)
     # SQLite's scores are better the lower they are.
@@ -248,15 +272,14 @@ def _count(db: sqlite3.Connection, query: str) -> int:
     return found
 
 
-def _telling(db: sqlite3.Connection, words: Sequence[str]) -> Sequence[str]:
+def _telling(db: sqlite3.Connection, words: Sequence[str], known: IndexStatistics) -> Sequence[str]:
     """Return the rarer words where all together would match more than a search can weigh.
 
     A word that half of all memories hold says little and costs much.
     """
-    last = db.execute("SELECT max(row) FROM memories").fetchone()[0] or 0
-    if last <= _MANY or len(words) < 2:
+    if _last_row(db) <= _MANY or len(words) < 2:
         return words
-    counts = [(_count(db, match_word(word)), word) for word in words]
+    counts = [(known.count(db, word), word) for word in words]
     chosen: list[str] = []
     total = 0
     for count, word in sorted(counts):
@@ -268,11 +291,80 @@ def _telling(db: sqlite3.Connection, words: Sequence[str]) -> Sequence[str]:
     return chosen or words
 
 
-def changes(db: sqlite3.Connection, place: Place, model: str, after: int) -> list[IndexRow]:
+def _last_row(db: sqlite3.Connection) -> int:
+    last: int = db.execute("SELECT max(row) FROM memories").fetchone()[0] or 0
+    return last
+
+
+def word_counts(db: sqlite3.Connection, words: Sequence[str], known: IndexStatistics) -> WordCounts:
+    """Return how many memories hold each word, over the whole file."""
+    total = _last_row(db)
+    counts = {word: known.count(db, word) for word in words}
+    # Counting ends at some number: from there to all, the geometric mean is a fair guess.
+    many = round(math.sqrt(_MANY * max(total, _MANY)))
+    return WordCounts(
+        {word: many if count >= _MANY else count for word, count in counts.items()}, total
+    )
+
+
+def passages(
+    db: sqlite3.Connection, places: Sequence[MemoryPlace], rows: Sequence[int], model: str
+) -> dict[int, MemoryPassage]:
+    """Return the texts of living memories of some places, with tokens of a model."""
+    condition, values = in_places(places, sign="+")
+    found: dict[int, MemoryPassage] = {}
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        sql = (
+            f"SELECT m.row, substr(m.content, 1, {_PASSAGE_CHARACTERS}), t.tokens"
+            " FROM memories m LEFT JOIN tokens t ON t.row = m.row AND +t.model = ?"
+            f" WHERE m.row IN ({', '.join('?' * len(chunk))}) AND {condition}"
+            " AND m.forgotten IS NULL"
+        )
+        for row, *rest in db.execute(sql, [model, *chunk, *values]).fetchall():
+            found[row] = tuple.__new__(MemoryPassage, rest)
+    return found
+
+
+def tokens(
+    db: sqlite3.Connection, tenants: Collection[str], rows: Sequence[int], model: str
+) -> dict[int, bytes]:
+    """Return the tokens of memories of some tenants; forgotten ones have none."""
+    found: dict[int, bytes] = {}
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        sql = (
+            f"SELECT row, tokens FROM tokens WHERE row IN ({', '.join('?' * len(chunk))})"
+            f" AND +model = ? AND tenant IN ({', '.join('?' * len(tenants))})"
+        )
+        found.update(db.execute(sql, [*chunk, model, *tenants]).fetchall())
+    return found
+
+
+def lines_before(
+    db: sqlite3.Connection, session: tuple[str, str, str, str], row: int, limit: int
+) -> list[StoredLine]:
+    """Return the beginnings of the last lines of a session before a row, newest first.
+
+    A line whose speaker was named is empty: it needs no guessing, and ends a run of labels.
+    """
+    found = db.execute(
+        f"SELECT row, iif(speaker = '', substr(content, 1, {_LINE_CHARACTERS}), ''),"
+        " coalesce(inferred_speaker, '') FROM memories INDEXED BY memories_by_session"
+        " WHERE tenant = ? AND scope = ? AND owner = ? AND session_id = ? AND row < ?"
+        " AND forgotten IS NULL ORDER BY row DESC LIMIT ?",
+        (*session, row, limit),
+    )
+    return [StoredLine(*line) for line in found]
+
+
+def changes(db: sqlite3.Connection, place: MemoryPlace, model: str, after: int) -> list[IndexRow]:
     """Return what changed in a place after a revision."""
     condition, values = in_places([place])
     found = db.execute(
-        "SELECT m.row, m.session_id, m.speaker, m.created, m.valid_from, m.valid_to,"
+        "SELECT m.row, m.session_id,"
+        " iif(m.speaker = '', coalesce(m.inferred_speaker, ''), m.speaker),"
+        " m.created, m.valid_from, m.valid_to,"
         " iif(m.is_pinned, NULL, m.expires), m.importance, m.previous, m.forgotten, m.revision,"
         " v.vector, length(m.content),"
         " substr(rtrim(m.content), -1) IN ('?', '\uff1f', '\u061f')"
@@ -284,22 +376,37 @@ def changes(db: sqlite3.Connection, place: Place, model: str, after: int) -> lis
     return [IndexRow(*row) for row in found]
 
 
-def unembedded(db: sqlite3.Connection, model: str, limit: int, after: int) -> list[Unembedded]:
-    """Return memories that have no vector of a model and were not refused too often."""
+def unembedded(
+    db: sqlite3.Connection, model: str, limit: int, after: int, *, needs_tokens: bool
+) -> list[Unembedded]:
+    """Return memories that have no vector or tokens of a model and were not refused."""
+    has_vector = "EXISTS (SELECT 1 FROM vectors v WHERE v.model = ? AND v.row = m.row)"
+    has_tokens = "EXISTS (SELECT 1 FROM tokens t WHERE t.model = ? AND t.row = m.row)"
     found = db.execute(
-        "SELECT m.row, m.tenant, m.content, m.scope, m.owner FROM memories m"
-        " WHERE m.row > ? AND m.forgotten IS NULL"
-        " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.model = ? AND v.row = m.row)"
+        "SELECT m.row, m.tenant, m.content, m.scope, m.owner,"
+        f" coalesce(m.inferred_speaker, ''), {has_vector}, m.revision FROM memories m"
+        f" WHERE m.row > ? AND m.forgotten IS NULL"
+        f" AND NOT ({has_vector} AND (NOT ? OR {has_tokens}))"
         " AND NOT EXISTS (SELECT 1 FROM refusals r"
         "  WHERE r.tenant = m.tenant AND r.row = m.row AND r.model = ?)"
         " ORDER BY m.row LIMIT ?",
-        (after, model, model, limit),
+        (model, after, model, needs_tokens, model, model, limit),
     ).fetchall()
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for _, tenant, _, scope, owner in found:
+    for _, tenant, _, scope, owner, *_ in found:
         if (tenant, scope, owner) not in names:
             names[tenant, scope, owner] = _speakers(db, tenant, scope, owner)
-    return [Unembedded(row[0], row[1], row[2], names[row[1], row[3], row[4]]) for row in found]
+    return [
+        Unembedded(
+            row,
+            tenant,
+            without_label(content) if inferred else content,
+            names[tenant, scope, owner],
+            bool(has),
+            revision,
+        )
+        for row, tenant, content, scope, owner, inferred, has, revision in found
+    ]
 
 
 def spaces(db: sqlite3.Connection) -> list[VectorSpace]:
@@ -323,8 +430,8 @@ def spaces(db: sqlite3.Connection) -> list[VectorSpace]:
 
 def _speakers(db: sqlite3.Connection, tenant: str, scope: str, owner: str) -> tuple[str, ...]:
     found = db.execute(
-        "SELECT DISTINCT speaker FROM memories WHERE tenant = ? AND scope = ? AND owner = ?"
-        " AND speaker != '' LIMIT 50",
+        "SELECT DISTINCT iif(speaker = '', coalesce(inferred_speaker, ''), speaker) AS said"
+        " FROM memories WHERE tenant = ? AND scope = ? AND owner = ? AND said != '' LIMIT 50",
         (tenant, scope, owner),
     )
     return tuple(row[0] for row in found)
@@ -344,6 +451,9 @@ def stats(db: sqlite3.Connection, tenant: str, file_bytes: int) -> MemoryStats:
     models = db.execute(
         "SELECT model, count(*) FROM vectors WHERE tenant = ? GROUP BY model", (tenant,)
     )
+    tokens = db.execute(
+        "SELECT model, count(*) FROM tokens WHERE tenant = ? GROUP BY model", (tenant,)
+    )
     refused = db.execute("SELECT count(*) FROM refusals WHERE tenant = ?", (tenant,))
     return MemoryStats(
         memories=counts[0],
@@ -353,5 +463,6 @@ def stats(db: sqlite3.Connection, tenant: str, file_bytes: int) -> MemoryStats:
         content_bytes=counts[4],
         file_bytes=file_bytes,
         vectors=dict(models.fetchall()),
+        tokens=dict(tokens.fetchall()),
         refused=refused.fetchone()[0],
     )

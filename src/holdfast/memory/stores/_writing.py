@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.errors import AlreadyExists, NotFound
+from holdfast.memory.dialogue import NOTHING, WINDOW, Inferred, infer_turn, label_of
 from holdfast.memory.space import VectorSpace
-from holdfast.memory.storage import Draft, Purge
-from holdfast.memory.stores._reading import place_words
+from holdfast.memory.storage import MemoryDraft, Purge
+from holdfast.memory.stores._reading import lines_before, place_words
 from holdfast.memory.words import index_text
 
 _BEFORE_CHARACTERS = 2_000
@@ -20,6 +21,8 @@ _FEW_SEGMENTS = 4
 """So many parts of the index of words cost a search next to nothing."""
 _MERGED_AT_ONCE = 500
 """Pages of the index; some milliseconds for which nobody else can write."""
+_INFERRED_AT_ONCE = 200
+_NEWEST = 2**62
 
 
 def next_revision(db: sqlite3.Connection) -> int:
@@ -29,14 +32,17 @@ def next_revision(db: sqlite3.Connection) -> int:
     return last
 
 
-def add(db: sqlite3.Connection, draft: Draft) -> int:
+def add(db: sqlite3.Connection, draft: MemoryDraft) -> int:
     """Store a memory with its words; returns its row."""
     options = draft.options
     before = _row_of(db, draft.tenant, options.previous_id) if options.previous_id else None
     if draft.supersedes:
         _supersede(db, draft)
+    said = _infer(db, draft)
+    if before is None and said.follows is not None:
+        before = (said.follows, _content_of(db, said.follows))
     try:
-        row = _insert(db, draft, before[0] if before else None)
+        row = _insert(db, draft, before[0] if before else None, said.speaker)
     except sqlite3.IntegrityError as error:
         raise AlreadyExists(kind="memory", value=draft.id) from error
     db.execute(
@@ -57,14 +63,80 @@ def add(db: sqlite3.Connection, draft: Draft) -> int:
             if relation == "contradicts":
                 # Each of the two contradicts the other one.
                 link_ids(db, draft.tenant, other, relation, draft.id)
+    for earlier in said.earlier:
+        _make_turn(db, *earlier)
     if draft.vector:
         put_vector(db, draft.tenant, row, draft.vector_model, draft.vector)
         if draft.vector_space is not None:
             note_space(db, draft.vector_space)
+    if draft.tokens:
+        put_tokens(db, draft.tenant, row, draft.vector_model, draft.tokens)
     return row
 
 
-def _insert(db: sqlite3.Connection, draft: Draft, previous: int | None) -> int:
+def _infer(db: sqlite3.Connection, draft: MemoryDraft) -> Inferred:
+    """Say who says a line that is stored without a speaker."""
+    options = draft.options
+    if options.speaker or draft.supersedes or options.derived_from:
+        return NOTHING
+    session = (draft.tenant, options.scope, draft.owner, draft.session_id)
+    return _inferred(db, draft.content, session, _NEWEST)
+
+
+def _inferred(
+    db: sqlite3.Connection, content: str, session: tuple[str, str, str, str], row: int
+) -> Inferred:
+    # Most texts have no label, and need no look at the lines before.
+    if not label_of(content):
+        return NOTHING
+    return infer_turn(content, lines_before(db, session, row, WINDOW - 1))
+
+
+def _make_turn(db: sqlite3.Connection, row: int, speaker: str, previous: int | None) -> None:
+    """Note that a stored line is a turn: who says it, and after which one.
+
+    Its vector was made with the label in the text, so it is made anew.
+    """
+    known = db.execute("SELECT previous FROM memories WHERE row = ?", (row,)).fetchone()
+    follows = previous if known[0] is None else known[0]
+    db.execute(
+        "UPDATE memories SET inferred_speaker = ?, previous = ?, revision = ? WHERE row = ?",
+        (speaker, follows, next_revision(db), row),
+    )
+    if known[0] is None and previous is not None:
+        text = _before_text(_content_of(db, previous))
+        db.execute("UPDATE words SET before = ? WHERE rowid = ?", (text, row))
+    for table in ("vectors", "tokens", "refusals"):
+        db.execute(f"DELETE FROM {table} WHERE row = ?", (row,))
+
+
+def infer_old_turns(db: sqlite3.Connection) -> bool:
+    """Look at some lines that an older version stored; returns whether there may be more."""
+    found = db.execute(
+        "SELECT row, content, tenant, scope, owner, session_id, speaker, supersedes"
+        " FROM memories INDEXED BY memories_not_inferred"
+        " WHERE inferred_speaker IS NULL AND forgotten IS NULL ORDER BY row LIMIT ?",
+        (_INFERRED_AT_ONCE,),
+    ).fetchall()
+    for row, content, *session, speaker, supersedes in found:
+        said = NOTHING
+        if not speaker and not supersedes:
+            said = _inferred(db, content, tuple(session), row)
+        for earlier in said.earlier:
+            _make_turn(db, *earlier)
+        if said.speaker:
+            _make_turn(db, row, said.speaker, said.follows)
+        else:
+            db.execute("UPDATE memories SET inferred_speaker = '' WHERE row = ?", (row,))
+    return len(found) == _INFERRED_AT_ONCE
+
+
+def _content_of(db: sqlite3.Connection, row: int) -> str:
+    content: str = db.execute("SELECT content FROM memories WHERE row = ?", (row,)).fetchone()[0]
+    return content
+
+
+def _insert(db: sqlite3.Connection, draft: MemoryDraft, previous: int | None, inferred: str) -> int:
     options = draft.options
     values: dict[str, object] = {
         "tenant": draft.tenant,
@@ -87,6 +159,7 @@ def _insert(db: sqlite3.Connection, draft: Draft, previous: int | None) -> int:
         "supersedes": draft.supersedes,
         "superseded_by": "",
         "bytes": len(draft.content.encode()),
+        "inferred_speaker": inferred,
         "revision": next_revision(db),
     }
     marks = ", ".join("?" * len(values))
@@ -96,7 +169,7 @@ def _insert(db: sqlite3.Connection, draft: Draft, previous: int | None) -> int:
     return row
 
 
-def _supersede(db: sqlite3.Connection, draft: Draft) -> None:
+def _supersede(db: sqlite3.Connection, draft: MemoryDraft) -> None:
     row, _ = _row_of(db, draft.tenant, draft.supersedes)
     changed = db.execute(
         "UPDATE memories SET superseded_by = ?, revision = ?,"
@@ -145,8 +218,17 @@ def pin(db: sqlite3.Connection, tenant: str, memory_id: str, is_pinned: bool) ->
 def put_vector(db: sqlite3.Connection, tenant: str, row: int, model: str, vector: bytes) -> None:
     """Keep the vector of a memory and drop those of other models."""
     db.execute("DELETE FROM vectors WHERE tenant = ? AND row = ?", (tenant, row))
+    db.execute("DELETE FROM tokens WHERE row = ? AND +model != ?", (row, model))
     db.execute(
         "INSERT INTO vectors VALUES (?, ?, ?, ?, ?)", (tenant, row, model, len(vector) // 2, vector)
+    )
+
+
+def put_tokens(db: sqlite3.Connection, tenant: str, row: int, model: str, tokens: bytes) -> None:
+    """Keep the quantized tokens of a memory in the place of those of any other model."""
+    db.execute(
+        "INSERT OR REPLACE INTO tokens (row, tenant, model, tokens) VALUES (?, ?, ?, ?)",
+        (row, tenant, model, tokens),
     )
 
 
@@ -164,6 +246,7 @@ def put_vectors(
     model: str,
     vectors: Mapping[int, bytes],
     refused: Mapping[int, str],
+    tokens: Mapping[int, bytes],
     space: VectorSpace | None,
 ) -> None:
     """Keep what an embedder made; a memory that was forgotten meanwhile stays forgotten."""
@@ -174,6 +257,10 @@ def put_vectors(
         if tenant is not None:
             put_vector(db, tenant, row, model, vector)
             db.execute("UPDATE memories SET revision = ? WHERE row = ?", (next_revision(db), row))
+    for row, some in tokens.items():
+        tenant = _tenant_of_living(db, row)
+        if tenant is not None:
+            put_tokens(db, tenant, row, model, some)
     for row, detail in refused.items():
         tenant = _tenant_of_living(db, row)
         if tenant is not None:
@@ -184,8 +271,15 @@ def put_vectors(
             )
             # Nobody goes on asking an old server for the sake of what the new one refuses.
             db.execute("DELETE FROM vectors WHERE tenant = ? AND row = ?", (tenant, row))
+            db.execute("DELETE FROM tokens WHERE row = ?", (row,))
             db.execute("UPDATE memories SET revision = ? WHERE row = ?", (next_revision(db), row))
     _drop_empty_spaces(db, model)
+
+
+def changed_since(db: sqlite3.Connection, revisions: Mapping[int, int]) -> set[int]:
+    """Return the rows that have another revision by now."""
+    find = "SELECT 1 FROM memories WHERE row = ? AND revision = ?"
+    return {one[0] for one in revisions.items() if db.execute(find, one).fetchone() is None}
 
 
 def _drop_empty_spaces(db: sqlite3.Connection, current: str) -> None:
@@ -243,12 +337,12 @@ def forget(
 def _forget_row(db: sqlite3.Connection, tenant: str, row: int, now: float, reason: str) -> None:
     db.execute(
         "UPDATE memories SET content = '', metadata = '{}', provenance = '{}', speaker = '',"
-        " kind = '', bytes = 0, is_pinned = 0, forgotten = ?, forgotten_why = ?,"
-        " revision = ? WHERE row = ?",
+        " inferred_speaker = '', kind = '', bytes = 0, is_pinned = 0, forgotten = ?,"
+        " forgotten_why = ?, revision = ? WHERE row = ?",
         (now, reason, next_revision(db), row),
     )
     db.execute("DELETE FROM words WHERE rowid = ?", (row,))
-    for table in ("vectors", "refusals"):
+    for table in ("vectors", "tokens", "refusals"):
         db.execute(f"DELETE FROM {table} WHERE tenant = ? AND row = ?", (tenant, row))
     db.execute("DELETE FROM links WHERE tenant = ? AND (row = ? OR other = ?)", (tenant, row, row))
     # The turn after it was indexed together with it.
@@ -355,8 +449,9 @@ def reindex(db: sqlite3.Connection) -> int:
 
 
 def drop_vectors(db: sqlite3.Connection, model: str) -> int:
-    """Remove all vectors of a model, and the notes about those that it refused."""
+    """Remove all vectors and tokens of a model, and the notes about what it refused."""
     db.execute("DELETE FROM refusals WHERE model = ?", (model,))
+    db.execute("DELETE FROM tokens WHERE model = ?", (model,))
     db.execute(
         "UPDATE memories SET revision = ? WHERE row IN (SELECT row FROM vectors WHERE model = ?)",
         (next_revision(db), model),

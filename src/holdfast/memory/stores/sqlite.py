@@ -20,15 +20,17 @@ from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import (
     Choose,
-    Draft,
     IndexRow,
     LexicalHit,
+    MemoryDraft,
     MemoryFilter,
+    MemoryPassage,
+    MemoryPlace,
     MemoryStats,
-    Place,
     Purge,
     Relation,
     Unembedded,
+    WordCounts,
 )
 from holdfast.memory.stores import _reading, _writing
 from holdfast.memory.stores._file import open_file, open_memory
@@ -36,13 +38,13 @@ from holdfast.memory.stores._file import open_file, open_memory
 T = TypeVar("T")
 
 
-class _Line:
+class _LockedConnection:
     """A connection that one thread uses at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.lock = threading.Lock()
-        self.sizes = _reading.PlaceSizes()
+        self.statistics = _reading.IndexStatistics()
 
 
 class SqliteMemoryStorage:
@@ -56,8 +58,8 @@ class SqliteMemoryStorage:
         """Name the file; None keeps everything in memory, for as long as this object."""
         self._path = path
         self._is_synced = is_synced
-        self._writer: _Line | None = None
-        self._reader: _Line | None = None
+        self._writer: _LockedConnection | None = None
+        self._reader: _LockedConnection | None = None
 
     # --- opening ----------------------------------------------------------------------
 
@@ -76,23 +78,23 @@ class SqliteMemoryStorage:
 
     def _open(self, is_given_up: threading.Event) -> None:
         if self._path is None:
-            self._writer = self._reader = _Line(open_memory())
+            self._writer = self._reader = _LockedConnection(open_memory())
         else:
             writer, reader = open_file(self._path, is_synced=self._is_synced)
-            self._writer, self._reader = _Line(writer), _Line(reader)
+            self._writer, self._reader = _LockedConnection(writer), _LockedConnection(reader)
         if is_given_up.is_set():
-            for line in self._let_go():
-                _close(line)
+            for held in self._let_go():
+                _close(held)
 
     async def close(self) -> None:
         """Close the file."""
-        for line in self._let_go():
-            await asyncio.to_thread(_close, line)
+        for held in self._let_go():
+            await asyncio.to_thread(_close, held)
 
-    def _let_go(self) -> list[_Line]:
-        lines = {id(line): line for line in (self._writer, self._reader) if line is not None}
+    def _let_go(self) -> list[_LockedConnection]:
+        held = {id(one): one for one in (self._writer, self._reader) if one is not None}
         self._writer = self._reader = None
-        return list(lines.values())
+        return list(held.values())
 
     # --- reading ----------------------------------------------------------------------
 
@@ -109,7 +111,13 @@ class SqliteMemoryStorage:
         return await self._read(read)
 
     async def find(
-        self, places: Sequence[Place], where: MemoryFilter, *, now: float, limit: int, after: str
+        self,
+        places: Sequence[MemoryPlace],
+        where: MemoryFilter,
+        *,
+        now: float,
+        limit: int,
+        after: str,
     ) -> list[MemoryEntry]:
         """Return memories, newest first."""
         place, values = _reading.in_places(places)
@@ -128,7 +136,7 @@ class SqliteMemoryStorage:
 
     async def select(
         self,
-        places: Sequence[Place],
+        places: Sequence[MemoryPlace],
         words: Sequence[str],
         where: MemoryFilter,
         choose: Choose,
@@ -143,38 +151,42 @@ class SqliteMemoryStorage:
             if not where.is_plain:
                 passing = self._reading(lambda db: _reading.rows_where(db, places, where, now))
             # Others may read meanwhile.
-            rows = choose(hits, passing)
+            rows = choose(hits, passing, _SqliteLookup(self, places))
             return self._reading(lambda db: _reading.by_row(db, places, rows)) if rows else {}
 
         # One thread for all of it: each change of threads costs as much as a query.
         return await asyncio.to_thread(work)
 
-    def _lexical(self, places: Sequence[Place], words: Sequence[str]) -> list[LexicalHit]:
-        sizes = self._line(self._reader).sizes
+    def _lexical(self, places: Sequence[MemoryPlace], words: Sequence[str]) -> list[LexicalHit]:
+        known = self._opened(self._reader).statistics
         try:
-            return self._reading(lambda db: _reading.lexical(db, places, words, sizes))
+            return self._reading(lambda db: _reading.lexical(db, places, words, known))
         except StorageDamaged as error:
             raise MemoryIndexDamaged(path=self._name, detail=error.context["detail"]) from error
 
     async def revision(self) -> int:
         """Return the number of the last change."""
-        line = self._line(self._reader)
-        if not line.lock.acquire(blocking=False):
+        held = self._opened(self._reader)
+        if not held.lock.acquire(blocking=False):
             return await self._read(_reading.revision)
         # One row of one page: a thread would cost many times as much.
         try:
             with self._translated():
-                return _reading.revision(line.connection)
+                return _reading.revision(held.connection)
         finally:
-            line.lock.release()
+            held.lock.release()
 
-    async def changes(self, place: Place, model: str, *, after: int) -> list[IndexRow]:
+    async def changes(self, place: MemoryPlace, model: str, *, after: int) -> list[IndexRow]:
         """Return what changed in a place."""
         return await self._read(lambda db: _reading.changes(db, place, model, after))
 
-    async def unembedded(self, model: str, limit: int, *, after: int = 0) -> list[Unembedded]:
-        """Return memories without a vector of the model."""
-        return await self._read(lambda db: _reading.unembedded(db, model, limit, after))
+    async def unembedded(
+        self, model: str, limit: int, *, after: int = 0, needs_tokens: bool = False
+    ) -> list[Unembedded]:
+        """Return memories without a vector of the model, or without its tokens."""
+        return await self._read(
+            lambda db: _reading.unembedded(db, model, limit, after, needs_tokens=needs_tokens)
+        )
 
     async def spaces(self) -> list[VectorSpace]:
         """Return the spaces of all vectors."""
@@ -187,7 +199,7 @@ class SqliteMemoryStorage:
 
     # --- changing ---------------------------------------------------------------------
 
-    async def add(self, drafts: Sequence[Draft]) -> None:
+    async def add(self, drafts: Sequence[MemoryDraft]) -> None:
         """Store memories, all or none."""
         await self._write(lambda db: [_writing.add(db, draft) for draft in drafts])
 
@@ -198,9 +210,23 @@ class SqliteMemoryStorage:
         refused: Mapping[int, str],
         *,
         space: VectorSpace | None = None,
+        tokens: Mapping[int, bytes] | None = None,
+        revisions: Mapping[int, int] | None = None,
     ) -> None:
-        """Keep vectors, refusals, and how the model is reached."""
-        await self._write(lambda db: _writing.put_vectors(db, model, vectors, refused, space))
+        """Keep vectors, tokens, refusals, and how the model is reached."""
+
+        def write(db: sqlite3.Connection) -> None:
+            changed = _writing.changed_since(db, revisions or {})
+            _writing.put_vectors(
+                db,
+                model,
+                {row: one for row, one in vectors.items() if row not in changed},
+                {row: why for row, why in refused.items() if row not in changed},
+                {row: some for row, some in (tokens or {}).items() if row not in changed},
+                space,
+            )
+
+        await self._write(write)
 
     async def pin(self, tenant: str, memory_id: str, is_pinned: bool) -> None:
         """Protect a memory from retention, or no longer."""
@@ -236,16 +262,21 @@ class SqliteMemoryStorage:
         return await asyncio.to_thread(self._compact_file)
 
     async def tidy(self) -> None:
-        """Merge the index of words step by step, so that others can write between the steps."""
+        """Merge the index of words step by step, so that others can write between the steps.
+
+        Lines of an older version are looked at once, also in steps: who says them.
+        """
+        while await self._write(_writing.infer_old_turns):
+            pass
         is_more = await self._write(_writing.begin_merging)
         while is_more:
             is_more = await self._write(_writing.go_on_merging)
 
     def _compact_file(self) -> bool:
-        line = self._line(self._writer)
-        with line.lock, self._translated():
-            line.connection.execute("PRAGMA incremental_vacuum").fetchall()
-            found = line.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        held = self._opened(self._writer)
+        with held.lock, self._translated():
+            held.connection.execute("PRAGMA incremental_vacuum").fetchall()
+            found = held.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return found is None or not found[0]
 
     # --- inside -----------------------------------------------------------------------
@@ -258,18 +289,18 @@ class SqliteMemoryStorage:
         return await asyncio.to_thread(self._reading, work)
 
     def _reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        line = self._line(self._reader)
-        with line.lock, self._translated():
-            return work(line.connection)
+        held = self._opened(self._reader)
+        with held.lock, self._translated():
+            return work(held.connection)
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         # Runs to its end even if the caller is cancelled: nobody may find half of it open.
         return await asyncio.to_thread(self._writing, work)
 
     def _writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        line = self._line(self._writer)
-        with line.lock, self._translated():
-            db = line.connection
+        held = self._opened(self._writer)
+        with held.lock, self._translated():
+            db = held.connection
             db.execute("BEGIN IMMEDIATE")
             try:
                 result = work(db)
@@ -296,10 +327,29 @@ class SqliteMemoryStorage:
             return StorageDamaged(path=self._name, detail=str(error))
         return found
 
-    def _line(self, line: _Line | None) -> _Line:
-        if line is None:
+    def _opened(self, held: _LockedConnection | None) -> _LockedConnection:
+        if held is None:
             raise UsageError(detail="The storage of memories is not open.")
-        return line
+        return held
+
+
+class _SqliteLookup:
+    """What a search reads while it chooses, from the connection that its storage reads with."""
+
+    def __init__(self, storage: SqliteMemoryStorage, places: Sequence[MemoryPlace]) -> None:
+        self._storage = storage
+        self._places = places
+
+    def passages(self, rows: Sequence[int], model: str) -> dict[int, MemoryPassage]:
+        return self._storage._reading(lambda db: _reading.passages(db, self._places, rows, model))
+
+    def tokens(self, rows: Sequence[int], model: str) -> dict[int, bytes]:
+        tenants = {place.tenant for place in self._places}
+        return self._storage._reading(lambda db: _reading.tokens(db, tenants, rows, model))
+
+    def word_counts(self, words: Sequence[str]) -> WordCounts:
+        known = self._storage._opened(self._storage._reader).statistics
+        return self._storage._reading(lambda db: _reading.word_counts(db, words, known))
 
 
 class InMemoryStorage(SqliteMemoryStorage):
@@ -310,19 +360,21 @@ class InMemoryStorage(SqliteMemoryStorage):
         super().__init__(None)
 
 
-def _close(line: _Line) -> None:
-    with line.lock:
-        line.connection.close()
+def _close(held: _LockedConnection) -> None:
+    with held.lock:
+        held.connection.close()
 
 
 def _with_vector(
     db: sqlite3.Connection, tenant: str, row: int, entry: MemoryEntry, model: str
 ) -> MemoryEntry:
     found = db.execute(
-        "SELECT vector FROM vectors WHERE tenant = ? AND row = ? AND model = ?",
+        "SELECT v.vector, t.tokens FROM vectors v"
+        " LEFT JOIN tokens t ON t.row = v.row AND +t.model = v.model AND t.tenant = v.tenant"
+        " WHERE v.tenant = ? AND v.row = ? AND v.model = ?",
         (tenant, row, model),
     ).fetchone()
     if found is None:
         return entry
     numbers = list(struct.unpack(f"<{len(found[0]) // 2}e", found[0]))
-    return msgspec.structs.replace(entry, embedding=numbers)
+    return msgspec.structs.replace(entry, embedding=numbers, tokens=found[1])

@@ -1,23 +1,35 @@
 """Delegation: agents that let others work, below their own rights, budgets and time."""
 
-from holdfast.orchestration.delegation.calls import CallDelegation
-from holdfast.orchestration.delegation.child import Children, ChildRequest
-from holdfast.orchestration.delegation.family import Family, FamilyEvent
-from holdfast.orchestration.delegation.limits import Census, DelegationLimits
-from holdfast.orchestration.delegation.orchestrator import AgentOrchestrator, AgentTask
-from holdfast.orchestration.delegation.task_tool import subagents_for, task, task_tool
+from __future__ import annotations
 
-__all__ = [
-    "AgentOrchestrator",
-    "AgentTask",
-    "CallDelegation",
-    "Census",
-    "Children",
-    "DelegationLimits",
-    "Family",
-    "FamilyEvent",
-    "ChildRequest",
-    "subagents_for",
-    "task",
-    "task_tool",
-]
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.orchestration.delegation.calls import CallDelegation as CallDelegation
+    from holdfast.orchestration.delegation.child import Children as Children
+    from holdfast.orchestration.delegation.child import ChildRequest as ChildRequest
+    from holdfast.orchestration.delegation.family import Family as Family
+    from holdfast.orchestration.delegation.family import FamilyEvent as FamilyEvent
+    from holdfast.orchestration.delegation.limits import Census as Census
+    from holdfast.orchestration.delegation.limits import DelegationLimits as DelegationLimits
+    from holdfast.orchestration.delegation.orchestrator import (
+        AgentOrchestrator as AgentOrchestrator,
+    )
+    from holdfast.orchestration.delegation.orchestrator import AgentTask as AgentTask
+    from holdfast.orchestration.delegation.subagent_tool import subagents_for as subagents_for
+    from holdfast.orchestration.delegation.subagent_tool import task as task
+    from holdfast.orchestration.delegation.subagent_tool import task_tool as task_tool
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "calls": "CallDelegation",
+            "child": "ChildRequest Children",
+            "family": "Family FamilyEvent",
+            "limits": "Census DelegationLimits",
+            "orchestrator": "AgentOrchestrator AgentTask",
+            "subagent_tool": "subagents_for task task_tool",
+        },
+    )

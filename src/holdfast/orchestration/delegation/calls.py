@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.agents import AgentResult
-from holdfast.agents.handoff import (
+from holdfast.agents import (
     STATE_KEY,
+    AgentResult,
     HandedOff,
     HandoffInput,
+    RunRequest,
     Transform,
     digest_of,
 )
-from holdfast.agents.request import RunRequest
 from holdfast.errors import AlreadyExists
 from holdfast.journal import Origin
 from holdfast.orchestration.delegation.child import Children, ChildRequest, derived_id
-from holdfast.runs.lineage import below_call
+from holdfast.runs import below_call
 from holdfast.sessions import Session
-from holdfast.tools import ToolContext
-from holdfast.tools.labels import kept_labels
+from holdfast.tools import ToolContext, kept_labels
 
 
 class CallDelegation:

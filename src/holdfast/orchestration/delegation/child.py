@@ -11,14 +11,12 @@ import functools
 
 import msgspec
 
-from holdfast.agents import AgentResult
-from holdfast.agents.handoff import STATE_KEY
-from holdfast.agents.request import RunExecutor, RunRequest
+from holdfast.agents import STATE_KEY, AgentResult, RunExecutor, RunRequest
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import AgentTimeout, HoldfastError, NotFound
 from holdfast.orchestration.delegation.limits import Census, DelegationLimits
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.runs.lineage import LINEAGE_KEY, Lineage, lineage_of
+from holdfast.policy import NO_BUDGET, Budget
+from holdfast.runs import LINEAGE_KEY, Lineage, lineage_of
 from holdfast.sessions import NewSession, Session, SessionManager, new_session
 from holdfast.turns import TurnQueue
 

@@ -9,14 +9,11 @@ import heapq
 
 import msgspec
 
-from holdfast.agents.request import KeptRequest
+from holdfast.agents import KeptRequest
 from holdfast.errors import NotFound
 from holdfast.journal import Condition, Event, RowQuery
-from holdfast.runs.children import runs_below_session
-from holdfast.runs.lineage import lineage_of
-from holdfast.sessions import SessionManager
-from holdfast.sessions.events import RunQueued
-from holdfast.sessions.projections import SESSIONS
+from holdfast.runs import lineage_of, runs_below_session
+from holdfast.sessions import SESSIONS, RunQueued, SessionManager
 
 _PAGE = 500
 

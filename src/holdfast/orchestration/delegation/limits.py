@@ -8,8 +8,7 @@ import msgspec
 
 from holdfast.errors import DelegationRefused, UsageError
 from holdfast.journal import Journal
-from holdfast.runs.children import children_of
-from holdfast.runs.lineage import Lineage
+from holdfast.runs import Lineage, children_of
 
 _MOST_ROOTS = 256
 

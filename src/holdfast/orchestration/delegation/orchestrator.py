@@ -9,17 +9,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.agents import Agent, AgentResult
-from holdfast.agents.request import RunExecutor, RunRequest
+from holdfast.agents import Agent, AgentResult, RunExecutor, RunRequest
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
 from holdfast.orchestration.delegation.child import Children, ChildRequest, pattern_below
 from holdfast.orchestration.delegation.limits import DelegationLimits
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import NO_BUDGET, Budget, Share
-from holdfast.runs.lineage import Lineage, below
-from holdfast.runs.spending import session_budget
+from holdfast.policy import NO_BUDGET, Budget, OnAsk, Share
+from holdfast.runs import Lineage, below, session_budget
 from holdfast.sessions import NewSession, Session, SessionManager
 from holdfast.turns import TurnQueue
 

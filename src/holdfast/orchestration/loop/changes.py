@@ -17,9 +17,7 @@ from holdfast.canonical import sha256_hex
 from holdfast.errors import HoldfastError
 from holdfast.orchestration.loop.events import FileDelta
 from holdfast.private_files import whole_file
-from holdfast.tools import Workspace
-from holdfast.tools.diffs import unified_diff
-from holdfast.tools.file_walk import FileWalk
+from holdfast.tools import FileWalk, Workspace, unified_diff
 
 MOST_FILES = 20_000
 MOST_BYTES = 1024 * 1024

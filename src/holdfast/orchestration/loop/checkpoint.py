@@ -28,12 +28,12 @@ from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import ToolPart
 from holdfast.orchestration.loop.report import LoopReport
 from holdfast.private_files import whole_file
-from holdfast.runs.children import runs_below_session
-from holdfast.sessions import SessionManager
-from holdfast.sessions.events import MessagePartUpdated
-from holdfast.sessions.projections import SESSIONS
-from holdfast.sessions.transfer import (
+from holdfast.runs import runs_below_session
+from holdfast.sessions import (
+    SESSIONS,
     ExportedEvent,
+    MessagePartUpdated,
+    SessionManager,
     bounded_lines,
     check_events,
     exported,

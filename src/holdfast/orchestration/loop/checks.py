@@ -8,7 +8,6 @@ unlike other commands it is never put before a person for that.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import inspect
 from collections.abc import Mapping
@@ -25,16 +24,22 @@ from holdfast.messages import Message, ToolPart
 from holdfast.orchestration.loop.events import CheckResult
 from holdfast.orchestration.loop.options import CheckFunction, StepEvidence
 from holdfast.orchestration.loop.plan import Check, PlannedStep
-from holdfast.policy.approvals import ApprovalTerms
+from holdfast.policy import ApprovalTerms
 from holdfast.providers.json_schema import problems
-from holdfast.runs.lineage import position_of, starter_options
-from holdfast.runs.services import CallScope, RunServices
+from holdfast.runs import CallScope, RunServices, position_of, starter_options
 from holdfast.sessions import Run, Session, compose
-from holdfast.tools import Tool, ToolContext, ToolRegistry, ToolResult, tool
-from holdfast.tools.builtin import builtin_tools
-from holdfast.tools.ledger import NOTHING_KNOWN, read_records
-from holdfast.tools.manager import Call
-from holdfast.tools.target import path_target
+from holdfast.tools import (
+    NOTHING_KNOWN,
+    Call,
+    Tool,
+    ToolContext,
+    ToolRegistry,
+    ToolResult,
+    builtin_tools,
+    path_target,
+    read_records,
+    tool,
+)
 from holdfast.turns import Outcome, Turn, TurnCompleted, TurnFailed, TurnParked
 
 _MOST_FILE = 16 * 1024 * 1024
@@ -203,7 +208,7 @@ class CheckRound:
 
 @functools.cache
 def _shell_tool() -> Tool:
-    return dataclasses.replace(builtin_tools().get("bash"), effect="idempotent")
+    return msgspec.structs.replace(builtin_tools().get("bash"), effect="idempotent")
 
 
 @functools.cache

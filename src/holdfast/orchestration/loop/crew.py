@@ -13,9 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.agents import Agent, AgentResult
-from holdfast.agents.request import RunExecutor, RunRequest
-from holdfast.agents.result import Listener
+from holdfast.agents import Agent, AgentResult, Listener, RunExecutor, RunRequest
 from holdfast.canonical import digest
 from holdfast.clock import Clock
 from holdfast.errors import AlreadyExists, BudgetExceeded, HoldfastError
@@ -23,10 +21,10 @@ from holdfast.orchestration.loop.events import Spent
 from holdfast.orchestration.loop.options import LoopLimits, LoopOptions
 from holdfast.orchestration.loop.roles import crew, loop_agent
 from holdfast.orchestration.loop.state import LoopState
-from holdfast.policy.budgets import Budget, Share
-from holdfast.runs.lineage import below
+from holdfast.policy import Budget, Share
+from holdfast.runs import below
 from holdfast.sessions import Session, SessionManager
-from holdfast.tools.labels import kept_labels
+from holdfast.tools import kept_labels
 
 NewSession: TypeAlias = Callable[[str], None]
 _TITLE = 60

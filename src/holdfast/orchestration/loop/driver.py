@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents.result import Listener
+from holdfast.agents import Listener
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     BudgetExceeded,
@@ -31,9 +31,9 @@ from holdfast.errors import (
     LLMAuthError,
     StorageError,
 )
-from holdfast.journal import Event
-from holdfast.journal.payloads import Payload
+from holdfast.journal import Event, Payload
 from holdfast.messages import ToolPart
+from holdfast.orchestration.kinds import LOOP_AGENT
 from holdfast.orchestration.loop import roles
 from holdfast.orchestration.loop.changes import Snapshot, deltas, overall, take_snapshot
 from holdfast.orchestration.loop.checkpoint import RunFiles
@@ -57,10 +57,10 @@ from holdfast.orchestration.loop.plan import DraftPlan, Plan, PlannedStep, probl
 from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, make_report
 from holdfast.orchestration.loop.state import LoopState, StepAttempt, StepState, fold
 from holdfast.orchestration.loop.verdict import Verdict
-from holdfast.providers.model import Delta
-from holdfast.runs.services import RunServices
+from holdfast.providers import Delta
+from holdfast.runs import RunServices
 from holdfast.sessions import Run, Session
-from holdfast.tools.labels import new_labels
+from holdfast.tools import new_labels
 from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
 
 _MOST_ANSWER = 60_000
@@ -454,7 +454,7 @@ class LoopDriver:
         """Take on the taint labels of a child: what it answered is in later prompts."""
         journal = self._services.sessions.journal
         if new := await new_labels(journal, self._session.id, child.id):
-            await self._turn.append(*new, agent_path=roles.LOOP_AGENT)
+            await self._turn.append(*new, agent_path=LOOP_AGENT)
 
     def _check_alive(self, worked: Worked, role: str) -> None:
         """Stop at once for what no further attempt can mend."""
@@ -471,7 +471,7 @@ class LoopDriver:
 
     async def _note(self, *facts: Payload) -> None:
         """Keep facts, fold them, write the checkpoint, and tell whoever listens."""
-        events = await self._turn.append(*facts, agent_path=roles.LOOP_AGENT)
+        events = await self._turn.append(*facts, agent_path=LOOP_AGENT)
         for event, fact in zip(events, facts, strict=True):
             self._state.apply(fact, event.time)
         if self._snapshot is not None and not self._is_marked:
@@ -484,7 +484,7 @@ class LoopDriver:
 
     def _tell(self, event: Event, fact: Payload) -> None:
         step_id = str(getattr(fact, "step_id", ""))
-        self._listener(LoopNews(time=event.time, fact=fact, role=roles.LOOP_AGENT, step_id=step_id))
+        self._listener(LoopNews(time=event.time, fact=fact, role=LOOP_AGENT, step_id=step_id))
 
     def _hear(self, role: str, step_id: str = "") -> Listener:
         def hear(heard: Delta | ToolPart) -> None:

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.journal.payloads import Payload, payload
+from holdfast.journal import Payload, payload
 from holdfast.orchestration.loop.options import LoopLimits
 from holdfast.orchestration.loop.plan import Check, Plan
 from holdfast.orchestration.loop.verdict import Decision
@@ -204,17 +204,3 @@ class LoopReported(Payload, frozen=True, kw_only=True):
     def redacted(self) -> LoopReported:
         """Keep that it was reported."""
         return LoopReported(report={})
-
-
-LoopFact: TypeAlias = (
-    LoopBegan
-    | PlanCreated
-    | PlanRefused
-    | PlanRevised
-    | StepStarted
-    | StepWorked
-    | StepChecked
-    | StepReviewed
-    | StepEnded
-    | LoopReported
-)

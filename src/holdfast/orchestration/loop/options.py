@@ -11,9 +11,8 @@ import msgspec
 from holdfast.agents import Agent
 from holdfast.errors import UsageError
 from holdfast.orchestration.loop.plan import MOST_STEPS
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.providers.model import Model
+from holdfast.policy import NO_BUDGET, Budget, OnAsk
+from holdfast.providers import Model
 
 
 class LoopLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

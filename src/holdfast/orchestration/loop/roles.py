@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from holdfast.agents import Agent
-from holdfast.agents.builtin import builtin_agents
+from holdfast.agents import Agent, builtin_agents
+from holdfast.orchestration.kinds import LOOP_AGENT
 from holdfast.orchestration.loop.options import LoopAgents
 from holdfast.orchestration.loop.plan import CHECK_KINDS, DraftPlan, PlannedStep
 from holdfast.orchestration.loop.state import LoopState, StepAttempt
 from holdfast.orchestration.loop.verdict import Verdict
 
-LOOP_AGENT = "loop"
-"""The name under which a loop's run stands in the queue; no agent answers to it."""
 _LOOKING = ("grep", "glob", "list", "read")
 _MOST_CONTEXT = 4_000
 _MOST_ANSWER = 12_000

@@ -9,8 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject, digest
-from holdfast.journal import Event
-from holdfast.journal.payloads import Payload
+from holdfast.journal import Event, Payload
 from holdfast.orchestration.loop.events import (
     NOTHING_SPENT,
     FileDelta,

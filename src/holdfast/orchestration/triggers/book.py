@@ -6,6 +6,8 @@ processes that see the same event or tick, one therefore makes the claim and the
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from holdfast.canonical import JsonObject
@@ -13,6 +15,7 @@ from holdfast.errors import AlreadyExists, NotFound, StaleWriter
 from holdfast.ids import new_id
 from holdfast.journal import (
     SYSTEM_SESSION,
+    AnyProjection,
     Condition,
     Event,
     Journal,
@@ -20,10 +23,11 @@ from holdfast.journal import (
     Projection,
     RowQuery,
 )
-from holdfast.journal.projection import AnyProjection
 from holdfast.orchestration.triggers import events as facts
 from holdfast.orchestration.triggers.events import FiringStatus
-from holdfast.orchestration.triggers.trigger import Trigger, read_trigger
+
+if TYPE_CHECKING:
+    from holdfast.orchestration.triggers.trigger import Trigger
 
 _PAGE = 1_000
 
@@ -42,6 +46,8 @@ class TriggerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def trigger(self) -> Trigger:
         """What it says."""
+        from holdfast.orchestration.triggers.trigger import read_trigger  # noqa: PLC0415 - tables are always loaded, definitions rarely
+
         return read_trigger(self.definition)
 
 

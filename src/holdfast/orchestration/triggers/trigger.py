@@ -21,7 +21,7 @@ from holdfast.orchestration.workflows.expressions import (
     parse,
     references,
 )
-from holdfast.policy.approvals import OnAsk
+from holdfast.policy import OnAsk
 
 Missed: TypeAlias = Literal["skip", "once", "all"]
 _NAMES = frozenset({"event", "tick", "trigger"})

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from holdfast.agents.definition import Sandbox
+from holdfast.agents import Sandbox
 from holdfast.canonical import JsonObject, digest
 from holdfast.orchestration.workflows.schema import check_schema
 

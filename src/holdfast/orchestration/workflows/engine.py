@@ -27,7 +27,7 @@ from holdfast.errors import (
     WorkflowLimit,
     error_from_dict,
 )
-from holdfast.hooks.points import (
+from holdfast.hooks import (
     WorkflowAfterStage,
     WorkflowBeforeStage,
     WorkflowBeforeStart,
@@ -50,10 +50,17 @@ from holdfast.orchestration.workflows.step_executor import (
     WorkflowCode,
     attempt_at,
 )
-from holdfast.runs.services import RunServices
+from holdfast.runs import RunServices
 from holdfast.sessions import Session
-from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
-from holdfast.turns.outcomes import finish
+from holdfast.turns import (
+    Outcome,
+    Turn,
+    TurnCancelled,
+    TurnCompleted,
+    TurnFailed,
+    TurnParked,
+    finish,
+)
 
 MOST_EXECUTIONS: Final = 20_000
 """Steps that one run may execute, rounds of loops counted each."""
@@ -115,17 +122,17 @@ class WorkflowTurn:
         self._record = record
         self._listener = listener
         self._places = asyncio.Semaphore(order.definition.most_parallel)
-        self._leaves = StepExecutor(
+        self._steps = StepExecutor(
             services, turn, session, order, code=code, record=self._append, nested=nested
         )
         self._sleep = code.sleep
-        self._agent_path = self._leaves.position.agent_path
+        self._agent_path = self._steps.position.agent_path
         self._inputs: JsonObject = order.inputs
         self._timer: asyncio.Timeout | None = None
         self._ids = {
             "session_id": session.id,
             "run_id": turn.run.id,
-            "agent": self._leaves.identity.name,
+            "agent": self._steps.identity.name,
         }
 
     async def execute(self) -> Outcome:
@@ -139,15 +146,15 @@ class WorkflowTurn:
         except asyncio.CancelledError:
             if self._turn.run.owner == self._services.turns.owner:
                 # One that others left behind is not ended by this: somebody goes on with it.
-                await finish(self._leaves.close_calls(_CANCELLED))
+                await finish(self._steps.close_calls(_CANCELLED))
             raise
         finally:
-            await asyncio.shield(self._leaves.close())
+            await asyncio.shield(self._steps.close())
         if isinstance(outcome, TurnParked):
             return outcome
         because = _CANCELLED if isinstance(outcome, TurnCancelled) else _NOT_MADE
         # Whoever waits for the run may be cancelled too, as one whom the same person stopped.
-        if await finish(self._leaves.close_calls(because)):
+        if await finish(self._steps.close_calls(because)):
             raise asyncio.CancelledError
         return outcome
 
@@ -161,7 +168,7 @@ class WorkflowTurn:
                 return TurnCancelled(reason=self._turn.cancel_reason)
             detail = f"it did not end within {limit or 0:g} s"
             late: HoldfastError = WorkflowLimit(step="the workflow", detail=detail)
-            return await self._failed(self._leaves.out_of_time() or late)
+            return await self._failed(self._steps.out_of_time() or late)
 
     async def _whole(self) -> Outcome:
         record = self._record
@@ -173,7 +180,7 @@ class WorkflowTurn:
                 # It had failed when it was killed: nothing is begun any more.
                 known = record.ends[""]
                 raise _Ended(error_from_dict(known.error), known.path, "")
-            await self._leaves.open()
+            await self._steps.open()
             self._heed_budget()
             frame = _Frame()
             await self._block(self._definition.steps, frame)
@@ -199,7 +206,7 @@ class WorkflowTurn:
 
         Runs and tools end by themselves then; this is for those that do not.
         """
-        left = self._leaves.seconds_left
+        left = self._steps.seconds_left
         if left is None or self._timer is None:
             return
         when = asyncio.get_running_loop().time() + left + _GRACE_S
@@ -410,7 +417,7 @@ class WorkflowTurn:
         async with self._places:
             try:
                 async with asyncio.timeout(limit) as scope:
-                    output = await self._leaves.execute(attempt, names)
+                    output = await self._steps.execute(attempt, names)
             except TimeoutError:
                 if not scope.expired():
                     raise

@@ -19,7 +19,7 @@ from holdfast.errors import FileError, NotFound
 from holdfast.orchestration.workflows.checks import check, check_calls
 from holdfast.orchestration.workflows.definition import Definition, is_name
 from holdfast.orchestration.workflows.workflow import refuse, told
-from holdfast.policy.yaml_file import parse_yaml
+from holdfast.policy import parse_yaml
 
 FOLDER: Final = ".holdfast/workflows"
 SUFFIXES: Final = (".yaml", ".yml")

@@ -14,8 +14,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError, WorkflowInvalid
 from holdfast.orchestration.workflows import schema
 from holdfast.orchestration.workflows.definition import Definition
-from holdfast.policy.approvals import OnAsk
-from holdfast.policy.budgets import NO_BUDGET, Budget
+from holdfast.policy import NO_BUDGET, Budget, OnAsk
 from holdfast.redaction import Redactor, withheld
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.agents.result import RunOutcome
+from holdfast.agents import RunOutcome
 from holdfast.canonical import JsonObject
 from holdfast.orchestration.workflows.record import Record, WorkflowStepState
 from holdfast.sessions import Run
@@ -16,7 +16,7 @@ class WorkflowResult(msgspec.Struct, frozen=True, kw_only=True):
     """The output, and how every step went.
 
     `status` other than `completed` comes with an `error` or a `reason`. A parked workflow
-    goes on with `resume_workflow` once somebody has answered.
+    goes on with `workflows.resume` once somebody has answered.
     """
 
     workflow: str

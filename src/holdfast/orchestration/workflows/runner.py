@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from holdfast.errors import UsageError
 from holdfast.journal import Payload
+from holdfast.orchestration.kinds import AGENT_PREFIX
 from holdfast.orchestration.workflows.engine import Listener, WorkflowTurn
 from holdfast.orchestration.workflows.record import read_record
 from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult, result_of
 from holdfast.orchestration.workflows.step_executor import WorkflowCode
-from holdfast.runs.lineage import refresh_ancestor_rules, starter_options
-from holdfast.runs.services import RunServices
+from holdfast.runs import RunServices, refresh_ancestor_rules, starter_options
 from holdfast.sessions import Session, compose
 from holdfast.turns import Outcome, Turn
-
-AGENT_PREFIX = "workflow:"
-"""Marks a run as one of a workflow, in the field that names its agent."""
 
 
 def hear_nothing(_: Payload) -> None:
@@ -101,4 +98,4 @@ class WorkflowRunner:
         return await work.execute()
 
 
-__all__ = ["AGENT_PREFIX", "WorkflowRunner", "hear_nothing"]
+__all__ = ["WorkflowRunner", "hear_nothing"]

@@ -15,8 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.agents import Agent, AgentResult
-from holdfast.agents.request import RunRequest
+from holdfast.agents import Agent, AgentResult, RunRequest
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     AlreadyExists,
@@ -27,23 +26,24 @@ from holdfast.errors import (
     error_from_dict,
 )
 from holdfast.journal import Payload
-from holdfast.messages import ToolPart
+from holdfast.messages import ToolPart, stored
 from holdfast.orchestration.workflows import events as facts
 from holdfast.orchestration.workflows.definition import Definition, WorkflowStep
 from holdfast.orchestration.workflows.expressions import Names, Value, as_text, render
 from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult
-from holdfast.policy.budgets import NO_BUDGET, Budget
-from holdfast.runs.lineage import below, position_of
-from holdfast.runs.services import CallScope, RunCalls, RunServices
-from holdfast.runs.spending import Spending
-from holdfast.sessions import PermissionRule, Session, compose
-from holdfast.sessions.events import MessageCreated
-from holdfast.sessions.messages import stored
-from holdfast.tools import ToolRegistry
-from holdfast.tools.labels import kept_labels, new_labels
-from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord, read_records
-from holdfast.tools.manager import Call
+from holdfast.policy import NO_BUDGET, Budget
+from holdfast.runs import CallScope, RunCalls, RunServices, Spending, below, position_of
+from holdfast.sessions import MessageCreated, PermissionRule, Session, compose
+from holdfast.tools import (
+    NOTHING_KNOWN,
+    Call,
+    CallRecord,
+    ToolRegistry,
+    kept_labels,
+    new_labels,
+    read_records,
+)
 from holdfast.turns import Turn
 
 MOST_DEPTH = 10

@@ -7,8 +7,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from pydantic import ValidationError
 
-from holdfast.agents import Agent
-from holdfast.agents.definition import Sandbox
+from holdfast.agents import Agent, Sandbox
 from holdfast.canonical import JsonObject
 from holdfast.errors import WorkflowInvalid
 from holdfast.orchestration.workflows.checks import Place, check

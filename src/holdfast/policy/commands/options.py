@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 
 class OptionRule(Protocol):
@@ -33,8 +34,7 @@ class OptionRule(Protocol):
     def is_open(self) -> bool: ...  # noqa: D102
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundOption:
+class FoundOption(msgspec.Struct, frozen=True, kw_only=True):
     """One option or plain argument: its name, its value if it has one, and where it stood."""
 
     name: str
@@ -42,15 +42,14 @@ class FoundOption:
     value: str = ""
 
 
-@dataclass
-class Reading:
+class Reading(msgspec.Struct):
     """What was found: options, their values, plain arguments, and what nobody knows."""
 
-    options: set[str] = field(default_factory=set)
-    values: list[FoundOption] = field(default_factory=list)
-    positionals: list[FoundOption] = field(default_factory=list)
-    risky: list[FoundOption] = field(default_factory=list)
-    unknown: list[FoundOption] = field(default_factory=list)
+    options: set[str] = msgspec.field(default_factory=set)
+    values: list[FoundOption] = msgspec.field(default_factory=list)
+    positionals: list[FoundOption] = msgspec.field(default_factory=list)
+    risky: list[FoundOption] = msgspec.field(default_factory=list)
+    unknown: list[FoundOption] = msgspec.field(default_factory=list)
 
 
 def read_options(rule: OptionRule, arguments: tuple[str, ...]) -> Reading:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.failures import refusal as refusal
     from holdfast.providers.wire.http import HttpTransport as HttpTransport
     from holdfast.providers.wire.model import WireModel as WireModel
-
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "detect": "ApiMemory RememberedApis ResponsesOrChat",
-        "endpoint": "Api Endpoint KeySource OpenAIApi QuietMode Secret Timeouts",
-        "failures": "failure_in_answer refusal",
-        "http": "HttpTransport",
-        "model": "WireModel",
-    },
-)
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "detect": "ApiMemory RememberedApis ResponsesOrChat",
+            "endpoint": "Api Endpoint KeySource OpenAIApi QuietMode Secret Timeouts",
+            "failures": "failure_in_answer refusal",
+            "http": "HttpTransport",
+            "model": "WireModel",
+        },
+    )

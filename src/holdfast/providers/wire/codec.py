@@ -26,8 +26,8 @@ from holdfast.messages import (
     TextPart,
     TokenUsage,
     ToolPart,
+    parts_of,
 )
-from holdfast.messages.joined import parts_of
 from holdfast.providers.model import Delta, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)

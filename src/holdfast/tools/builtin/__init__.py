@@ -1,66 +1,53 @@
 """The built-in tools, one file each, and the registry that holds them.
 
-Tools tagged `optional` are offered only to agents whose rules name them.
+Tools tagged `optional` are offered only to agents whose rules name them. A file of a tool loads
+when the first registry is made, and what a tool needs (parsers, regular expressions, language
+servers) when it is first called.
 """
 
 from __future__ import annotations
 
-from holdfast.tools.builtin.ast_grep_search import ast_grep_search
-from holdfast.tools.builtin.bash import bash
-from holdfast.tools.builtin.batch import batch
-from holdfast.tools.builtin.calculator import calculator
-from holdfast.tools.builtin.edit import edit
-from holdfast.tools.builtin.externaldirectory import externaldirectory, restore_grants
-from holdfast.tools.builtin.glob import glob
-from holdfast.tools.builtin.grep import grep
-from holdfast.tools.builtin.list import list_directory
-from holdfast.tools.builtin.lsp import lsp_tool
-from holdfast.tools.builtin.multiedit import multiedit
-from holdfast.tools.builtin.question import question
-from holdfast.tools.builtin.read import read
-from holdfast.tools.builtin.search import (
-    NoSearch,
-    SearchHit,
-    SearchProvider,
-    SearxngSearch,
-    codesearch_tool,
-    websearch_tool,
-)
-from holdfast.tools.builtin.todo import todoread, todowrite
-from holdfast.tools.builtin.webfetch import webfetch
-from holdfast.tools.builtin.write import write
-from holdfast.tools.definition import Tool
-from holdfast.tools.lsp import LanguageServer, LanguageServers
-from holdfast.tools.registry import ToolRegistry
+import importlib
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LanguageServer",
-    "LanguageServers",
-    "SearchHit",
-    "SearchProvider",
-    "SearxngSearch",
-    "builtin_tools",
-    "restore_grants",
-]
+from holdfast.lazy_exports import lazy_exports
 
-_TOOLS: tuple[Tool, ...] = (
-    ast_grep_search,
-    bash,
-    batch,
-    calculator,
-    edit,
-    externaldirectory,
-    glob,
-    grep,
-    list_directory,
-    multiedit,
-    question,
-    read,
-    todoread,
-    todowrite,
-    webfetch,
-    write,
+if TYPE_CHECKING:
+    from holdfast.tools.builtin.externaldirectory import restore_grants as restore_grants
+    from holdfast.tools.builtin.search import SearchHit as SearchHit
+    from holdfast.tools.builtin.search import SearchProvider as SearchProvider
+    from holdfast.tools.builtin.search import SearxngSearch as SearxngSearch
+    from holdfast.tools.definition import Tool
+    from holdfast.tools.lsp import LanguageServers
+    from holdfast.tools.registry import ToolRegistry
+
+__getattr__, __dir__, _exported = lazy_exports(
+    __name__,
+    {
+        "externaldirectory": "restore_grants",
+        "search": "SearchHit SearchProvider SearxngSearch",
+    },
 )
+__all__ = [*_exported, "builtin_tools"]
+
+_TOOLS = {
+    "ast_grep_search": "ast_grep_search",
+    "bash": "bash",
+    "batch": "batch",
+    "calculator": "calculator",
+    "edit": "edit",
+    "externaldirectory": "externaldirectory",
+    "glob": "glob",
+    "grep": "grep",
+    "list": "list_directory",
+    "multiedit": "multiedit",
+    "question": "question",
+    "read": "read",
+    "todo": "todoread todowrite",
+    "webfetch": "webfetch",
+    "write": "write",
+}
+"""The tools by file; those that need something to be made are made in `builtin_tools`."""
 
 
 def builtin_tools(
@@ -75,9 +62,18 @@ def builtin_tools(
     configure. Whoever passes `language_servers` closes them; without, `lsp` uses those
     that are installed, which end with this process.
     """
-    made = (
-        websearch_tool(web_search or NoSearch("websearch")),
-        codesearch_tool(code_search or NoSearch("codesearch")),
-        lsp_tool(language_servers or LanguageServers()),
-    )
-    return ToolRegistry((*_TOOLS, *made), scope="built-in")
+    # With the first registry: the definitions of all tools together take 50 ms.
+    from holdfast.tools.builtin import lsp, search  # noqa: PLC0415
+    from holdfast.tools.lsp import LanguageServers  # noqa: PLC0415
+    from holdfast.tools.registry import ToolRegistry  # noqa: PLC0415
+
+    tools: list[Tool] = []
+    for file, names in _TOOLS.items():
+        module = importlib.import_module(f"{__name__}.{file}")
+        tools += [getattr(module, name) for name in names.split()]
+    tools += [
+        search.websearch_tool(web_search or search.NoSearch("websearch")),
+        search.codesearch_tool(code_search or search.NoSearch("codesearch")),
+        lsp.lsp_tool(language_servers or LanguageServers()),
+    ]
+    return ToolRegistry(tools, scope="built-in")

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import regex
+import msgspec
 from pydantic import Field
 
 from holdfast.errors import HoldfastError, TellModel, UsageError
@@ -25,6 +24,9 @@ from holdfast.tools.regex_literals import required_literals
 from holdfast.tools.result import ToolResult
 from holdfast.tools.target import path_target
 
+if TYPE_CHECKING:
+    import regex
+
 MAX_FILE_BYTES = 16 * 1024 * 1024
 _MAX_LINE = 400
 _RG_TIMEOUT_S = 30.0
@@ -34,8 +36,7 @@ _RG = (
 ).split()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search:
+class Search(msgspec.Struct, frozen=True, kw_only=True):
     """One search, ready to run."""
 
     pattern: regex.Pattern[str]
@@ -47,8 +48,7 @@ class Search:
     """All matching together may take this long; a bad expression takes forever."""
 
 
-@dataclass
-class _Found:
+class _Found(msgspec.Struct):
     lines: list[str]
     files: int = 0
     matches: int = 0
@@ -81,6 +81,8 @@ async def grep(
 
 def prepare(pattern: str, *, include: str, ignore_case: bool, limit: int) -> Search:
     """Compile a search, or tell the model what is wrong with it."""
+    import regex  # noqa: PLC0415 - 40 ms
+
     try:
         compiled = regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
         if include:

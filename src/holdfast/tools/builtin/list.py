@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Annotated
 
+import msgspec
 from pydantic import Field
 
 from holdfast.sandbox import Entry
@@ -30,10 +30,9 @@ _NOISE = (
 )
 
 
-@dataclass
-class _Node:
+class _Node(msgspec.Struct):
     entry: Entry
-    children: list[_Node] = field(default_factory=list)
+    children: list[_Node] = msgspec.field(default_factory=list)
     is_open: bool = False
 
 

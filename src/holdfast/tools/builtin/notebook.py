@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import re
-from dataclasses import dataclass
 
 import msgspec
 
@@ -15,7 +15,11 @@ from holdfast.messages import FilePart
 _MAX_IMAGES = 8
 _MAX_IMAGE_BYTES = 5 * 1024 * 1024
 _MAX_OUTPUT = 4_000
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@functools.cache
+def _ansi() -> re.Pattern[str]:
+    return re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class _Output(msgspec.Struct):
@@ -38,8 +42,7 @@ class _Notebook(msgspec.Struct):
     cells: list[_Cell]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rendered:
+class Rendered(msgspec.Struct, frozen=True, kw_only=True):
     """The text of a notebook, and the images of its outputs."""
 
     text: str
@@ -79,7 +82,7 @@ def _shown(output: _Output, images: list[FilePart]) -> str:
             if image is not None and len(images) < _MAX_IMAGES:
                 images.append(image)
                 shown += f"\n(image {len(images)}: {media_type})"
-    shown = _ANSI.sub("", shown).strip("\n")
+    shown = _ansi().sub("", shown).strip("\n")
     return shown if len(shown) <= _MAX_OUTPUT else f"{shown[:_MAX_OUTPUT]}… (output cut)"
 
 

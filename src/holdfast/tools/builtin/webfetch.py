@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import re
 from typing import Annotated, Literal
 
@@ -12,7 +13,6 @@ from holdfast.errors import TellModel
 from holdfast.messages import FilePart
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
-from holdfast.tools.html_markdown import html_title, html_to_markdown
 from holdfast.tools.result import ToolResult
 from holdfast.tools.services import HttpRequest, HttpResponse
 from holdfast.tools.target import host_target
@@ -21,13 +21,21 @@ MAX_BYTES = 5 * 1024 * 1024
 MAX_CHARS = 200_000
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_TEXT = re.compile(r"text/.+|application/(.+\+)?(json|xml|yaml|javascript|toml|x-sh|sql)|")
-_CHARSET = re.compile(r"charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 # Codecs of Python that are no charsets of the web. Some take minutes for a page made for it.
 _NO_CHARSETS = frozenset(
     {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
 )
 _ACCEPT = "text/markdown, text/html;q=0.9, text/plain;q=0.8, */*;q=0.5"
+
+
+@functools.cache
+def _text() -> re.Pattern[str]:
+    return re.compile(r"text/.+|application/(.+\+)?(json|xml|yaml|javascript|toml|x-sh|sql)|")
+
+
+@functools.cache
+def _charset() -> re.Pattern[str]:
+    return re.compile(r"charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 
 
 @tool(
@@ -66,7 +74,7 @@ async def webfetch(
         )
     if response.media_type in _IMAGES:
         raise TellModel(f"{response.url} is an image of more than 5 MB.", retry=False)
-    if not _TEXT.fullmatch(response.media_type):
+    if not _text().fullmatch(response.media_type):
         raise TellModel(
             f"{response.url} is {response.media_type}, which is neither text nor an image.",
             retry=False,
@@ -78,6 +86,11 @@ def _shown(response: HttpResponse, form: str) -> ToolResult:
     text = _decoded(response)
     title = response.url
     if response.media_type in _HTML:
+        from holdfast.tools.html_markdown import (  # noqa: PLC0415 - with the first page
+            html_title,
+            html_to_markdown,
+        )
+
         title = html_title(text) or title
         if form == "markdown":
             text = html_to_markdown(text, response.url)
@@ -89,8 +102,8 @@ def _shown(response: HttpResponse, form: str) -> ToolResult:
 
 
 def _decoded(response: HttpResponse) -> str:
-    declared = _CHARSET.search(response.headers.get("content-type", ""))
-    found = declared or _CHARSET.search(response.body[:2_048].decode("ascii", "ignore"))
+    declared = _charset().search(response.headers.get("content-type", ""))
+    found = declared or _charset().search(response.body[:2_048].decode("ascii", "ignore"))
     for encoding in (found[1] if found else "utf-8", "utf-8"):
         try:
             if codecs.lookup(encoding).name in _NO_CHARSETS:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.sandbox.profiles import PATH, SYSTEM_PATHS
+import msgspec
+
+from holdfast.sandbox import PATH, SYSTEM_PATHS
 
 _PROGRAMS = ("bin", "libexec")
 _BESIDE_PROGRAMS = ("bin", "lib", "lib64", "libexec")
 _FIRST_LINE_BYTES = 512
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerProgram:
+class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
     """What is executed, the search path that it sees, and what it may read."""
 
     argv: tuple[str, ...]

@@ -7,8 +7,9 @@ import os
 import posixpath
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import ToolError
@@ -32,8 +33,7 @@ _SCRIPT = {
 _C = {".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".hpp": "cpp"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class LanguageServer:
+class LanguageServer(msgspec.Struct, frozen=True, kw_only=True):
     """A program, and the file endings that it understands with their language ids."""
 
     name: str
@@ -59,8 +59,7 @@ KNOWN_SERVERS = (
 )
 
 
-@dataclass
-class Running:
+class Running(msgspec.Struct):
     """A server at work on one workspace."""
 
     server: LanguageServer
@@ -68,7 +67,7 @@ class Running:
     capabilities: JsonObject
     loop: asyncio.AbstractEventLoop
     runner: SandboxRunner
-    opened: dict[str, tuple[int, str]] = field(default_factory=dict)
+    opened: dict[str, tuple[int, str]] = msgspec.field(default_factory=dict)
 
 
 class LanguageServers:

@@ -1,8 +1,8 @@
 import asyncio
-from dataclasses import replace
 
 import machine
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import FileMissing, PermissionDenied, TellModel, ToolInputInvalid
 from holdfast.tools.builtin.grep import grep, prepare, run_search

@@ -1,0 +1,467 @@
+"""Chains of events in SQLite: where they end, how they are read, how they grow.
+
+A batch is fenced, chained, and stored with the rows that follow from it. What lazy projections
+follow waits in memory while a lease is held, and becomes rows when those are written: with the
+last append under the lease. `streams.rows_from` says from which event on rows are missing in the
+database, so that whoever reads them, here, elsewhere or after a crash, has them written first.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.errors import (
+    AlreadyExists,
+    LeaseLost,
+    NotFound,
+    SessionBusy,
+    StaleWriter,
+)
+from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Event, chained
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish
+from holdfast.journal.stores._group_commit import GroupCommit
+from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, blob
+
+INLINE, BLOB, REDACTED = 0, 1, 2
+MOST_AT_ONCE = 16
+"""So many events are written with one statement."""
+_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# A stream that is not as the writer knows it is none, and refuses the statement.
+_FENCED_VALUES = (
+    "(?, (SELECT stream FROM streams WHERE stream = ? AND epoch = ? AND rows_from = ?), "
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_INSERT = [
+    f"INSERT INTO events VALUES {', '.join([_VALUES] * count)}" for count in range(MOST_AT_ONCE + 1)
+]
+_INSERT_FENCED = [sql.replace(_VALUES, _FENCED_VALUES, 1) for sql in _INSERT]
+_INSERT_BLOB = "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT DO NOTHING"
+EVENTS = """
+SELECT e.seq, s.session_id, CAST(e.session_seq AS INT), CAST(e.kind AS TEXT),
+       CAST(e.version AS INT), CAST(e.time AS REAL), CAST(e.run_id AS TEXT),
+       CAST(e.agent_path AS TEXT), CAST(e.correlation_id AS TEXT), CAST(e.causation_id AS TEXT),
+       CAST(e.epoch AS INT), CAST(e.digest AS BLOB), CAST(e.hash AS BLOB), e.placement,
+       CAST(coalesce(e.payload, (SELECT data FROM blobs b WHERE b.digest = e.digest)) AS BLOB)
+FROM events e JOIN streams s USING (stream)
+"""
+# A column of another type than ours can only come from tampering; the casts keep it readable,
+# so that `audit verify` can name the event.
+_code = blob.fromhex
+_LAST_SEQ = "SELECT max(seq) FROM events"
+HEADS = """
+SELECT s.stream, s.session_id, s.epoch, s.owner, s.lease_expires,
+       CAST(coalesce(e.session_seq, 0) AS INT), CAST(e.hash AS BLOB), s.rows_from
+FROM streams s LEFT JOIN events e ON e.stream = s.stream AND e.session_seq =
+     (SELECT max(session_seq) FROM events WHERE stream = s.stream)
+"""
+_FENCE = """
+SELECT coalesce((SELECT max(session_seq) FROM events WHERE stream = ?), 0), rows_from, epoch,
+       (SELECT max(seq) FROM events)
+FROM streams WHERE stream = ?
+"""
+_LEASE = """
+SELECT coalesce((SELECT max(session_seq) FROM events WHERE stream = ?), 0), epoch, owner,
+       lease_expires
+FROM streams WHERE stream = ?
+"""
+ONE_HEAD = HEADS + "WHERE s.session_id = ?"
+_MOST_BEHIND = 128
+"""So many events at most wait in memory, and are folded by whoever reads their rows."""
+
+_BEHIND = """
+SELECT s.session_id, s.rows_from,
+       coalesce((SELECT max(session_seq) FROM events WHERE stream = s.stream), 0)
+FROM streams s WHERE s.rows_from > 0
+"""
+_TAKE = """
+UPDATE streams SET epoch = epoch + 1, owner = ?, lease_expires = ?,
+       rows_from = CASE rows_from WHEN 0 THEN ? ELSE rows_from END
+WHERE session_id = ? AND lease_expires <= ?
+"""
+_RELEASE = "UPDATE streams SET owner = '', lease_expires = 0, rows_from = ? WHERE stream = ?"
+
+
+def insert(connection: sqlite3.Connection, stream: int, events: Sequence[Event]) -> None:
+    """Store events whose place in the log is settled."""
+    for start in range(0, len(events), MOST_AT_ONCE):
+        chunk = events[start : start + MOST_AT_ONCE]
+        for event in chunk:
+            if len(event.payload) > BLOB_THRESHOLD and not event.is_redacted:
+                connection.execute(_INSERT_BLOB, (_code(event.payload_digest), event.payload))
+        connection.execute(*insertion(stream, chunk))
+
+
+def insertion(
+    stream: int, events: Sequence[Event], fence: tuple[int, int] | None = None
+) -> tuple[str, list[Any]]:
+    """Return the one statement that stores a few events, and its values.
+
+    With a fence it stores small ones if the stream's epoch and `rows_from` are still these, and
+    the database chooses their `seq`. A moved chain meets a taken number, another stale writer an
+    empty stream: either violates a constraint, and nothing is stored.
+    """
+    values: list[Any] = []
+    for event in events:
+        is_large = len(event.payload) > BLOB_THRESHOLD and not event.is_redacted
+        values += (
+            event.seq if fence is None else None,
+            stream,
+            event.session_seq,
+            event.kind,
+            event.version,
+            event.time,
+            event.run_id,
+            event.agent_path,
+            event.correlation_id,
+            event.causation_id,
+            event.epoch,
+            _code(event.payload_digest),
+            _code(event.hash),
+            REDACTED if event.is_redacted else BLOB if is_large else INLINE,
+            None if is_large else blob(event.payload),
+        )
+    if fence is None:
+        return _INSERT[len(events)], values
+    values[1:2] = stream, *fence
+    return _INSERT_FENCED[len(events)], values
+
+
+def read_events(connection: sqlite3.Connection, sql: str, values: list[Any]) -> list[Event]:
+    return [
+        Event(
+            seq=row[0],
+            session_id=row[1],
+            session_seq=row[2],
+            kind=row[3],
+            version=row[4],
+            time=row[5],
+            run_id=row[6],
+            agent_path=row[7],
+            correlation_id=row[8],
+            causation_id=row[9],
+            epoch=row[10],
+            payload_digest=row[11].hex(),
+            hash=row[12].hex(),
+            is_redacted=row[13] == REDACTED,
+            # A blob that is gone reads as empty; `audit verify` then names the event.
+            payload=row[14] or b"",
+        )
+        for row in connection.execute(sql, values).fetchall()
+    ]
+
+
+def read_head(row: tuple[Any, ...]) -> Head:
+    """Turn a row of `HEADS` into a head."""
+    return Head(
+        session_id=row[1],
+        epoch=row[2],
+        owner=row[3],
+        lease_expires=row[4],
+        session_seq=row[5],
+        hash=row[6].hex() if row[6] is not None else GENESIS,
+    )
+
+
+def locate(connection: sqlite3.Connection, session_id: str) -> tuple[int, Head]:
+    """Return a session's short number and its head; it must exist."""
+    found = connection.execute(ONE_HEAD, (session_id,)).fetchone()
+    if found is None:
+        raise NotFound(kind="session", value=session_id)
+    return found[0], read_head(found)
+
+
+def last_seq(connection: sqlite3.Connection) -> int:
+    """Return the highest `seq`, 0 when there is none."""
+    found: int | None = connection.execute(_LAST_SEQ).fetchone()[0]
+    return found or 0
+
+
+class Chain(msgspec.Struct):
+    """What this store knows of one session: where its chain ends, and rows that follow from it.
+
+    `rows_from` is the number from which rows of lazy projections are not in the database yet, 0
+    if all are; they are here, unless the chain `is_behind`.
+    """
+
+    stream: int
+    rows: SessionRows
+    epoch: int = 0
+    session_seq: int = 0
+    hash: str = GENESIS
+    rows_from: int = 0
+    is_behind: bool = False
+
+
+class KnownChains(dict[str, Chain]):
+    """Remembers chains by their session, and notices when somebody else has moved one.
+
+    Whoever appends to a chain makes it longer, and whoever writes rows that wait moves
+    `rows_from`; as long as both are what this store wrote last, what it remembers is true.
+    """
+
+    _MOST = 10_000
+
+    def __init__(self) -> None:
+        """Remember nothing yet; what is remembered may be out of date until it is looked up."""
+        super().__init__()
+        self.seq = -1
+        """The highest `seq` as far as is known here, -1 before anything was written."""
+
+    def look_up(self, connection: sqlite3.Connection, session_id: str) -> Chain | None:
+        """Return a chain as of this transaction, `None` for an unknown session."""
+        known = self.get(session_id)
+        if known is not None:
+            fence = connection.execute(_FENCE, (known.stream, known.stream)).fetchone()
+            if fence is not None and fence[:2] == (known.session_seq, known.rows_from):
+                known.epoch, self.seq = fence[2:]
+                return known
+            self.drop(session_id)
+        elif len(self) >= self._MOST:
+            # Too many: only the one that is looked up, or created next, is remembered.
+            self.clear()
+        self.seq = connection.execute(_LAST_SEQ).fetchone()[0] or 0
+        found = connection.execute(ONE_HEAD, (session_id,)).fetchone()
+        if found is None:
+            return None
+        head = read_head(found)
+        chain = self[session_id] = Chain(
+            found[0],
+            SessionRows(found[0]),
+            epoch=head.epoch,
+            session_seq=head.session_seq,
+            hash=head.hash,
+            rows_from=found[7],
+            is_behind=0 < found[7] <= head.session_seq,
+        )
+        return chain
+
+    def head(self, connection: sqlite3.Connection, session_id: str) -> Head | None:
+        """Return a session's head with one short read, `None` when that does not suffice."""
+        known = self.get(session_id)
+        if known is None:
+            return None
+        found = connection.execute(_LEASE, (known.stream, known.stream)).fetchone()
+        if found is None or found[0] != known.session_seq:
+            return None
+        return Head(
+            session_id=session_id,
+            session_seq=known.session_seq,
+            hash=known.hash,
+            epoch=found[1],
+            owner=found[2],
+            lease_expires=found[3],
+        )
+
+    def drop(self, session_id: str) -> None:
+        """Forget a chain."""
+        self.pop(session_id, None)
+
+    def forget(self) -> None:
+        """Forget everything: what was written last did not become durable."""
+        self.clear()
+        self.seq = -1
+
+
+class Appender:
+    """Writes to the chains of one file; its methods run inside a transaction, but for `at_once`."""
+
+    def __init__(self, tables: RowTables, chains: KnownChains, clock: Clock) -> None:
+        """Keep these tables up to date, and remember what was written in `chains`."""
+        self._tables = tables
+        self._chains = chains
+        self._clock = clock
+
+    def at_once(self, writer: GroupCommit, request: AppendRequest) -> tuple[Event, ...] | None:
+        """Store a few small events with one fenced statement and no transaction around it.
+
+        The most frequent append by far, and half the price. Returns `None`, with nothing
+        stored, when it takes more than that; the long way then also finds out why.
+        """
+        is_plain = not (request.release or request.is_synced or request.must_be_new)
+        if not is_plain or request.acquire is not None:
+            return None
+        chain, drafts = self._chains.get(request.session_id), request.drafts
+        if chain is None or chain.is_behind or len(drafts) > MOST_AT_ONCE:
+            return None
+        is_fenced = request.epoch in (None, chain.epoch)
+        if not is_fenced or request.after not in (None, chain.session_seq):
+            return None
+        if chain.rows_from and chain.session_seq + len(drafts) - chain.rows_from >= _MOST_BEHIND:
+            return None
+        for draft in drafts:
+            if len(draft.payload) > BLOB_THRESHOLD:
+                return None
+        if not writer.is_free():
+            return None
+        events = chained(drafts, request.session_id, chain, self._chains.seq)
+        later = self._tables.lazily(events, drafts)
+        if later is None or (later and not chain.rows_from):
+            return None
+        fence = (chain.epoch, chain.rows_from)
+        last = writer.insert_at_once(*insertion(chain.stream, events, fence))
+        if last is None:
+            return None
+        chain.rows.unfolded += later
+        if last != events[-1].seq:
+            # Somebody else has written to another chain; no hash covers this number.
+            ahead = last - events[-1].seq
+            events = [msgspec.structs.replace(one, seq=one.seq + ahead) for one in events]
+        chain.session_seq, chain.hash = events[-1].session_seq, events[-1].hash
+        self._chains.seq = last
+        return tuple(events)
+
+    def append(self, connection: sqlite3.Connection, request: AppendRequest) -> tuple[Event, ...]:
+        """Store a batch with its rows; refuses before anything has changed."""
+        session_id = request.session_id
+        chain = self._chains.look_up(connection, session_id)
+        if chain is None:
+            chain = self._create(connection, request)
+        elif request.must_be_new:
+            raise AlreadyExists(kind="session", value=session_id)
+        if request.epoch is not None and request.epoch != chain.epoch:
+            raise LeaseLost(session_id=session_id, current=chain.epoch, held=request.epoch)
+        if request.after is not None and request.after != chain.session_seq:
+            raise StaleWriter(
+                session_id=session_id, current=chain.session_seq, expected=request.after
+            )
+        wish = request.acquire
+        if wish is not None and not self._take(connection, session_id, chain, wish):
+            raise SessionBusy(session_id=session_id)
+        if chain.is_behind:
+            self._catch_up(connection, chain)
+        events = chained(request.drafts, session_id, chain, self._chains.seq)
+        values = [draft.value for draft in request.drafts]
+        self._tables.fold(connection, chain.rows, list(zip(events, values, strict=True)))
+        insert(connection, chain.stream, events)
+        last = events[-1]
+        # One that holds a new session writes on; else it is soon looked for.
+        is_new = request.must_be_new and request.acquire is None
+        may_wait = 0 < chain.rows_from and last.session_seq - chain.rows_from < _MOST_BEHIND
+        is_due = request.release or is_new or not may_wait
+        chain.session_seq, chain.hash, self._chains.seq = last.session_seq, last.hash, last.seq
+        self._tables.write(connection, chain.rows, also_lazy=is_due)
+        if request.release:
+            self._give_back(connection, session_id, chain)
+        elif is_due and chain.rows_from:
+            self._note_rows(connection, chain)
+        return tuple(events)
+
+    def acquire(
+        self, connection: sqlite3.Connection, session_id: str, wish: LeaseWish
+    ) -> Head | None:
+        """Give a session's lease to an owner, `None` if somebody holds it."""
+        chain = self._existing(connection, session_id)
+        if not self._take(connection, session_id, chain, wish):
+            return None
+        return locate(connection, session_id)[1]
+
+    def release(self, connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
+        """Take a lease back, unless it is another one by now."""
+        chain = self._chains.look_up(connection, session_id)
+        if chain is not None and chain.epoch == epoch:
+            self._write_waiting(connection, chain)
+            self._give_back(connection, session_id, chain)
+
+    def behind(
+        self, connection: sqlite3.Connection, session_id: str, *, is_writing: bool
+    ) -> list[str]:
+        """Return the sessions, or the one, with rows that are not written yet.
+
+        While a thread `is_writing`, what is remembered is not trusted.
+        """
+        only_one = "AND s.session_id = ?" if session_id else ""
+        values = (session_id,) if session_id else ()
+        return [
+            name
+            for name, rows_from, number in connection.execute(_BEHIND + only_one, values)
+            if number >= rows_from and (is_writing or not self._has_none_waiting(name, number))
+        ]
+
+    def _has_none_waiting(self, session_id: str, number: int) -> bool:
+        """Say whether no event of a session has changed a row that is not written yet."""
+        chain = self._chains.get(session_id)
+        return (
+            chain is not None
+            and chain.session_seq == number
+            and not (chain.is_behind or chain.rows.unfolded)
+        )
+
+    def write_waiting(self, connection: sqlite3.Connection, sessions: Iterable[str]) -> None:
+        """Write the rows that wait of some sessions."""
+        for session_id in sessions:
+            chain = self._chains.look_up(connection, session_id)
+            if chain is not None and chain.rows_from:
+                self._write_waiting(connection, chain)
+                self._note_rows(connection, chain)
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _create(self, connection: sqlite3.Connection, request: AppendRequest) -> Chain:
+        session_id = request.session_id
+        if not request.must_be_new and session_id != SYSTEM_SESSION:
+            raise NotFound(kind="session", value=session_id)
+        row = connection.execute("INSERT INTO streams (session_id) VALUES (?)", (session_id,))
+        stream = row.lastrowid or 0
+        chain = self._chains[session_id] = Chain(stream, SessionRows(stream))
+        return chain
+
+    def _existing(self, connection: sqlite3.Connection, session_id: str) -> Chain:
+        chain = self._chains.look_up(connection, session_id)
+        if chain is None:
+            raise NotFound(kind="session", value=session_id)
+        return chain
+
+    def _take(
+        self, connection: sqlite3.Connection, session_id: str, chain: Chain, wish: LeaseWish
+    ) -> bool:
+        """Give the lease to an owner, with the next epoch, unless somebody holds it."""
+        now = self._clock.now()
+        rows_from = chain.session_seq + 1 if self._tables.lazy_kinds else 0
+        values = (wish.owner, now + wish.ttl_s, rows_from, session_id, now)
+        if not connection.execute(_TAKE, values).rowcount:
+            return False
+        chain.epoch += 1
+        chain.rows_from = chain.rows_from or rows_from
+        return True
+
+    def _give_back(self, connection: sqlite3.Connection, session_id: str, chain: Chain) -> None:
+        """Free a session whose rows are written; the next turn needs that of the session itself."""
+        # Whoever knows no lazy projections has not written their rows either.
+        rows_from = 0 if self._tables.lazy_kinds else chain.rows_from
+        connection.execute(_RELEASE, (rows_from, chain.stream))
+        chain.rows_from = rows_from
+        chain.rows.forget_all_but(session_id)
+
+    def _write_waiting(self, connection: sqlite3.Connection, chain: Chain) -> None:
+        if chain.is_behind:
+            self._catch_up(connection, chain)
+        self._tables.write(connection, chain.rows, also_lazy=True)
+
+    def _catch_up(self, connection: sqlite3.Connection, chain: Chain) -> None:
+        """Write the rows that somebody else left waiting, from the log."""
+        kinds = self._tables.lazy_kinds
+        sql = (
+            f"{EVENTS} WHERE e.stream = ? AND e.session_seq > ? "
+            f"AND e.kind IN ({', '.join('?' * len(kinds))}) ORDER BY e.session_seq LIMIT 1000"
+        )
+        number = chain.rows_from - 1
+        while events := read_events(connection, sql, [chain.stream, number, *kinds]):
+            chain.rows.unfolded = [(event, event.decode()) for event in events]
+            self._tables.write(connection, chain.rows, also_lazy=True)
+            number = events[-1].session_seq
+        self._note_rows(connection, chain)
+        chain.is_behind = False
+
+    def _note_rows(self, connection: sqlite3.Connection, chain: Chain) -> None:
+        """Note that all rows up to the chain's end are written, and later ones may wait."""
+        if self._tables.lazy_kinds:
+            chain.rows_from = chain.session_seq + 1
+            connection.execute(
+                "UPDATE streams SET rows_from = ? WHERE stream = ?",
+                (chain.rows_from, chain.stream),
+            )

@@ -1,0 +1,175 @@
+"""Stores by address: a URL says which database keeps a journal.
+
+The scheme chooses the kind of store, the rest is that kind's own affair:
+
+- `sqlite:///var/lib/holdfast` is the file `journal.db` in this directory, whose path is
+  absolute; `sqlite://` alone, or no address at all, means the state directory;
+- `memory://` keeps everything in the process, private to whoever opened it.
+
+Packages add kinds by entry points of the group `holdfast.stores`: the name is the scheme, the
+object a `StoreKind`. One is loaded when an address names it, and cannot replace what is built in.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import msgspec
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import UsageError
+from holdfast.journal.projection import AnyProjection
+from holdfast.journal.store import Chains, Durability, Store
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+Kind = TypeVar("Kind")
+
+
+class AddressRegistry(Generic[Kind]):
+    """Finds what serves an address by its scheme: built in, or offered by an entry point."""
+
+    def __init__(self, group: str, kind: type[Kind], builtin: Mapping[str, str]) -> None:
+        """Know the built-in ones by scheme, as `module:object`; nothing is loaded yet."""
+        self._group = group
+        self._kind = kind
+        self._builtin = builtin
+
+    def schemes(self) -> tuple[str, ...]:
+        """Return all schemes that are known now."""
+        return tuple(sorted({*self._builtin, *(point.name for point in self._offered())}))
+
+    def _offered(self) -> Sequence[EntryPoint]:
+        # It takes longer to load than the journal, and what is built in does without it.
+        from importlib.metadata import entry_points  # noqa: PLC0415
+
+        return tuple(entry_points(group=self._group))
+
+    def find(self, url: str) -> tuple[Kind, SplitResult]:
+        """Return what serves an address, and the address in its parts.
+
+        Raises:
+            UsageError: nobody serves it, or several do. It tells the scheme only: an address
+                may hold a password.
+        """
+        try:
+            address = urlsplit(url)
+        except ValueError:
+            raise UsageError(detail="The address of a store is no URL.") from None
+        scheme = address.scheme
+        if scheme in self._builtin and url.startswith("://", len(scheme)):
+            module, _, name = self._builtin[scheme].partition(":")
+            builtin: Kind = getattr(importlib.import_module(module), name)
+            return builtin, address
+        points = [point for point in self._offered() if scheme and point.name == scheme]
+        if not points or not url.startswith("://", len(scheme)):
+            named = f"the scheme {scheme!r}" if scheme else "an address without a scheme"
+            raise UsageError(
+                detail=f"No store is known for {named}; known are "
+                f"{', '.join(f'{one}://' for one in self.schemes())}."
+            )
+        if len(points) > 1:
+            raise UsageError(detail=f"Several packages offer stores for the scheme {scheme!r}.")
+        found: object = points[0].load()
+        if not isinstance(found, self._kind):
+            raise UsageError(
+                detail=f"What {points[0].value} offers for {scheme!r} is no {self._kind.__name__}."
+            )
+        return found, address
+
+
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store is opened with besides its address."""
+
+    base_dir: Path
+    """The state directory; a store that keeps files keeps them there unless told otherwise."""
+    projections: tuple[AnyProjection, ...] = ()
+    durability: Durability = "process"
+    clock: Clock = SYSTEM
+
+
+class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of store, as a package offers it."""
+
+    open: Callable[[SplitResult, StoreOptions], Store]
+    """Returns the store at an address; touches nothing before `Store.open`."""
+    at_rest: Callable[[SplitResult, Path], Chains | None] | None = None
+    """Returns its chains where nothing can be written, such as in a backup; `None` if there are
+    none."""
+    places: Callable[[SplitResult, Path], tuple[Path, ...]] | None = None
+    """Returns where on this machine it keeps its files, which no tool may see."""
+
+
+_KINDS = AddressRegistry(
+    "holdfast.stores",
+    StoreKind,
+    {
+        "memory": "holdfast.journal.stores.memory:KIND",
+        "sqlite": "holdfast.journal.stores.sqlite:KIND",
+    },
+)
+_DEFAULT = "sqlite://"
+
+
+def known_schemes() -> tuple[str, ...]:
+    """Return the schemes of all stores that a journal can be kept in here."""
+    return _KINDS.schemes()
+
+
+def open_store(
+    url: str,
+    *,
+    base_dir: Path,
+    projections: Sequence[AnyProjection] = (),
+    durability: Durability = "process",
+    clock: Clock = SYSTEM,
+) -> Store:
+    """Return the store at an address; without one, that of the state directory `base_dir`.
+
+    Nothing is touched before the store is opened.
+
+    Raises:
+        UsageError: no kind of store is known for the scheme, or the rest means nothing to it.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    options = StoreOptions(
+        base_dir=base_dir, projections=tuple(projections), durability=durability, clock=clock
+    )
+    return kind.open(address, options)
+
+
+def open_chains(url: str, *, base_dir: Path) -> Chains | None:
+    """Return the chains of a store where nothing can be written, to check them.
+
+    `None` if there are none, or if that kind of store cannot be read so.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    return None if kind.at_rest is None else kind.at_rest(address, base_dir)
+
+
+def store_places(url: str, *, base_dir: Path) -> tuple[Path, ...]:
+    """Return where on this machine a store keeps its files, which no tool may see."""
+    kind, address = _KINDS.find(url or _DEFAULT)
+    return () if kind.places is None else kind.places(address, base_dir)
+
+
+def directory_of(address: SplitResult, base_dir: Path) -> Path:
+    """Return the directory that an address names by an absolute path, or the state directory.
+
+    Raises:
+        UsageError: there is more to the address than a path.
+    """
+    if address.netloc or address.query or address.fragment:
+        raise UsageError(
+            detail=f"{address.scheme}:// is followed by the absolute path of a directory, "
+            f"such as {address.scheme}:///var/lib/holdfast, and nothing else."
+        )
+    path = unquote(address.path)
+    if "\0" in path:
+        raise UsageError(detail="The path of a store must not contain a NUL character.")
+    return Path("/" + path.lstrip("/")) if path else base_dir

@@ -1,0 +1,69 @@
+"""Storages of memories by address: the same address as the journal's chooses them.
+
+`sqlite://` (the default) keeps them in the file `memory.db` of a directory, `memory://` in the
+process. Packages add kinds by entry points of the group `holdfast.memory_stores`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import SplitResult
+
+import msgspec
+
+from holdfast.journal import AddressRegistry, directory_of
+from holdfast.memory.storage import MemoryStorage
+
+MEMORY_FILE = "memory.db"
+_DEFAULT = "sqlite://"
+
+
+class MemoryStoreKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of storage for memories, as a package offers it."""
+
+    open: Callable[[SplitResult, Path, bool], MemoryStorage]
+    """Returns the storage at an address, for a state directory; synced to disk if asked."""
+    place: Callable[[SplitResult, Path], Path] | None = None
+    """Returns the file that it keeps on this machine."""
+
+
+def _open_sqlite(address: SplitResult, base_dir: Path, is_synced: bool) -> MemoryStorage:
+    from holdfast.memory.stores.sqlite import SqliteMemoryStorage  # noqa: PLC0415 - when chosen
+
+    return SqliteMemoryStorage(_sqlite_place(address, base_dir), is_synced=is_synced)
+
+
+def _sqlite_place(address: SplitResult, base_dir: Path) -> Path:
+    return directory_of(address, base_dir) / MEMORY_FILE
+
+
+def _open_memory(address: SplitResult, base_dir: Path, is_synced: bool) -> MemoryStorage:
+    from holdfast.memory.stores.sqlite import InMemoryStorage  # noqa: PLC0415 - when chosen
+
+    return InMemoryStorage()
+
+
+SQLITE = MemoryStoreKind(open=_open_sqlite, place=_sqlite_place)
+MEMORY = MemoryStoreKind(open=_open_memory)
+_KINDS = AddressRegistry(
+    "holdfast.memory_stores",
+    MemoryStoreKind,
+    {"memory": f"{__name__}:MEMORY", "sqlite": f"{__name__}:SQLITE"},
+)
+
+
+def open_memory_storage(url: str, *, base_dir: Path, is_synced: bool = False) -> MemoryStorage:
+    """Return the storage at an address; without one, that of the state directory.
+
+    Raises:
+        UsageError: no kind of storage is known for the scheme.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    return kind.open(address, base_dir, is_synced)
+
+
+def memory_place(url: str, *, base_dir: Path) -> Path | None:
+    """Return the file in which memories are kept on this machine, if they are in one."""
+    kind, address = _KINDS.find(url or _DEFAULT)
+    return None if kind.place is None else kind.place(address, base_dir)
