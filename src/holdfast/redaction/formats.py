@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-
-import msgspec
+from typing import NamedTuple
 
 LONG = 16
 """How many letters, digits, `_` and `-` in a row make a text worth a closer look."""
 
 
-class KeyFormat(msgspec.Struct, frozen=True, kw_only=True):
+class KeyFormat(NamedTuple):
     """One format. The pattern's group `keep`, if any, stands before the secret and stays.
 
     Without any of the clues in a text the pattern is not tried; without clues, always.
