@@ -17,12 +17,12 @@ from holdfast.providers import Accountant, ModelRequest, TokenCounter, estimate_
 
 _LOAD = """
 import time
-from holdfast.providers import counter_of
+from holdfast.providers import find_counter
 def rss():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096 / 1e6
 size, begun = rss(), time.process_time()
-counter_of("o200k_base")("x")
+find_counter("o200k_base")("x")
 print(time.process_time() - begun, rss() - size)
 """
 

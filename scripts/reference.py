@@ -25,7 +25,7 @@ from holdfast.client.surface import FLAT, ClientSurface
 from holdfast.errors import HoldfastError
 from holdfast.operations import LocalFunction
 from holdfast.operations.table import NAMESPACES
-from holdfast.settings import CONFIG_VARIABLE, Key, McpEndpoint, all_keys, all_sections
+from holdfast.settings import CONFIG_VARIABLE, Key, McpEndpoint, list_keys, list_sections
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _NOTE = "<!-- Written by scripts/reference.py; change the source, then run it. -->\n"
@@ -45,12 +45,12 @@ _EXIT_MEANINGS = {
 def configuration() -> str:
     """The page of all settings."""
     lines = [_NOTE, "# Configuration", "", inspect.cleandoc(_CONFIGURATION_INTRO), ""]
-    for section in ["", *all_sections()]:
-        keys = [key for key in all_keys().values() if key.name.rpartition(".")[0] == section]
+    for section in ["", *list_sections()]:
+        keys = [key for key in list_keys().values() if key.name.rpartition(".")[0] == section]
         if not keys:
             continue
         title = f"[{section}]" if section else "Outside of sections"
-        about = inspect.getdoc(all_sections()[section]) if section else "What all others rest on."
+        about = inspect.getdoc(list_sections()[section]) if section else "What all others rest on."
         lines += [f"## {title}", "", str(about), ""]
         lines += ["| key | variable | value | default | meaning |", "|---|---|---|---|---|"]
         lines += [_key_row(key) for key in keys]

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from holdfast import Agent, AsyncClient, HoldfastError, tool
 from holdfast.messages import TextPart
 from holdfast.orchestration.loop import LoopLimits, LoopOptions
-from holdfast.providers import Model, TextDelta, create_model, registry_from
+from holdfast.providers import Model, TextDelta, create_model, make_registry
 from holdfast.settings import load_settings
 from holdfast.testing import FakeServer, Recorded, Reply, ScriptedCall
 
@@ -138,7 +138,7 @@ async def main() -> int:
             name, where = "openai:fake-model", "a scripted server on loopback"
         tell(f"{mode} API of {where}")
         loaded = load_settings(overrides=overrides)
-        registry = registry_from(loaded)
+        registry = make_registry(loaded)
         stack.push_async_callback(registry.close)
         model = await create_model(name, registry=registry)
         client = await stack.enter_async_context(AsyncClient(settings=loaded.settings))

@@ -877,7 +877,7 @@ class TellModel(Exception):
         self.retry = retry
 
 
-def all_errors() -> dict[str, type[HoldfastError]]:
+def list_errors() -> dict[str, type[HoldfastError]]:
     """Every error class by its code, application subclasses included."""
     found: dict[str, type[HoldfastError]] = {}
     waiting: list[type[HoldfastError]] = [HoldfastError]
@@ -890,7 +890,7 @@ def all_errors() -> dict[str, type[HoldfastError]]:
 
 def error_from_dict(data: dict[str, object]) -> HoldfastError:
     """Rebuild an error from `to_dict`; an unknown code becomes a HoldfastError."""
-    cls = all_errors().get(str(data.get("code")))
+    cls = list_errors().get(str(data.get("code")))
     if cls is None:
         return HoldfastError(detail=str(data.get("message", "unknown error")))
     context = data.get("context")

@@ -20,7 +20,7 @@ from holdfast.client.channel import LocalChannel
 from holdfast.client.surface import ClientSurface
 from holdfast.errors import UsageError, WouldDeadlock
 from holdfast.operations import Blocking, LocalFunction, Operation, StreamOperation
-from holdfast.runtime import Runtime, forked_client
+from holdfast.runtime import Runtime, make_forked_error
 
 if TYPE_CHECKING:
     from holdfast.redaction import Redactor
@@ -68,7 +68,7 @@ class _Portal:
     def _start(self, name: str, coroutine: Coroutine[Any, Any, T]) -> _Work[T]:
         try:
             if self.is_forked:
-                raise forked_client()
+                raise make_forked_error()
             self.check_thread(name)
             with self._guard:
                 if self._is_closed:

@@ -29,13 +29,13 @@ from holdfast.operations import (
     Operation,
     StreamOperation,
     Surface,
-    all_local,
-    all_operations,
+    list_local_functions,
+    list_operations,
 )
 from holdfast.sync import Client
 
 SOURCE = Path(holdfast.__file__).parent
-TABLE = all_operations()
+TABLE = list_operations()
 
 SET_FOR_ALL_RUNS = {
     "hooks",
@@ -129,7 +129,9 @@ def test_no_two_operations_share_a_name() -> None:
             if isinstance(value, Operation | StreamOperation | LocalFunction):
                 found[value.name] += 1
     assert [name for name, count in found.items() if count > 1] == []
-    assert set(found) == {*TABLE, *all_local()}, "a module is missing in the table's list"
+    assert set(found) == {*TABLE, *list_local_functions()}, (
+        "a module is missing in the table's list"
+    )
 
 
 @every_operation
@@ -223,7 +225,7 @@ def test_every_member_of_every_namespace_is_an_operation_or_says_what_to_do_inst
 
 def is_listed(member: object) -> bool:
     if isinstance(member, LocalFunction):
-        return bool(member.instead.strip()) and all_local().get(member.name) is member
+        return bool(member.instead.strip()) and list_local_functions().get(member.name) is member
     is_asked = isinstance(member, Operation | StreamOperation)
     return is_asked and TABLE.get(member.name) is member
 
@@ -247,7 +249,7 @@ def test_every_operation_and_every_local_function_is_reachable_through_a_namespa
         for kind in namespace_classes().values()
         for value in public_members(kind).values()
     }
-    assert {*TABLE, *all_local()} - reached == set()
+    assert {*TABLE, *list_local_functions()} - reached == set()
 
 
 def test_every_namespace_is_a_surface_that_a_client_has() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import LLMOverloaded
-from holdfast.hooks import HookPayload, all_points
+from holdfast.hooks import HookPayload, list_points
 from holdfast.orchestration.workflows import Workflow
 from holdfast.testing import ScriptedModel, tool_call
 
@@ -89,7 +89,7 @@ async def test_every_declared_point_fires(tmp_path: Path) -> None:
 
     async with client:
         await everything(client)
-    assert set(all_points()) - fired == set()
+    assert set(list_points()) - fired == set()
 
 
 async def test_observers_that_all_fail_change_nothing(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ async def test_observers_cannot_change_a_payload_in_place(tmp_path: Path) -> Non
     assert result.output == "3"
 
 
-@pytest.mark.parametrize("name", sorted(all_points()))
+@pytest.mark.parametrize("name", sorted(list_points()))
 def test_what_a_point_lets_change_are_fields_of_its_payload(name: str) -> None:
-    point = all_points()[name]
+    point = list_points()[name]
     assert point.changeable <= set(point.__struct_fields__)
     assert bool(point.changeable) == ("modify" in point.accepts)
     assert point.__doc__

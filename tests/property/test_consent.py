@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.agents import Agent
 from holdfast.journal import Event, Journal, MemoryStore, Origin, RowQuery
 from holdfast.policy import CallRequest, RuleSet, decide
-from holdfast.policy.approvals import APPROVALS, Approval, ApprovalTerms, seal, seal_of
+from holdfast.policy.approvals import APPROVALS, Approval, ApprovalTerms, seal, seal_approval
 from holdfast.policy.events import ApprovalAnswered, ApprovalUsed
 from holdfast.runs import AgentRuntime
 from holdfast.sessions import SESSION_PROJECTIONS, PermissionRule, SessionManager
@@ -88,7 +88,7 @@ class World:
     async def answer(self, row: Approval, verdict: str, by: str) -> None:
         """Append what somebody in another process says, be it right or wrong."""
         arguments = {"number": 0, "target": "edited"}
-        right = seal_of(row, arguments) if verdict == "edit" else row.seal
+        right = seal_approval(row, arguments) if verdict == "edit" else row.seal
         fact = ApprovalAnswered(
             approval_id=row.id,
             verdict="deny" if verdict == "deny" else "allow",

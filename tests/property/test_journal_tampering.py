@@ -25,7 +25,7 @@ from holdfast.journal import (
     parse_heads,
     verify,
 )
-from holdfast.journal.envelope import GENESIS, chain_hash, header_of
+from holdfast.journal.envelope import GENESIS, chain_hash, make_header
 from holdfast.testing import FakeClock
 from holdfast.testing._store_samples import Note, SampleStep
 
@@ -176,7 +176,7 @@ def test_a_rewritten_chain_is_found_with_exported_heads(original, tmp_path) -> N
         with closing(sqlite3.connect(path)) as connection, connection:
             for event in events:
                 time = event.time + 1
-                header = tuple(time if item == event.time else item for item in header_of(event))
+                header = tuple(time if item == event.time else item for item in make_header(event))
                 previous = chain_hash(previous, header)
                 connection.execute(
                     "UPDATE events SET time = ?, hash = ? WHERE seq = ?",

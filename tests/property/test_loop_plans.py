@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.orchestration.loop import DraftPlan, problems_of, to_plan
+from holdfast.orchestration.loop import DraftPlan, find_problems, to_plan
 
 CHECK = {"kind": "answer_contains"}
 
@@ -47,7 +47,7 @@ def test_every_step_runs_once_and_after_what_it_depends_on(
     edges: dict[str, list[str]], parallel: int, chance: random.Random
 ) -> None:
     plan_draft = draft(edges)
-    assert problems_of(plan_draft) == []
+    assert find_problems(plan_draft) == []
     plan = to_plan(plan_draft)
     done: list[str] = []
     running: list[str] = []
@@ -71,7 +71,7 @@ def test_a_circle_is_always_found(edges: dict[str, list[str]], data: st.DataObje
         path.append(data.draw(st.sampled_from(edges[path[-1]])))
     tied = {name: list(before) for name, before in edges.items()}
     tied[path[-1]].append(start)
-    found = problems_of(draft(tied))
+    found = find_problems(draft(tied))
     assert found
     assert "circle" in found[0] or "itself" in found[0]
 
@@ -82,10 +82,10 @@ def test_an_unknown_dependency_and_a_doubled_id_are_always_found(
 ) -> None:
     name = data.draw(st.sampled_from(sorted(edges)))
     wrong = draft({**edges, name: [*edges[name], "nowhere"]})
-    assert any("nowhere" in problem for problem in problems_of(wrong))
+    assert any("nowhere" in problem for problem in find_problems(wrong))
     doubled = draft(edges)
     doubled.steps.append(doubled.steps[0])
-    assert any("twice" in problem for problem in problems_of(doubled))
+    assert any("twice" in problem for problem in find_problems(doubled))
 
 
 @given(graphs())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.cli.commands import COMMANDS
-from holdfast.errors import HoldfastError, TellModel, all_errors, error_from_dict
+from holdfast.errors import HoldfastError, TellModel, error_from_dict, list_errors
 
 CLASSES = [
     value
@@ -112,7 +112,7 @@ def test_application_errors_are_found_by_their_code() -> None:
         code = "shop.out_of_stock"
         message = "{item} is sold out."
 
-    assert all_errors()["shop.out_of_stock"] is OutOfStock
+    assert list_errors()["shop.out_of_stock"] is OutOfStock
     again = error_from_dict(OutOfStock(item="tea").to_dict())
     assert (type(again), str(again)) == (OutOfStock, "tea is sold out.")
 

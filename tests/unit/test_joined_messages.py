@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.messages import JoinedMessages, Message, TokenUsage, parts_of, sum_of
+from holdfast.messages import JoinedMessages, Message, TokenUsage, parts_of, sum_usage
 
 ALL = tuple(Message(id=f"m{number}", session_id="s", role="user") for number in range(4))
 
@@ -39,5 +39,5 @@ def test_they_are_a_sequence_like_any_other() -> None:
 
 def test_what_calls_used_together_is_what_they_used_one_by_one() -> None:
     one = TokenUsage(input=1, output=2, reasoning=3, cache_read=4, cache_write=5)
-    assert sum_of([one, one, TokenUsage(output=7)]) == one + one + TokenUsage(output=7)
-    assert sum_of([]) == TokenUsage()
+    assert sum_usage([one, one, TokenUsage(output=7)]) == one + one + TokenUsage(output=7)
+    assert sum_usage([]) == TokenUsage()

@@ -16,7 +16,7 @@ from holdfast.settings.files import (
     parse_variables,
     read_text,
 )
-from holdfast.settings.keys import all_keys, all_sections
+from holdfast.settings.keys import list_keys, list_sections
 
 
 def values_of(text: str) -> dict[str, str]:
@@ -117,7 +117,7 @@ def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
     assert read_text(path) == "a = 1"
 
 
-_NAMES = st.sampled_from([*all_keys(), *all_sections()]) | st.text(max_size=8)
+_NAMES = st.sampled_from([*list_keys(), *list_sections()]) | st.text(max_size=8)
 _TOML = st.lists(
     st.tuples(_NAMES, st.sampled_from(["1", "-1", '"x"', "true", "[1]", "{a=1}", "1e999", "nan",
     "1979-05-27", '"~x"', '"30d"', '"none"', "9" * 400, '"\\u0000"'])),
@@ -133,11 +133,11 @@ def test_whatever_the_sources_hold_only_config_errors_come_out(
     text = "\n".join(f"{name} = {written}" for name, written in pairs)
     (tmp_path / "holdfast.toml").write_text(text, encoding="utf-8", errors="replace")
     (tmp_path / ".env").write_bytes(b"AGENT_MODEL=" + raw)
-    known = all_keys().get(key)
+    known = list_keys().get(key)
     environ = {"HOME": str(tmp_path), known.variable if known else "HOLDFAST_" + key: value}
     try:
         loaded = load_settings(cwd=tmp_path, environ=environ)
     except ConfigError as error:
         assert error.context["mistakes"]
     else:
-        assert set(loaded.sources) == set(all_keys())
+        assert set(loaded.sources) == set(list_keys())

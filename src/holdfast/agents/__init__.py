@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from holdfast.agents.handoff import HandoffInput as HandoffInput
     from holdfast.agents.handoff import HandoffPayload as HandoffPayload
     from holdfast.agents.handoff import Transform as Transform
-    from holdfast.agents.handoff import answer_handed_over as answer_handed_over
-    from holdfast.agents.handoff import digest_of as digest_of
+    from holdfast.agents.handoff import digest_handoff as digest_handoff
+    from holdfast.agents.handoff import find_handed_over_answer as find_handed_over_answer
     from holdfast.agents.handoff import transfer_to as transfer_to
     from holdfast.agents.handoff import transform as transform
-    from holdfast.agents.layout import agent_files as agent_files
+    from holdfast.agents.layout import export_agent_files as export_agent_files
     from holdfast.agents.lifecycle import AgentLifecycle as AgentLifecycle
     from holdfast.agents.lifecycle import AgentManager as AgentManager
     from holdfast.agents.lifecycle import AgentState as AgentState
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast.agents.request import RunExecutor as RunExecutor
     from holdfast.agents.request import RunRequest as RunRequest
     from holdfast.agents.request import Starter as Starter
-    from holdfast.agents.request import title_of as title_of
+    from holdfast.agents.request import make_title as make_title
     from holdfast.agents.result import AgentResult as AgentResult
     from holdfast.agents.result import ChildPiece as ChildPiece
     from holdfast.agents.result import Listener as Listener
@@ -61,11 +61,11 @@ else:
         __name__,
         {
             "output": "OutputType",
-            "handoff": "HANDED_TO HandedOff HandoffInput HandoffPayload STATE_KEY Transform answer_handed_over digest_of transfer_to transform",
+            "handoff": "HANDED_TO HandedOff HandoffInput HandoffPayload STATE_KEY Transform find_handed_over_answer digest_handoff transfer_to transform",
             "as_tool": "RUN_TIMEOUT_S",
-            "request": "title_of KeptRequest RunExecutor RunRequest Starter UNLIMITED",
+            "request": "make_title KeptRequest RunExecutor RunRequest Starter UNLIMITED",
             "delegation": "Delegation outcome_of",
-            "layout": "agent_files",
+            "layout": "export_agent_files",
             "builtin": "builtin_agents",
             "definition": "Sandbox is_named Agent AgentRecord",
             "factory": "AgentBuilder AgentConfig AgentFactory",

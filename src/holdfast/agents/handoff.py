@@ -126,7 +126,7 @@ class HandedOff(Payload, frozen=True, kw_only=True):
     run_id: str
 
 
-def digest_of(parcel: HandoffPayload) -> str:
+def digest_handoff(parcel: HandoffPayload) -> str:
     """Return the digest by which the record knows what went along."""
     return digest(msgspec.to_builtins(parcel))
 
@@ -178,7 +178,7 @@ def transfer_to(
     )
 
 
-def answer_handed_over(last: Message) -> Message | None:
+def find_handed_over_answer(last: Message) -> Message | None:
     """Return the answer that an agent gave in place of another, if the last call was that."""
     if last.role != "assistant":
         return None
@@ -206,7 +206,7 @@ __all__ = [
     "HandedOff",
     "HandoffPayload",
     "Transform",
-    "answer_handed_over",
+    "find_handed_over_answer",
     "conversation",
     "message_only",
     "transfer_to",

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.agents.registry import AgentRegistry
 
 
-async def agent_files(registry: AgentRegistry) -> AsyncIterator[tuple[str, bytes]]:
+async def export_agent_files(registry: AgentRegistry) -> AsyncIterator[tuple[str, bytes]]:
     """Yield relative path and content of every agent that is not built in."""
     for agent in await registry.list_agents(include_hidden=True):
         if not agent.native:

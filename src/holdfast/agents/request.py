@@ -185,7 +185,7 @@ class RunExecutor(Protocol):
         ...
 
 
-def title_of(message: str) -> str:
+def make_title(message: str) -> str:
     """Return what a session is called that begins with a message."""
     return " ".join(message.split())[:_LONGEST_TITLE] or "A run without words"
 
@@ -204,5 +204,5 @@ __all__ = [
     "RunExecutor",
     "RunRequest",
     "Starter",
-    "title_of",
+    "make_title",
 ]

@@ -18,7 +18,7 @@ from holdfast.cli.loop import going_on
 from holdfast.cli.output import emit, printable, say
 from holdfast.errors import NotFound, UsageError
 from holdfast.policy import Approval
-from holdfast.runs import lineage_of
+from holdfast.runs import read_lineage
 from holdfast.runtime import ApprovalDetails, OpenQuestion
 from holdfast.sync import Client
 
@@ -180,7 +180,7 @@ def _say_what_next(client: Client, row: Approval) -> None:
 def _say_resume(client: Client, run_id: str) -> None:
     """Name the call that goes on with a run, or with the one that waits above all others."""
     run = client.runs.get(run_id)
-    above = lineage_of(client.get_session(run.session_id))
+    above = read_lineage(client.get_session(run.session_id))
     if above is not None and above.root:
         with contextlib.suppress(NotFound):  # an orchestrator of the application is no run
             run = client.runs.get(above.root)

@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.cli.frame import Invocation
 from holdfast.cli.output import emit, printable, say
-from holdfast.context import room_of
+from holdfast.context import compute_room
 from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.runtime import DEFAULT_AGENT
 from holdfast.sync import Client
@@ -102,7 +102,7 @@ def _tools(state: ChatState, _rest: str) -> None:
 def _context(state: ChatState, _rest: str) -> None:
     context = state.client.sessions.context(state.session(), state.agent)
     model = state.client.providers.model(state.model).model
-    account = context.account_for(model.count_tokens, limit=room_of(model.info).usable)
+    account = context.account_for(model.count_tokens, limit=compute_room(model.info).usable)
     rows = [{"part": line.name, "tokens": line.tokens, "note": line.note} for line in account.lines]
     emit(rows, columns=["part", "tokens", "note"])
     say(f"{account.total} of {account.limit} tokens, {account.left} left.")

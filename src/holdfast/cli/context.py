@@ -8,7 +8,7 @@ from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
 from holdfast.client import AsyncClient
-from holdfast.context import AgentContext, ContextAccount, room_of
+from holdfast.context import AgentContext, ContextAccount, compute_room
 
 
 @click.group("context", cls=Group)
@@ -60,5 +60,5 @@ async def _account(
     async with AsyncClient(settings=invocation.settings) as client:
         context = await client.sessions.context(session, agent)
         ready = await client.providers.model(model)
-        limit = room_of(ready.model.info).usable
+        limit = compute_room(ready.model.info).usable
         return context, context.account_for(ready.model.count_tokens, limit=limit)

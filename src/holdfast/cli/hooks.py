@@ -7,7 +7,7 @@ import click
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
 from holdfast.cli.sessions import open_client
-from holdfast.hooks import all_points
+from holdfast.hooks import list_points
 from holdfast.runs import HookFile
 
 _COLUMNS = ("name", "source", "trusted", "point", "command")
@@ -37,7 +37,7 @@ def points() -> None:
                 "may change": ", ".join(sorted(cls.changeable)),
                 "when": (cls.__doc__ or "").splitlines()[0],
             }
-            for name, cls in all_points().items()
+            for name, cls in list_points().items()
         ],
         columns=["point", "verdicts", "may change", "when"],
     )

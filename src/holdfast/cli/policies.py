@@ -26,8 +26,8 @@ from holdfast.policy import (
     compare,
     explain,
     load_policies,
+    make_request,
     replay,
-    request_for,
     request_of,
 )
 
@@ -156,7 +156,7 @@ def explain_(
         raise click.UsageError("Give one of --path, --command, --host and --target.")
     kind, value = chosen[0] if chosen else ("none", "*")
     bundle = _load(invocation, directory)
-    request = request_for(tool, kind, value)
+    request = make_request(tool, kind, value)
     told = explain(request, bundle.ceiling_for(agent), policy_version=bundle.version)
     if invocation.is_text:
         say(told.text())

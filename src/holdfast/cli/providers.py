@@ -18,8 +18,8 @@ from holdfast.providers import (
     ProviderRegistry,
     ToolModeProbe,
     make_config,
+    make_registry,
     probe_tool_mode,
-    registry_from,
 )
 from holdfast.providers.presets import presets
 
@@ -149,7 +149,7 @@ def remove(invocation: Invocation, name: str) -> None:
 
 
 def _run(invocation: Invocation, work: Callable[[ProviderRegistry], Awaitable[_T]]) -> _T:
-    registry = registry_from(invocation.loaded)
+    registry = make_registry(invocation.loaded)
 
     async def whole() -> _T:
         try:

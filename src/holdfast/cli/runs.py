@@ -20,7 +20,7 @@ from holdfast.client import AsyncClient
 from holdfast.errors import UsageError
 from holdfast.orchestration import LOOP_AGENT
 from holdfast.orchestration.loop import LoopNews, LoopReport, StepStarted
-from holdfast.runtime import news_of
+from holdfast.runtime import read_news
 from holdfast.sessions import ENDED, Run
 
 _STATUSES = ("queued", "running", "parked", *ENDED)
@@ -220,7 +220,7 @@ async def _watch(invocation: Invocation, run_id: str) -> LoopReport:
                     if event.kind == StepStarted.kind:
                         fact = event.expect(StepStarted)
                         steps[fact.session_id] = fact.step_id
-                    news_found = news_of(event, steps)
+                    news_found = read_news(event, steps)
                     if news_found is not None:
                         view.hear(news_found)
                     if event.kind in _ENDS and event.run_id == run_id:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from holdfast.context.compaction import MOST_ATTEMPTS as MOST_ATTEMPTS
     from holdfast.context.compaction import Compactor as Compactor
     from holdfast.context.compaction import Room as Room
-    from holdfast.context.compaction import room_of as room_of
+    from holdfast.context.compaction import compute_room as compute_room
     from holdfast.context.compaction_hooks import CompactionHooks as CompactionHooks
     from holdfast.context.compaction_hooks import Conversation as Conversation
     from holdfast.context.events import ContextPruned as ContextPruned
     from holdfast.context.events import SessionCompacted as SessionCompacted
     from holdfast.context.history import HistoryView as HistoryView
-    from holdfast.context.history import compaction_of as compaction_of
     from holdfast.context.history import for_model as for_model
+    from holdfast.context.history import read_compaction as read_compaction
     from holdfast.context.steps import AgentLike as AgentLike
     from holdfast.context.steps import ContextDraft as ContextDraft
     from holdfast.context.steps import ContextStep as ContextStep
@@ -51,10 +51,10 @@ else:
         {
             "account": "AccountLine ContextAccount Section",
             "builder": "AgentContext BuildsContext ContextBuilder",
-            "compaction": "MOST_ATTEMPTS Compactor Room room_of",
+            "compaction": "MOST_ATTEMPTS Compactor Room compute_room",
             "compaction_hooks": "CompactionHooks Conversation",
             "events": "ContextPruned SessionCompacted",
-            "history": "HistoryView compaction_of for_model",
+            "history": "HistoryView read_compaction for_model",
             "steps": (
                 "AgentLike ContextDraft ContextStep EnvironmentStep HistoryStep InstructionsStep "
                 "MemoriesStep MemoryLike PromptStep RecallStep SkillsStep ToolsStep default_steps"

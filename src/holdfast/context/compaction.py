@@ -23,7 +23,7 @@ from holdfast.context.compaction_hooks import (
     Reason,
 )
 from holdfast.context.events import ContextPruned, SessionCompacted
-from holdfast.context.history import after_compaction, compaction_of, prunable
+from holdfast.context.history import after_compaction, prunable, read_compaction
 from holdfast.context.steps import inside
 from holdfast.context.summary import Summary, extract, middle_cut, summarise
 from holdfast.errors import HookRefused, LLMContextTooLong
@@ -65,7 +65,7 @@ _REQUEST_MARK = "The request that you are working on, word for word:"
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of a model's window, parted; made by `room_of`."""
+    """The tokens of a model's window, parted; made by `compute_room`."""
 
     window: int
     """What the model can read and write together."""
@@ -77,7 +77,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the newest conversation stays word for word."""
 
 
-def room_of(info: ModelInfo, *, usable: int | None = None) -> Room:
+def compute_room(info: ModelInfo, *, usable: int | None = None) -> Room:
     """Return the room of a model; `usable` is what a refusal taught us about the real limit."""
     return _room(info.context_window, info.max_output_tokens, usable)
 
@@ -187,7 +187,7 @@ class Compactor:
             with contextlib.suppress(HookRefused):
                 return await self.compact(conversation, build, recorder)
             return conversation
-        room = room_of(self._info)
+        room = compute_room(self._info)
         return await self._shrink(conversation, build, recorder, room, "overflow")
 
     async def make_more_room(
@@ -199,7 +199,7 @@ class Compactor:
         was just refused.
         """
         tokens = self._count(await build(conversation.session, conversation.messages))
-        room = room_of(self._info, usable=tokens * 6 // 10)
+        room = compute_room(self._info, usable=tokens * 6 // 10)
         if attempt > 1:
             # Nothing is protected any more but the newest step.
             room = msgspec.structs.replace(room, recent=1)
@@ -218,7 +218,7 @@ class Compactor:
         Raises:
             HookRefused: a hook said no; nothing has changed.
         """
-        room = room_of(self._info)
+        room = compute_room(self._info)
         tokens = self._count(await build(conversation.session, conversation.messages))
         recent = min(room.recent, tokens // 4)
         if not self._older(conversation, recent):
@@ -309,7 +309,7 @@ class Compactor:
             tokens += self._count_one(message)
             if tokens > room.recent and at < len(kept) - 1:
                 return at + 1
-            if message.role == "user" and compaction_of(message) is None:
+            if message.role == "user" and read_compaction(message) is None:
                 turns += 1
                 if turns >= _PROTECTED_TURNS:
                     return at
@@ -336,7 +336,7 @@ class Compactor:
         elif is_summary:
             summary = _summary_in(older, kept[len(older) :])
         else:
-            usable = room_of(self._info).usable
+            usable = compute_room(self._info).usable
             summary = await summarise(self._model, older, usable=usable, focus=wish.focus)
         first = best = None
         for made in _versions(summary, older, plan):
@@ -363,7 +363,7 @@ class Compactor:
         """Return what a summary would stand for; nothing if that is a summary already."""
         kept = after_compaction(conversation.messages)
         older = kept[: self._summary_place(kept, recent)]
-        return older if any(compaction_of(message) is None for message in older) else ()
+        return older if any(read_compaction(message) is None for message in older) else ()
 
     def _summary_place(self, kept: Sequence[Message], recent: int) -> int:
         """The place where the part that stays word for word begins.
@@ -388,7 +388,7 @@ class Compactor:
         newer: Sequence[Message],
         reason: Reason,
     ) -> Message:
-        earlier = compaction_of(older[-1])
+        earlier = read_compaction(older[-1])
         part = CompactionPart(
             id=new_id("prt"),
             summary=_framed(summary.text, older, newer),
@@ -419,7 +419,7 @@ class Compactor:
         before: int,
         after: int,
     ) -> None:
-        part = compaction_of(message)
+        part = read_compaction(message)
         assert part is not None
         await recorder.append(
             MessageCreated(message=stored(message)),
@@ -464,7 +464,7 @@ def _is_worth_it(after: int, before: int, plan: _Plan) -> bool:
 
 def _summary_in(older: Sequence[Message], newer: Sequence[Message]) -> Summary:
     """Return the summary that stands in messages which hold nothing else."""
-    part = compaction_of(older[-1])
+    part = read_compaction(older[-1])
     assert part is not None
     text = part.summary.removeprefix(_HEAD).removesuffix(_FOOT)
     if not any(_is_request(message) for message in newer):
@@ -481,7 +481,7 @@ def wants_compaction(messages: Sequence[Message]) -> bool:
                     if part.state == "completed":
                         return True
             return False
-        if compaction_of(message) is not None:
+        if read_compaction(message) is not None:
             return False
     return False
 
@@ -535,7 +535,7 @@ def _request_lines(older: Sequence[Message]) -> list[str]:
     for message in reversed(older):
         if _is_request(message):
             return ["", _REQUEST_MARK, message.text.strip()[:_REQUEST_CHARS]]
-        earlier = compaction_of(message)
+        earlier = read_compaction(message)
         if earlier is not None and _REQUEST_MARK in earlier.summary:
             said = earlier.summary.rsplit(_REQUEST_MARK, 1)[1].rsplit("\n", 1)[0]
             return ["", _REQUEST_MARK, said.strip()]

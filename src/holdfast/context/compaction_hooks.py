@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.context.history import after_compaction, compaction_of
+from holdfast.context.history import after_compaction, read_compaction
 from holdfast.errors import HookRefused
 from holdfast.hooks import (
     Cancel,
@@ -75,7 +75,7 @@ class CompactionHooks(msgspec.Struct, frozen=True, kw_only=True):
         """Tell what the model sees from now on, and how many tokens it took and takes."""
         if not self.hooks.has(ContextAfterCompaction):
             return
-        part = compaction_of(new.messages[-1]) if len(new.messages) > len(old.messages) else None
+        part = read_compaction(new.messages[-1]) if len(new.messages) > len(old.messages) else None
         told = ContextAfterCompaction(
             reason=reason,
             summary=part.summary if part is not None else "",

@@ -99,7 +99,7 @@ class HistoryView:
             # Comparing the same objects costs next to nothing.
             is_other = built.base is not base or before != built.tail
             for message in new:
-                is_summary = message.role == "user" and compaction_of(message) is not None
+                is_summary = message.role == "user" and read_compaction(message) is not None
                 is_other = is_other or is_summary or message.id == pruned_to
             if is_other or built.pruned_to != pruned_to:
                 built = None
@@ -195,18 +195,18 @@ def after_compaction(messages: Sequence[Message]) -> Sequence[Message]:
     """
     has_any = False
     for at in range(len(messages) - 1, -1, -1):
-        part = compaction_of(messages[at])
+        part = read_compaction(messages[at])
         if part is None:
             continue
         has_any = True
         start = _place_after(messages[:at], part.up_to_message_id)
         if start:
-            later = [m for m in messages[start:] if compaction_of(m) is None]
+            later = [m for m in messages[start:] if read_compaction(m) is None]
             return [messages[at], *later]
-    return [m for m in messages if compaction_of(m) is None] if has_any else messages
+    return [m for m in messages if read_compaction(m) is None] if has_any else messages
 
 
-def compaction_of(message: Message) -> CompactionPart | None:
+def read_compaction(message: Message) -> CompactionPart | None:
     """Return the compaction that a message brings, `None` for every other message."""
     if message.role != "user" or not message.parts:
         return None

@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from holdfast.context.account import Section
-from holdfast.context.history import HistoryView, compaction_of
+from holdfast.context.history import HistoryView, read_compaction
 from holdfast.errors import HoldfastError
 from holdfast.messages import Message, TextPart
 from holdfast.sessions import Session
@@ -421,7 +421,7 @@ def _environment(directory: str, day: int) -> str:
 def _last_request(messages: Sequence[Message]) -> int:
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
-        if message.role == "user" and compaction_of(message) is None:
+        if message.role == "user" and read_compaction(message) is None:
             return at
     return len(messages)
 

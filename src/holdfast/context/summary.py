@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.context.history import compaction_of
+from holdfast.context.history import read_compaction
 from holdfast.context.steps import inside
 from holdfast.errors import LLMContentFiltered, LLMContextTooLong, LLMProtocolError
 from holdfast.messages import FilePart, Message, TextPart, TokenUsage, ToolPart
@@ -139,7 +139,7 @@ def _chunks(texts: Sequence[str], size: int) -> list[str]:
 
 def render(message: Message) -> str:
     """Return a message as plain text for a summary; long output is cut in the middle."""
-    earlier = compaction_of(message)
+    earlier = read_compaction(message)
     if earlier is not None:
         return f"[summary of what came before]\n{earlier.summary}"
     lines: list[str] = []
@@ -163,7 +163,7 @@ def extract(messages: Sequence[Message]) -> Summary:
     calls: dict[str, str] = {}
     earlier = ""
     for message in messages:
-        part = compaction_of(message)
+        part = read_compaction(message)
         if part is not None:
             earlier = part.summary
         elif message.role == "user" and message.text.strip():

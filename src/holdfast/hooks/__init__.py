@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from holdfast.hooks.notices import NOTIFICATIONS as NOTIFICATIONS
     from holdfast.hooks.notices import Notification as Notification
     from holdfast.hooks.notices import Progress as Progress
-    from holdfast.hooks.notices import notification_of as notification_of
-    from holdfast.hooks.notices import progress_of as progress_of
+    from holdfast.hooks.notices import to_notification as to_notification
+    from holdfast.hooks.notices import to_progress as to_progress
     from holdfast.hooks.points import AgentAfterExecution as AgentAfterExecution
     from holdfast.hooks.points import AgentAfterInit as AgentAfterInit
     from holdfast.hooks.points import AgentAfterShutdown as AgentAfterShutdown
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from holdfast.hooks.points import WorkflowCheckpointReached as WorkflowCheckpointReached
     from holdfast.hooks.points import WorkflowComplete as WorkflowComplete
     from holdfast.hooks.points import WorkflowError as WorkflowError
-    from holdfast.hooks.points import all_points as all_points
+    from holdfast.hooks.points import list_points as list_points
     from holdfast.hooks.points import points_matching as points_matching
     from holdfast.hooks.registry import Fired as Fired
     from holdfast.hooks.registry import Hook as Hook
@@ -111,7 +111,7 @@ else:
             "execution": "ContextData ExecutionContext",
             "facts": "FACT_POINTS follow_facts",
             "names": "VIEWS BusEvent names_of",
-            "notices": "NOTIFICATIONS Notification Progress notification_of progress_of",
+            "notices": "NOTIFICATIONS Notification Progress to_notification to_progress",
             "points": (
                 "AgentAfterExecution AgentAfterInit AgentAfterShutdown AgentBeforeExecution "
                 "AgentBeforeInit AgentBeforeShutdown AgentError AgentResourceAcquired "
@@ -123,7 +123,7 @@ else:
                 "ToolAfterDiscovery ToolAfterExecution ToolBeforeDiscovery ToolBeforeExecution "
                 "ToolFailure ToolValidation WorkflowAfterStage WorkflowBeforeStage "
                 "WorkflowBeforeStart WorkflowCheckpointReached WorkflowComplete WorkflowError "
-                "all_points points_matching"
+                "list_points points_matching"
             ),
             "registry": "Fired Hook HookRecorder Hooks record_nothing text_of",
             "scripts": "NoScripts ScriptHook ScriptOutcome ScriptRunner",

@@ -29,14 +29,14 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
 
 
-def progress_of(event: BusEvent) -> Progress:
+def to_progress(event: BusEvent) -> Progress:
     """Return a `tool.progress` event as its callback gets it."""
     return msgspec.convert(
         {"session_id": event.session_id, "run_id": event.run_id, **event.data}, Progress
     )
 
 
-def notification_of(event: BusEvent) -> Notification:
+def to_notification(event: BusEvent) -> Notification:
     """Return an event as the callback for notifications gets it."""
     return Notification(
         event=event.name,

@@ -50,7 +50,7 @@ def _point(
     return declare
 
 
-def all_points() -> dict[str, type[HookPayload]]:
+def list_points() -> dict[str, type[HookPayload]]:
     """Every declared point by its name."""
     return dict(_POINTS)
 
@@ -480,6 +480,6 @@ __all__ = [
     "WorkflowCheckpointReached",
     "WorkflowComplete",
     "WorkflowError",
-    "all_points",
+    "list_points",
     "points_matching",
 ]

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from holdfast.journal.envelope import decode_payload as decode_payload
     from holdfast.journal.envelope import encode_payload as encode_payload
     from holdfast.journal.envelope import encode_redacted as encode_redacted
-    from holdfast.journal.envelope import header_of as header_of
     from holdfast.journal.envelope import known_kinds as known_kinds
+    from holdfast.journal.envelope import make_header as make_header
     from holdfast.journal.envelope import payload as payload
     from holdfast.journal.envelope import payload_digest as payload_digest
     from holdfast.journal.envelope import upcaster as upcaster
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
     from holdfast.journal.stores.registry import StoreKind as StoreKind
     from holdfast.journal.stores.registry import StoreOptions as StoreOptions
-    from holdfast.journal.stores.registry import directory_of as directory_of
-    from holdfast.journal.stores.registry import known_schemes as known_schemes
+    from holdfast.journal.stores.registry import list_schemes as list_schemes
+    from holdfast.journal.stores.registry import list_store_places as list_store_places
     from holdfast.journal.stores.registry import open_chains as open_chains
     from holdfast.journal.stores.registry import open_store as open_store
-    from holdfast.journal.stores.registry import store_places as store_places
+    from holdfast.journal.stores.registry import resolve_directory as resolve_directory
     from holdfast.journal.stores.sqlite import SqliteStore as SqliteStore
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -69,15 +69,15 @@ else:
         {
             "audit": "Finding HeadsFile check_chain export_heads parse_heads verify",
             "envelope": "GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
-            "chain_hash declare_payload_modules decode_payload encode_payload encode_redacted header_of known_kinds payload "
+            "chain_hash declare_payload_modules decode_payload encode_payload encode_redacted make_header known_kinds payload "
             "payload_digest upcaster",
             "events": "EventsRedacted SessionDeleted",
             "journal": "Journal checked_patterns",
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
             "store": "BLOB_THRESHOLD AppendRequest Chains Durability Head LeaseWish Store",
             "stores.memory": "MemoryStore",
-            "stores.registry": "AddressRegistry StoreKind StoreOptions known_schemes open_chains "
-            "directory_of open_store store_places",
+            "stores.registry": "AddressRegistry StoreKind StoreOptions list_schemes open_chains "
+            "resolve_directory open_store list_store_places",
             "stores.sqlite": "SqliteStore",
         },
     )

@@ -21,8 +21,8 @@ from holdfast.journal.envelope import (
     Event,
     Payload,
     chain_hash,
-    header_of,
     is_bare,
+    make_header,
     payload_digest,
 )
 from holdfast.journal.events import EventsRedacted, SessionDeleted
@@ -197,7 +197,7 @@ class _ChainCheck:
             self._redacted[event.session_seq] = event
         elif payload_digest(event.payload) != event.payload_digest:
             self._report(event.session_seq, "the payload was edited")
-        if self._previous and chain_hash(self._previous, header_of(event)) != event.hash:
+        if self._previous and chain_hash(self._previous, make_header(event)) != event.hash:
             self._report(event.session_seq, "the header or the order was changed")
         if event.session_seq in self._remember:
             self.remembered[event.session_seq] = event.hash

@@ -283,7 +283,7 @@ def chain_hash(previous: str, header: tuple[object, ...]) -> str:
     return hashlib.sha256(_encode((previous, *header))).hexdigest()
 
 
-def header_of(event: Event) -> tuple[object, ...]:
+def make_header(event: Event) -> tuple[object, ...]:
     """Return what the chain covers of an event, in the order in which it is hashed."""
     return (
         event.session_id,
@@ -319,7 +319,7 @@ class ChainEnd(Protocol):
 def chained(drafts: Sequence[Draft], session_id: str, end: ChainEnd, seq: int) -> list[Event]:
     """Return the events that drafts become at the end of a session's chain, behind `seq`.
 
-    The hash of each is `chain_hash` over its `header_of`.
+    The hash of each is `chain_hash` over its `make_header`.
     """
     epoch, hash, session_seq = end.epoch, end.hash, end.session_seq
     events = []

@@ -13,7 +13,7 @@ from holdfast.messages.message import (
     compose,
     parts_of,
     stored,
-    sum_of,
+    sum_usage,
 )
 from holdfast.messages.parts import (
     AgentPart,
@@ -53,5 +53,5 @@ __all__ = [
     "compose",
     "parts_of",
     "stored",
-    "sum_of",
+    "sum_usage",
 ]

@@ -55,7 +55,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         )
 
 
-def sum_of(usages: Iterable[TokenUsage]) -> TokenUsage:
+def sum_usage(usages: Iterable[TokenUsage]) -> TokenUsage:
     """Return what many model calls used together."""
     tokens = [0, 0, 0, 0, 0]
     for used in usages:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.redaction import Redactor
-from holdfast.settings import secret_values, variables_around
+from holdfast.settings import find_variables_around, list_secret_values
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def process_redactor(settings: Settings) -> Redactor:
     """Return a redactor that knows every secret of this process."""
-    redactor = Redactor(secret_values(settings))
-    redactor.register_environment(variables_around())
+    redactor = Redactor(list_secret_values(settings))
+    redactor.register_environment(find_variables_around())
     return redactor
 
 

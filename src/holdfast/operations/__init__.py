@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from holdfast.operations.operation import Operation as Operation
     from holdfast.operations.operation import StreamOperation as StreamOperation
     from holdfast.operations.operation import Surface as Surface
-    from holdfast.operations.table import all_local as all_local
-    from holdfast.operations.table import all_operations as all_operations
+    from holdfast.operations.table import list_local_functions as list_local_functions
+    from holdfast.operations.table import list_operations as list_operations
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -31,6 +31,6 @@ else:
             "caller": "OWNER Caller",
             "operation": "Async Blocking Channel LocalFunction "
             "Mode Operation StreamOperation Surface",
-            "table": "all_local all_operations",
+            "table": "list_local_functions list_operations",
         },
     )

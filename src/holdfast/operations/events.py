@@ -18,15 +18,15 @@ from holdfast.hooks import (
     QueueOptions,
     Subscription,
     Where,
-    notification_of,
-    progress_of,
+    to_notification,
+    to_progress,
 )
 from holdfast.journal import Event
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.orchestration.delegation import Family
 from holdfast.runtime import Runtime
-from holdfast.sessions import LIFECYCLE_EVENTS, SessionLifecycle, lifecycle_handler
+from holdfast.sessions import LIFECYCLE_EVENTS, SessionLifecycle, make_lifecycle_handler
 
 _OPTIONS = QueueOptions()
 
@@ -139,7 +139,7 @@ async def settle(runtime: Runtime, /) -> None:
 @local("read `events.stream` with the pattern `tool.progress`")
 async def on_progress(runtime: Runtime, /, function: Callable[[Progress], Any]) -> Subscription:
     """Call a function whenever a tool says how far it is."""
-    return await runtime.hooks.bus.subscribe("tool.progress", _converted(function, progress_of))
+    return await runtime.hooks.bus.subscribe("tool.progress", _converted(function, to_progress))
 
 
 @local("read `events.stream`")
@@ -147,7 +147,7 @@ async def on_notification(
     runtime: Runtime, /, function: Callable[[Notification], Any]
 ) -> Subscription:
     """Call a function when a run ends or waits, or when consent is needed."""
-    return await runtime.hooks.bus.subscribe(NOTIFICATIONS, _converted(function, notification_of))
+    return await runtime.hooks.bus.subscribe(NOTIFICATIONS, _converted(function, to_notification))
 
 
 @local("read `events.stream`")
@@ -158,7 +158,7 @@ async def follow_sessions(
 
     At least once: keep `subscription.position`, and hand it over as `after` next time.
     """
-    handler = lifecycle_handler(runtime.sessions, lifecycle)
+    handler = make_lifecycle_handler(runtime.sessions, lifecycle)
     name = type(lifecycle).__name__
     return await runtime.hooks.bus.subscribe(LIFECYCLE_EVENTS, handler, after=after, name=name)
 

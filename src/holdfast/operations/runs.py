@@ -20,7 +20,7 @@ from holdfast.orchestration.delegation import (
 )
 from holdfast.policy import NO_BUDGET, Budget, OnAsk
 from holdfast.providers import Model
-from holdfast.runs import ChildRun, StreamItem, runs_below
+from holdfast.runs import ChildRun, StreamItem, list_runs_below
 from holdfast.runtime import Runtime
 from holdfast.sessions import OnBusy, Run, RunStatus, Session, compose, request_of
 from holdfast.turns import TurnQueue
@@ -315,7 +315,7 @@ async def interrupted(runtime: Runtime, caller: Caller, /) -> list[Run]:
 @operation("runs:read")
 async def children(runtime: Runtime, caller: Caller, /, run_id: str) -> list[ChildRun]:
     """Return all runs that a run, or an orchestrator of this id, has started."""
-    return await runs_below(runtime.journal, run_id)
+    return await list_runs_below(runtime.journal, run_id)
 
 
 @operation("runs:write")

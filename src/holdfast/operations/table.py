@@ -31,14 +31,14 @@ NAMESPACES: Final = (
 )
 
 
-def all_operations() -> dict[str, Operation[Any, Any] | StreamOperation[Any, Any]]:
+def list_operations() -> dict[str, Operation[Any, Any] | StreamOperation[Any, Any]]:
     """Return every operation by its name, such as `sessions.create`."""
     return {
         found.name: found for found in _members() if isinstance(found, Operation | StreamOperation)
     }
 
 
-def all_local() -> dict[str, LocalFunction[Any, Any]]:
+def list_local_functions() -> dict[str, LocalFunction[Any, Any]]:
     """Return what takes Python objects and cannot travel, with what to do instead."""
     return {found.name: found for found in _members() if isinstance(found, LocalFunction)}
 
@@ -51,4 +51,4 @@ def _members() -> Iterator[object]:
                 yield found
 
 
-__all__ = ["NAMESPACES", "all_local", "all_operations"]
+__all__ = ["NAMESPACES", "list_local_functions", "list_operations"]

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from holdfast.policy.approvals import ApprovalTerms as ApprovalTerms
     from holdfast.policy.approvals import NoApprovals as NoApprovals
     from holdfast.policy.approvals import OnAsk as OnAsk
-    from holdfast.policy.approvals import rules_for as rules_for
+    from holdfast.policy.approvals import derive_rules as derive_rules
     from holdfast.policy.approvals import same_person as same_person
     from holdfast.policy.approvals import seal as seal
-    from holdfast.policy.approvals import seal_of as seal_of
+    from holdfast.policy.approvals import seal_approval as seal_approval
     from holdfast.policy.approvals import settles as settles
     from holdfast.policy.budgets import NO_BUDGET as NO_BUDGET
     from holdfast.policy.budgets import NOTHING as NOTHING
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.policy.bundle import AgentLimits as AgentLimits
     from holdfast.policy.bundle import PolicyBundle as PolicyBundle
     from holdfast.policy.bundle import TestResult as TestResult
-    from holdfast.policy.bundle import request_for as request_for
+    from holdfast.policy.bundle import make_request as make_request
     from holdfast.policy.bundle import request_of as request_of
     from holdfast.policy.commands import classify_argv as classify_argv
     from holdfast.policy.commands import classify_command as classify_command
@@ -84,13 +84,13 @@ else:
         {
             "approvals": """
                 APPROVALS Approval ApprovalBook ApprovalStatus ApprovalTerms Approvals NoApprovals
-                ON_ASK OnAsk rules_for same_person seal seal_of settles
+                ON_ASK OnAsk derive_rules same_person seal seal_approval settles
             """,
             "budgets": """
                 Amount Budget BudgetLedger Left NOTHING NO_BUDGET PICO Reservation Share narrower
                 stricter
             """,
-            "bundle": "AgentLimits PolicyBundle TestResult request_for request_of",
+            "bundle": "AgentLimits PolicyBundle TestResult make_request request_of",
             "commands": "classify_argv classify_command parse_command",
             "decision": """
                 Action CallRequest Decision NO_RULES QUESTIONS Reason Rights RuleSet could_ever

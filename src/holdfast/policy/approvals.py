@@ -96,7 +96,7 @@ def same_person(one: str, other: str) -> bool:
     return one.strip().casefold() == other.strip().casefold()
 
 
-def rules_for(request: CallRequest) -> tuple[PermissionRule, ...]:
+def derive_rules(request: CallRequest) -> tuple[PermissionRule, ...]:
     """Return the session rules that allow exactly what a call touches, and nothing wider.
 
     Empty when a target holds a wildcard, since the rule would cover more than the person
@@ -202,10 +202,10 @@ def _fits(row: Approval, answer: ApprovalAnswered) -> bool:
         return answer.seal == row.seal
     if answer.arguments is None:
         return True  # redacted since; the seal still says what it was
-    return answer.seal == seal_of(row, answer.arguments)
+    return answer.seal == seal_approval(row, answer.arguments)
 
 
-def seal_of(row: Approval, arguments: JsonObject) -> str:
+def seal_approval(row: Approval, arguments: JsonObject) -> str:
     """Return the seal that other arguments of the same call would have."""
     return seal(
         tool=row.tool,
@@ -281,8 +281,8 @@ __all__ = [
     "ON_ASK",
     "OnAsk",
     "Vote",
-    "rules_for",
+    "derive_rules",
     "same_person",
     "seal",
-    "seal_of",
+    "seal_approval",
 ]

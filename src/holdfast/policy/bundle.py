@@ -271,11 +271,11 @@ def request_of(one: Expectation) -> CallRequest:
         ("text", one.target),
     ):
         if target is not None:
-            return request_for(one.tool, kind, target)
+            return make_request(one.tool, kind, target)
     return CallRequest(permission=one.tool, default="allow")
 
 
-def request_for(tool: str, kind: str, target: str) -> CallRequest:
+def make_request(tool: str, kind: str, target: str) -> CallRequest:
     """Return the request of a call that touches one thing; a command is read as at a call."""
     targets: tuple[str, ...] = (target,)
     if kind == "command":

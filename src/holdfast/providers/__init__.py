@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from holdfast.providers.registry import ProviderRegistry as ProviderRegistry
     from holdfast.providers.resolve import Resolution as Resolution
     from holdfast.providers.resolve import create_model as create_model
-    from holdfast.providers.resolve import registry_from as registry_from
+    from holdfast.providers.resolve import make_registry as make_registry
     from holdfast.providers.resolve import resolve_model as resolve_model
     from holdfast.providers.retry import RetryingModel as RetryingModel
     from holdfast.providers.retry import RetryPolicy as RetryPolicy
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from holdfast.providers.tool_modes import ToolModeModel as ToolModeModel
     from holdfast.providers.tool_probe import ToolModeProbe as ToolModeProbe
     from holdfast.providers.tool_probe import probe_tool_mode as probe_tool_mode
-    from holdfast.providers.vocabulary import counter_of as counter_of
+    from holdfast.providers.vocabulary import find_counter as find_counter
     from holdfast.providers.wire.endpoint import Api as Api
     from holdfast.providers.wire.endpoint import Endpoint as Endpoint
     from holdfast.providers.wire.endpoint import KeySource as KeySource
@@ -106,12 +106,12 @@ else:
             "rate_limits": "RateLimitedModel RateLimiter",
             "rate_rules": "RateLimitRule RateSubject",
             "registry": "ProviderRegistry",
-            "resolve": "Resolution create_model registry_from resolve_model",
+            "resolve": "Resolution create_model make_registry resolve_model",
             "retry": "RetryPolicy RetryingModel is_transient retry_after_s",
             "tokens": "TokenCounter estimate_tokens",
             "tool_modes": "ToolModeModel",
             "tool_probe": "ToolModeProbe probe_tool_mode",
-            "vocabulary": "counter_of",
+            "vocabulary": "find_counter",
             "wire.endpoint": "Api Endpoint KeySource QuietMode Secret Timeouts",
             "wire.failures": "failure_in_answer refusal",
             "wire.http": "HttpTransport",

@@ -37,7 +37,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """What was chosen, why, and how to change it; for the terminal, once per run."""
 
 
-def registry_from(
+def make_registry(
     loaded: LoadedSettings, *, state_dir: Path | None = None, clock: Clock = SYSTEM
 ) -> ProviderRegistry:
     """Return the registry that the settings describe; keys are looked up when needed.
@@ -78,7 +78,7 @@ async def create_model(reference: str, *, registry: ProviderRegistry | None = No
         UsageError: no model is named, and none can be chosen.
     """
     if registry is None:
-        registry = registry_from(load_settings())
+        registry = make_registry(load_settings())
     return (await resolve_model(registry, reference)).model
 
 

@@ -26,7 +26,7 @@ from holdfast.messages import (
 )
 from holdfast.providers.image_size import image_size
 from holdfast.providers.model import ModelRequest
-from holdfast.providers.vocabulary import Counter, VocabularyName, counter_of, vocabulary_of
+from holdfast.providers.vocabulary import Counter, VocabularyName, find_counter, vocabulary_of
 
 _PIECES = rb"[A-Za-z]+|[0-9]{1,3}|[^\sA-Za-z0-9]"
 _PER_MESSAGE = 3
@@ -164,7 +164,7 @@ class TokenCounter:
 
     def _text_counter(self) -> Counter | None:
         if not self._is_ready:
-            self._counter = counter_of(self.vocabulary) if self.vocabulary is not None else None
+            self._counter = find_counter(self.vocabulary) if self.vocabulary is not None else None
             self._is_ready = True
         return self._counter
 

@@ -52,7 +52,7 @@ def vocabulary_of(model: str) -> VocabularyName | None:
     return None
 
 
-def counter_of(vocabulary: VocabularyName) -> Counter | None:
+def find_counter(vocabulary: VocabularyName) -> Counter | None:
     """Return the function that counts tokens, or nothing when the ranks are not installed.
 
     The first call for a vocabulary loads it, about 0.2 s and 70 MB; later ones are free.

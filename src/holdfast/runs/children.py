@@ -75,7 +75,9 @@ class ChildrenTable(Projection[ChildRun]):
 CHILDREN = ChildrenTable()
 
 
-async def children_of(journal: Journal, column: str, values: tuple[str, ...]) -> list[ChildRun]:
+async def list_children_of(
+    journal: Journal, column: str, values: tuple[str, ...]
+) -> list[ChildRun]:
     """Return the runs whose `parent_run`, `parent_session` or `root` is one of the values."""
     if not values:
         return []
@@ -96,12 +98,12 @@ async def children_of(journal: Journal, column: str, values: tuple[str, ...]) ->
         after = (page[-1].row.id, page[-1].key)
 
 
-async def runs_below(journal: Journal, run_id: str) -> list[ChildRun]:
+async def list_runs_below(journal: Journal, run_id: str) -> list[ChildRun]:
     """Return every run that a run started, directly or through others."""
     return await _all_below(journal, "parent_run", run_id)
 
 
-async def runs_below_session(journal: Journal, session_id: str) -> list[ChildRun]:
+async def list_runs_below_session(journal: Journal, session_id: str) -> list[ChildRun]:
     """Return every run that was started from a session, directly or through others."""
     return await _all_below(journal, "parent_session", session_id)
 
@@ -111,7 +113,7 @@ async def _all_below(journal: Journal, column: str, start: str) -> list[ChildRun
     seen = {start}
     level: tuple[str, ...] = (start,)
     while level:
-        page = await children_of(journal, column, level)
+        page = await list_children_of(journal, column, level)
         found += page
         ids = [row.id if column == "parent_run" else row.session_id for row in page]
         level = tuple(dict.fromkeys(one for one in ids if one not in seen))
@@ -123,7 +125,7 @@ __all__ = [
     "CHILDREN",
     "ChildRun",
     "ChildrenTable",
-    "children_of",
-    "runs_below",
-    "runs_below_session",
+    "list_children_of",
+    "list_runs_below",
+    "list_runs_below_session",
 ]

@@ -238,7 +238,9 @@ class _RawNetwork:
             raise PermissionDenied(permission="network", target=target, because=because)
 
 
-def visible_tools(registry: ToolRegistry, ceiling: RuleSet, rights: Rights) -> dict[str, Tool]:
+def select_visible_tools(
+    registry: ToolRegistry, ceiling: RuleSet, rights: Rights
+) -> dict[str, Tool]:
     """Return the tools that a model sees for an agent with these rights, by name.
 
     What could never be allowed is hidden; optional tools are shown to agents that name them,

@@ -71,7 +71,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dic
         return {LINEAGE_KEY: msgspec.to_builtins(self)}
 
 
-def lineage_of(session: Session) -> Lineage | None:
+def read_lineage(session: Session) -> Lineage | None:
     """Return who started the runs of a session; `None` if a person did.
 
     Raises:
@@ -91,12 +91,12 @@ def _read_lineage(session: Session) -> Lineage:
         raise UsageError(detail=detail) from error
 
 
-def starter_options(session: Session) -> JsonObject:
+def make_starter_options(session: Session) -> JsonObject:
     """Return what a queued run of a session keeps of its starter; nothing if a person started it.
 
     By this the starter finds the run again: to count what it spent, to cancel it.
     """
-    above = lineage_of(session)
+    above = read_lineage(session)
     return {} if above is None else {"starter": msgspec.to_builtins(above.starter)}
 
 
@@ -117,7 +117,7 @@ class RunPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The budgets of whoever started the run, which it spends from too."""
 
 
-def position_of(
+def locate_run(
     agent: Agent | None,
     session: Session,
     tool_ids: tuple[str, ...] | None = None,
@@ -128,7 +128,7 @@ def position_of(
     With `tool_ids` no other tool may be called, with `skill_names` no other skill loaded,
     whatever the rules say.
     """
-    above = lineage_of(session) if LINEAGE_KEY in session.metadata else None
+    above = read_lineage(session) if LINEAGE_KEY in session.metadata else None
     rules = agent.rule_set if agent is not None else _A_PERSON
     sandbox = agent.sandbox if agent is not None else "workspace-write"
     path = (agent.name,) if agent is not None else ()
@@ -167,7 +167,7 @@ def below(
     `shares` are the starter's budgets with those above it; without them, those of whoever
     started the session hold. `labels` are the taint labels of what the starter has read.
     """
-    at = position_of(agent, session, tool_ids, skill_names)
+    at = locate_run(agent, session, tool_ids, skill_names)
     above = at.above
     return Lineage(
         session_id=session.id,
@@ -183,9 +183,9 @@ def below(
     )
 
 
-def below_call(context: ToolContext, session: Session) -> Lineage:
+def derive_call_lineage(context: ToolContext, session: Session) -> Lineage:
     """Return the lineage of what a tool call starts: no more than the caller's run has."""
-    above = lineage_of(session)
+    above = read_lineage(session)
     return Lineage(
         session_id=session.id,
         run_id=context.run_id,
@@ -212,7 +212,7 @@ async def refresh_ancestor_rules(sessions: SessionManager, session: Session) -> 
     Agents' rules stay as they were when the session was started. What a person adds to a
     session above, an allow that answers an ask or a deny, holds below it too.
     """
-    above = lineage_of(session)
+    above = read_lineage(session)
     if above is None or not any(above.line):
         return session
     rights = await _living(sessions, above.rights, above.line)

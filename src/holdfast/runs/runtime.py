@@ -20,10 +20,10 @@ from holdfast.agents import (
 from holdfast.canonical import JsonObject
 from holdfast.errors import BudgetExceeded, NotFound, RunInTheWay, UsageError
 from holdfast.ids import new_id
-from holdfast.messages import Message, TokenUsage, ToolPart, sum_of
+from holdfast.messages import Message, TokenUsage, ToolPart, sum_usage
 from holdfast.providers import Model
 from holdfast.runs.instrumentation import HookedModel
-from holdfast.runs.lineage import LINEAGE_KEY, lineage_of
+from holdfast.runs.lineage import LINEAGE_KEY, read_lineage
 from holdfast.runs.services import RunServices
 from holdfast.runs.spending import Charge, without_cost
 from holdfast.runs.streaming import StreamItem, streamed
@@ -236,7 +236,7 @@ class AgentRuntime:
         charge: Charge | None = None,
     ) -> AgentTurn:
         """Return a turn whose model and contexts ask the hooks."""
-        above = lineage_of(session) if LINEAGE_KEY in session.metadata else None
+        above = read_lineage(session) if LINEAGE_KEY in session.metadata else None
         path = (*above.path, agent.name) if above is not None else (agent.name,)
         around = self._services.instrumentation.of_run(
             turn.session_id, turn.run.id, "/".join(path), correlation_id=turn.correlation_id
@@ -295,7 +295,7 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
         parts=last.parts if last is not None else (),
         metadata=metadata,
         tools_used=tuple(tools),
-        tokens_used=sum_of(used),
+        tokens_used=sum_usage(used),
         cost_usd=cost_usd,
         duration=duration,
         status=cast(RunOutcome, run.status),

@@ -18,7 +18,7 @@ from holdfast.messages import ToolPart
 from holdfast.policy import NO_BUDGET, ApprovalTerms, Budget, Rights, Share
 from holdfast.runs.confinement import Confinement
 from holdfast.runs.instrumentation import Instrumentation
-from holdfast.runs.spending import Budgets, Spending, session_budget
+from holdfast.runs.spending import Budgets, Spending, read_session_budget
 from holdfast.sessions import Session, SessionManager
 from holdfast.tools import (
     Approver,
@@ -113,7 +113,7 @@ class RunServices(msgspec.Struct, frozen=True, kw_only=True):
         started it. `pending` calls have not run yet.
         """
         confinement, given = self.confinement, self.budgets
-        of_session = session_budget(session) if "budget" in session.metadata else NO_BUDGET
+        of_session = read_session_budget(session) if "budget" in session.metadata else NO_BUDGET
         # A reload may bring limits to a run that has none yet.
         may_be_limited = bool(confinement.policies.bundle.files)
         shared = given.tenant.budget if given.tenant is not None else NO_BUDGET

@@ -33,7 +33,7 @@ from holdfast.policy import (
     stricter,
 )
 from holdfast.providers import Model, ModelInfo, ModelRequest
-from holdfast.runs.children import runs_below, runs_below_session
+from holdfast.runs.children import list_runs_below, list_runs_below_session
 from holdfast.sessions import (
     RUNS,
     SESSIONS,
@@ -328,7 +328,7 @@ class Spending:
         return self._worked_s + self._clock.monotonic() - self._began
 
 
-def session_budget(session: Session) -> Budget:
+def read_session_budget(session: Session) -> Budget:
     """Return the budget in a session's metadata (`budget`), if it has one.
 
     Raises:
@@ -405,7 +405,7 @@ async def _events_of(
 
 async def _spent_below(journal: Journal, run_id: str) -> Amount:
     """Return what all runs spent that a run started, directly or through others."""
-    spent, children = NOTHING, await runs_below(journal, run_id)
+    spent, children = NOTHING, await list_runs_below(journal, run_id)
     for child in children:
         events = await _events_of(journal, child.session_id, child.id, child.queued_at)
         spent += _spent_by(events)
@@ -414,7 +414,7 @@ async def _spent_below(journal: Journal, run_id: str) -> Amount:
 
 async def _spent_below_session(journal: Journal, session_id: str) -> Amount:
     """Return what was spent in all sessions that were started from one."""
-    rows = await runs_below_session(journal, session_id)
+    rows = await list_runs_below_session(journal, session_id)
     spent = NOTHING
     for one in {row.session_id for row in rows} - {session_id}:
         spent += await _spent_in_session(journal, one)

@@ -22,7 +22,7 @@ from holdfast.agents import (
     KeptRequest,
     Listener,
     OutputType,
-    answer_handed_over,
+    find_handed_over_answer,
     hear_nothing,
 )
 from holdfast.canonical import JsonObject
@@ -31,9 +31,9 @@ from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
 from holdfast.providers import CallEvents, Finished, Model, ModelRequest, closed
-from holdfast.runs.confinement import visible_tools
+from holdfast.runs.confinement import select_visible_tools
 from holdfast.runs.instrumentation import HookedContextBuilder
-from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, position_of, refresh_ancestor_rules
+from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, locate_run, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
 from holdfast.runs.services import CallScope, RunCalls, RunServices
 from holdfast.runs.spending import Charge, Spending
@@ -125,16 +125,14 @@ class AgentTurn:
         try:
             async with self._turn.cancelled.ending():
                 self._session = session = await self._begin()
-                at = position_of(
-                    self._agent, session, self._scope.tool_ids, self._scope.skill_names
-                )
+                at = locate_run(self._agent, session, self._scope.tool_ids, self._scope.skill_names)
                 services, around = self._services, self._services.instrumentation
                 # Refuses a directory that cannot be a workspace, before the model is asked.
                 services.confinement.check_directory(session.directory)
                 if self._agent.tools:
                     self._tools = self._tools.layer(tuple(self._agent.tools), scope="agent")
                 ceiling = services.confinement.ceiling(self._path)
-                self._offered = visible_tools(self._tools, ceiling, at.rights)
+                self._offered = select_visible_tools(self._tools, ceiling, at.rights)
                 if not around.hooks.is_empty:
                     self._offered = await around.discover(self._tools, self._offered)
                 spending = await services.open_spending(
@@ -179,7 +177,7 @@ class AgentTurn:
                 last = self._messages.last
                 if self._turn.may_be_steered and await self._is_steered():
                     calls = ()
-                elif self._was_handed_over and (given := answer_handed_over(last)) is not None:
+                elif self._was_handed_over and (given := find_handed_over_answer(last)) is not None:
                     self._was_handed_over = False
                     calls = await self._add(given)
                 elif not calls and last.role == "assistant" and last.run_id == self._run_id:

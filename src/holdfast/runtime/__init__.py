@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
     from holdfast.runtime.loops import LoopItem as LoopItem
-    from holdfast.runtime.loops import news_of as news_of
+    from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
     from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
     from holdfast.runtime.runtime import Runtime as Runtime
-    from holdfast.runtime.runtime import forked_client as forked_client
+    from holdfast.runtime.runtime import make_forked_error as make_forked_error
     from holdfast.runtime.storage import UsageReport as UsageReport
     from holdfast.runtime.storage import read_export as read_export
     from holdfast.runtime.storage import whole_file as whole_file
@@ -33,10 +33,10 @@ else:
             "approvals": "ApprovalDetails OpenQuestion",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
-            "loops": "LoopItem news_of",
+            "loops": "LoopItem read_news",
             "models": "ReadyModel",
             "runs": "DEFAULT_AGENT",
-            "runtime": "Runtime forked_client",
+            "runtime": "Runtime make_forked_error",
             "storage": "UsageReport read_export whole_file write_whole",
             "workflows": "OnWait",
         },

@@ -16,7 +16,7 @@ from holdfast.policy import (
     ApprovalRequested,
     ApprovalStatus,
     same_person,
-    seal_of,
+    seal_approval,
     settles,
 )
 from holdfast.runtime.runs import RunService
@@ -161,7 +161,7 @@ class ApprovalService:
             approval_id=row.id,
             verdict="allow",
             by=by,
-            seal=row.seal if arguments is None else seal_of(row, arguments),
+            seal=row.seal if arguments is None else seal_approval(row, arguments),
             reason=reason,
             is_edited=arguments is not None,
             arguments=arguments,

@@ -24,7 +24,7 @@ from holdfast.tools import (
     ToolExecutionManager,
     ToolHooks,
     ToolThreads,
-    kept_labels,
+    read_kept_labels,
     restore_grants,
     spend_freely,
     without_end,
@@ -58,7 +58,10 @@ class CallEnvironment:
         )
         # A session that has just begun has been granted nothing, and nothing was read in it.
         is_known = turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS
-        labels = (*scope.inherited, *(await kept_labels(journal, session.id) if is_known else ()))
+        labels = (
+            *scope.inherited,
+            *(await read_kept_labels(journal, session.id) if is_known else ()),
+        )
         # Whoever is asked in the name of a child is asked by its children themselves.
         asked = scope.approver
         asked = asked.inner if isinstance(asked, PropagatingApprover) else asked

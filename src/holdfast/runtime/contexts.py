@@ -9,7 +9,7 @@ from holdfast.context import AgentContext, CompactionHooks, Compactor, Conversat
 from holdfast.messages import Message
 from holdfast.policy import NO_RULES
 from holdfast.providers import Model, ModelRequest
-from holdfast.runs import position_of, visible_tools
+from holdfast.runs import locate_run, select_visible_tools
 from holdfast.runtime.hooks import HookService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
@@ -47,13 +47,13 @@ class ContextService:
         session = await self._sessions.get_session(session_id)
         agent = await self._runs.agent_for(agent_name, session)
         await self._runs.check_policies()
-        at = position_of(agent, session)
+        at = locate_run(agent, session)
         tools = await self._toolbox.tools_for(agent, at)
         registry = tools.child(agent.tools, scope="agent")
         return await self._runs.context.build_agent_context(
             session,
             agent,
-            visible_tools(registry, NO_RULES, at.rights),
+            select_visible_tools(registry, NO_RULES, at.rights),
             await self._skills.offered_in(session),
             await self._memory.would_recall(session),
         )

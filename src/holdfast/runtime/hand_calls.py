@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError, RunInTheWay, UsageError
 from holdfast.ids import new_id
 from holdfast.messages import Message, ToolPart
 from holdfast.policy import NO_BUDGET, Budget, OnAsk, Rights, RuleSet
-from holdfast.runs import CallScope, lineage_of
+from holdfast.runs import CallScope, read_lineage
 from holdfast.runtime.run_kinds import called_tool
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.toolbox import ToolService
@@ -184,7 +184,7 @@ class HandCallService:
             if part.state == "pending"
         ]
         services, kept = self._runs.services, KeptRequest.of(turn.request.options)
-        above = lineage_of(session)
+        above = read_lineage(session)
         # As it is now: with the call that was just written down.
         counted = await self._sessions.get_session(session.id)
         spending = await services.open_spending(turn, counted, run=kept.budget, pending=len(calls))

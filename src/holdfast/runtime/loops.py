@@ -29,7 +29,7 @@ from holdfast.orchestration.loop import (
     RunFiles,
     RunRecords,
     StepStarted,
-    carried_over,
+    carry_over,
     fold,
     make_report,
     parse_run_file,
@@ -57,7 +57,7 @@ def _hear_nothing(_: LoopNews) -> None:
     """Nobody listens."""
 
 
-def news_of(event: Event, steps: Mapping[str, str]) -> LoopNews | None:
+def read_news(event: Event, steps: Mapping[str, str]) -> LoopNews | None:
     """Return what a stored event says to whoever watches a loop, `None` if it says nothing.
 
     `steps` are the sessions of steps, by id.
@@ -204,7 +204,7 @@ class LoopService:
             if await self._journal.head(session_id) is not None:
                 events += await self._journal.read_all(session_id)
         events.sort(key=lambda event: event.seq)
-        return [news for event in events if (news := news_of(event, steps)) is not None]
+        return [news for event in events if (news := read_news(event, steps)) is not None]
 
     async def export(self, run_id: str, target: str | os.PathLike[str]) -> int:
         """Write a loop as one `run-<id>.jsonl` and return the number of its lines."""
@@ -339,7 +339,7 @@ class LoopService:
             files=files,
             state_dir=self._base_dir,
             listener=listener,
-            inherited=carried_over(await self.state(ended)) if ended else (),
+            inherited=carry_over(await self.state(ended)) if ended else (),
         )
         return await driver.execute()
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.context import compaction_of
+from holdfast.context import read_compaction
 from holdfast.errors import HoldfastError, LLMAuthError
 from holdfast.journal import SYSTEM_SESSION, Payload
 from holdfast.messages import Message
@@ -120,7 +120,7 @@ class MemoryService:
     async def would_recall(self, session: Session) -> tuple[MemoryEntry, ...]:
         """Return what would be recalled for the last request; nothing is noted."""
         for message in reversed(await self._sessions.messages.last(session, _LATELY)):
-            if message.role == "user" and compaction_of(message) is None:
+            if message.role == "user" and read_compaction(message) is None:
                 return await self.recall(session, message.text, is_noted=False)
         return ()
 
@@ -165,9 +165,9 @@ class MemoryService:
         url = self._settings.storage.url
         if not url:
             return self._base_dir / "memory.db"
-        from holdfast.memory import memory_place  # noqa: PLC0415 - only where an address is given
+        from holdfast.memory import find_memory_place  # noqa: PLC0415 - only where an address is given
 
-        return memory_place(url, base_dir=self._base_dir)
+        return find_memory_place(url, base_dir=self._base_dir)
 
     async def _open(self) -> MemoryManager:
         from holdfast.memory import (  # noqa: PLC0415 - a room of its own, often unused
@@ -258,7 +258,7 @@ class MemoryService:
     async def _remember(
         self, manager: MemoryManager, session: Session, messages: Sequence[Message], scope: Scope
     ) -> list[str]:
-        said = [message for message in messages if compaction_of(message) is None]
+        said = [message for message in messages if read_compaction(message) is None]
         reader = self._sessions.messages
         numbers = {
             message.id: (await reader.row(session, message.id)).session_seq

@@ -20,8 +20,8 @@ from holdfast.providers import (
     ProviderRegistry,
     Resolution,
     RetryingModel,
+    make_registry,
     note_event,
-    registry_from,
     resolve_model,
 )
 from holdfast.settings import load_settings
@@ -102,7 +102,7 @@ class ModelService:
         if self._registry is None:
             # Keys come from the environment and the secrets files, all else from our settings.
             loaded = replace(load_settings(), settings=self._settings)
-            self._registry = registry_from(loaded, state_dir=self._base_dir)
+            self._registry = make_registry(loaded, state_dir=self._base_dir)
         return self._registry
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ from holdfast.agents import (
     Listener,
     RunRequest,
     hear_nothing,
-    title_of,
+    make_title,
 )
 from holdfast.context import ContextBuilder
 from holdfast.errors import AlreadyExists, NotFound, UsageError
@@ -45,11 +45,11 @@ from holdfast.runs import (
     StreamItem,
     TakeOver,
     add_rules_above,
-    children_of,
-    lineage_of,
-    position_of,
+    list_children_of,
+    list_runs_below,
+    locate_run,
+    read_lineage,
     run_messages,
-    runs_below,
     streamed,
 )
 from holdfast.runtime.hooks import HookService
@@ -323,7 +323,7 @@ class RunService:
         """Ask for all runs to end that a run has started; returns how many had not ended."""
         count = 0
         told = reason or f"{run_id} was cancelled"
-        for child in await runs_below(self._journal, run_id):
+        for child in await list_runs_below(self._journal, run_id):
             run = await self._turns.find(child.id)
             if run is not None and not run.has_ended:
                 await self._turns.cancel(run.id, reason=told)
@@ -348,13 +348,13 @@ class RunService:
     async def _above(self, session_id: str) -> Lineage | None:
         """Who started the runs of a session, as long as it is there."""
         try:
-            return lineage_of(await self._sessions.get_session(session_id))
+            return read_lineage(await self._sessions.get_session(session_id))
         except NotFound:
             return None
 
     async def _can_go_on(self, run_id: str) -> bool:
         """Say whether a run waits for a child that no longer waits itself."""
-        own = await children_of(self._journal, "parent_run", (run_id,))
+        own = await list_children_of(self._journal, "parent_run", (run_id,))
         if not own:
             return False
         messages = await run_messages(self._sessions, await self._turns.get(run_id))
@@ -389,7 +389,7 @@ class RunService:
             opening = None
         elif opening is None and not request.session_id and not run_id:
             # In the transaction of its first run; before that, where the run may be there.
-            opening = new_session(title_of(request.message), directory=self._settings.workspace)
+            opening = new_session(make_title(request.message), directory=self._settings.workspace)
         if opening is not None:
             session = opening.as_of(self._journal.clock.now())
         else:
@@ -402,7 +402,7 @@ class RunService:
         if self._is_unchecked:
             await self.check_policies()
             self._is_unchecked = False
-        at = position_of(agent, session)
+        at = locate_run(agent, session)
         runtime = await self._runtime_for(request, agent, at)
         runtime.opening = opening
         skills = await self._skills.offered_in(session)
@@ -451,7 +451,7 @@ class RunService:
         if new is not None:
             with contextlib.suppress(AlreadyExists):
                 await self._journal.append(new.id, [new.created], must_be_new=True)
-        place = request.place or await self.session_for(title_of(request.message), request.run_id)
+        place = request.place or await self.session_for(make_title(request.message), request.run_id)
         return await self._turns.executor.look_up(place)
 
     async def _check_names(self, request: RunRequest) -> None:
@@ -468,7 +468,7 @@ class RunService:
             session = new.as_of(self._journal.clock.now())
         agent = await self.agent_for(request.agent, session)
         await self.check_policies()
-        tools = await self._toolbox.tools_for(agent, position_of(agent, session))
+        tools = await self._toolbox.tools_for(agent, locate_run(agent, session))
         request.check_names([*tools, *agent.tools], await self._skills.offered_in(session))
 
     async def _resuming(self, request: RunRequest, agent: Agent) -> RunRequest:

@@ -21,9 +21,9 @@ from holdfast.journal import (
     Chains,
     Journal,
     declare_payload_modules,
+    list_store_places,
     open_chains,
     open_store,
-    store_places,
 )
 from holdfast.observability import process_redactor
 from holdfast.orchestration.triggers import TRIGGER_PROJECTIONS
@@ -45,9 +45,9 @@ from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
 from holdfast.settings import (
     Settings,
     config_error,
-    governing_places,
+    list_governing_places,
+    list_secret_places,
     load_settings,
-    secret_places,
     unvouched_settings,
 )
 from holdfast.skills import TrustStore
@@ -86,7 +86,7 @@ _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _Close = Callable[[], Awaitable[None]]
 
 
-def forked_client() -> UsageError:
+def make_forked_error() -> UsageError:
     """Say that a client belongs to the process from which this one was forked."""
     return UsageError(detail="This client was made before this process was forked; make a new one.")
 
@@ -164,14 +164,14 @@ class Runtime:
             unvouched=unvouched,
         )
         policies = self.policies
-        records = store_places(settings.storage.url, base_dir=self.base_dir)
-        secrets = secret_places(settings)
+        records = list_store_places(settings.storage.url, base_dir=self.base_dir)
+        secrets = list_secret_places(settings)
         self.confinement = Confinement(
             policies=policies,
             http=SafeHttpClient(lambda: policies.bundle.network_rules),
             # The records, and the files with keys: no tool and no program may see them.
             hidden=tuple(map(str, dict.fromkeys((self.base_dir, *records, *secrets)))),
-            read_only=tuple(map(str, governing_places(settings))),
+            read_only=tuple(map(str, list_governing_places(settings))),
             unvouched=unvouched,
         )
         shared = SharedBudget(
@@ -301,7 +301,7 @@ class Runtime:
         """
         if os.getpid() != self._process:
             # It would write as the same owner, on the same connection, beside the other one.
-            raise forked_client()
+            raise make_forked_error()
         if not self._is_open:
             async with self._one_at_a_time:
                 if self._is_closed:
@@ -374,7 +374,7 @@ class Runtime:
         # Who loaded the settings did not know of this directory, and what is noted there.
         settings = self.settings
         doubts = unvouched_settings(settings, self.base_dir).mistakes(
-            lambda: (*governing_places(settings), *secret_places(settings))
+            lambda: (*list_governing_places(settings), *list_secret_places(settings))
         )
         if doubts:
             raise config_error(doubts)

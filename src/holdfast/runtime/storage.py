@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from holdfast import private_files
-from holdfast.agents import AgentRegistry, agent_files
+from holdfast.agents import AgentRegistry, export_agent_files
 from holdfast.errors import InvalidImport, UsageError
 from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import Message, TokenUsage
@@ -26,10 +26,10 @@ from holdfast.sessions import (
     RunStatus,
     SessionForked,
     SessionManager,
-    layout_files,
+    export_layout_files,
     parse_export,
 )
-from holdfast.tools import execution_files
+from holdfast.tools import export_execution_files
 
 if TYPE_CHECKING:
     from holdfast.runtime.loops import LoopService
@@ -109,9 +109,9 @@ class StorageService:
         The `run-<id>.jsonl` of a loop holds its agents' sessions too, and can be imported.
         """
         parts = (
-            layout_files(self._sessions),
-            execution_files(self._sessions),
-            agent_files(self._agents),
+            export_layout_files(self._sessions),
+            export_execution_files(self._sessions),
+            export_agent_files(self._agents),
             self._memory_files(),
         )
         count = 0

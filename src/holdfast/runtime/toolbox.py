@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.agents import Agent, AgentRegistry
 from holdfast.clock import Clock
-from holdfast.orchestration.delegation import subagents_for, task, task_tool
+from holdfast.orchestration.delegation import select_subagents, task, task_tool
 from holdfast.policy import Rights, RuleSet
 from holdfast.runs import Confinement, RunPosition, compact, history_tool, plan_tools
 from holdfast.runtime.mcp import McpService
@@ -101,7 +101,7 @@ class ToolService:
         if layer is None:
             if len(self._layers) >= _MOST_LAYERS:
                 self._layers.clear()
-            chosen = subagents_for(self._subagents, *key)
+            chosen = select_subagents(self._subagents, *key)
             layer = tools
             if chosen:
                 layer = tools.child(scope="built-in")

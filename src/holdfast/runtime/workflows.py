@@ -24,14 +24,14 @@ from holdfast.orchestration.workflows import (
     WorkflowRequest,
     WorkflowResult,
     WorkflowRunner,
-    fitting_inputs,
+    fit_inputs,
     hear_nothing,
     read_workflow,
     resolve,
 )
 from holdfast.policy import NO_BUDGET, Budget, OnAsk
 from holdfast.redaction import Redactor
-from holdfast.runs import below, runs_below
+from holdfast.runs import below, list_runs_below
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.toolbox import ToolService
@@ -123,7 +123,7 @@ class WorkflowService:
         definition, called, code = await self._resolved(workflow)
         order = WorkflowRequest(
             definition=definition,
-            inputs=fitting_inputs(definition, inputs or {}),
+            inputs=fit_inputs(definition, inputs or {}),
             called=called,
             on_ask=on_ask,
             budget=budget or NO_BUDGET,
@@ -221,7 +221,9 @@ class WorkflowService:
         """Say whether a run, or one below it for which it waits, can go on."""
         if (await self._turns.get(run_id)).status != "parked":
             return True
-        below = [await self._turns.find(row.id) for row in await runs_below(self._journal, run_id)]
+        below = [
+            await self._turns.find(row.id) for row in await list_runs_below(self._journal, run_id)
+        ]
         return any(run is not None and run.status == "queued" for run in below)
 
     # --- inside -----------------------------------------------------------------------

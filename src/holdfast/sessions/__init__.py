@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from holdfast.sessions.events import SessionRulesAdded as SessionRulesAdded
     from holdfast.sessions.events import SessionState as SessionState
     from holdfast.sessions.events import SessionUpdated as SessionUpdated
-    from holdfast.sessions.layout import layout_files as layout_files
+    from holdfast.sessions.layout import export_layout_files as export_layout_files
     from holdfast.sessions.lifecycle import LIFECYCLE_EVENTS as LIFECYCLE_EVENTS
     from holdfast.sessions.lifecycle import SessionLifecycle as SessionLifecycle
-    from holdfast.sessions.lifecycle import lifecycle_handler as lifecycle_handler
+    from holdfast.sessions.lifecycle import make_lifecycle_handler as make_lifecycle_handler
     from holdfast.sessions.manager import SESSION_PROJECTIONS as SESSION_PROJECTIONS
     from holdfast.sessions.manager import SessionFilter as SessionFilter
     from holdfast.sessions.manager import SessionManager as SessionManager
@@ -87,8 +87,8 @@ else:
             "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailed "
             "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges "
             "SessionForked SessionRulesAdded SessionState SessionUpdated",
-            "layout": "layout_files",
-            "lifecycle": "LIFECYCLE_EVENTS SessionLifecycle lifecycle_handler",
+            "layout": "export_layout_files",
+            "lifecycle": "LIFECYCLE_EVENTS SessionLifecycle make_lifecycle_handler",
             "manager": "SESSION_PROJECTIONS SessionFilter SessionManager SortField compose stored",
             "messages": "MESSAGES MessageReader MessageRow GrowingMessages",
             "pages": "LONGEST_PAGE Page fetch_page",

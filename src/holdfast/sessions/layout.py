@@ -34,7 +34,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True):
     payload: msgspec.Raw
 
 
-async def layout_files(manager: SessionManager) -> AsyncIterator[tuple[str, bytes]]:
+async def export_layout_files(manager: SessionManager) -> AsyncIterator[tuple[str, bytes]]:
     """Yield relative path and content of every file of the layout."""
     cursor = ""
     while True:

@@ -42,7 +42,7 @@ class SessionLifecycle:
         """A summary stands for the earlier part of the conversation from now on."""
 
 
-def lifecycle_handler(
+def make_lifecycle_handler(
     sessions: SessionManager, lifecycle: SessionLifecycle
 ) -> Callable[[BusEvent], Awaitable[None]]:
     """Return the handler that calls a lifecycle's methods.
@@ -79,4 +79,4 @@ async def _call(lifecycle: SessionLifecycle, session: Session, fact: Event) -> N
         await lifecycle.on_session_updated(session)
 
 
-__all__ = ["LIFECYCLE_EVENTS", "SessionLifecycle", "lifecycle_handler"]
+__all__ = ["LIFECYCLE_EVENTS", "SessionLifecycle", "make_lifecycle_handler"]

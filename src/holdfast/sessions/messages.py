@@ -25,7 +25,7 @@ from holdfast.journal import (
     Projection,
     RowQuery,
     chain_hash,
-    header_of,
+    make_header,
 )
 from holdfast.messages import GrowingMessages, Message, Part
 from holdfast.sessions import events as facts
@@ -149,7 +149,7 @@ class Transcript:
         last = self.last
         if last is None or event.session_seq != last.session_seq + 1:
             return False
-        return last is known or chain_hash(last.hash, header_of(event)) == event.hash
+        return last is known or chain_hash(last.hash, make_header(event)) == event.hash
 
     def fold(self, event: Event, fact: Payload | None = None) -> None:
         """Take the next event into account; `fact` is what it says, if that is at hand."""

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from holdfast.settings.files import parse_toml as parse_toml
     from holdfast.settings.files import parse_variables as parse_variables
     from holdfast.settings.files import read_text as read_text
-    from holdfast.settings.guarded import governing_places as governing_places
-    from holdfast.settings.guarded import secret_places as secret_places
+    from holdfast.settings.guarded import list_governing_places as list_governing_places
+    from holdfast.settings.guarded import list_secret_places as list_secret_places
     from holdfast.settings.guarded import unvouched_settings as unvouched_settings
     from holdfast.settings.keys import CONFIG_VARIABLE as CONFIG_VARIABLE
     from holdfast.settings.keys import Key as Key
-    from holdfast.settings.keys import all_keys as all_keys
-    from holdfast.settings.keys import all_sections as all_sections
+    from holdfast.settings.keys import list_keys as list_keys
+    from holdfast.settings.keys import list_sections as list_sections
     from holdfast.settings.load import HOOKS_FOLDER as HOOKS_FOLDER
     from holdfast.settings.load import LoadedSettings as LoadedSettings
     from holdfast.settings.load import config_error as config_error
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from holdfast.settings.mcp_file import check_endpoint as check_endpoint
     from holdfast.settings.mcp_file import endpoint_file as endpoint_file
     from holdfast.settings.mcp_file import remove_endpoint as remove_endpoint
-    from holdfast.settings.secrets import secret_values as secret_values
-    from holdfast.settings.secrets import variables_around as variables_around
+    from holdfast.settings.secrets import find_variables_around as find_variables_around
+    from holdfast.settings.secrets import list_secret_values as list_secret_values
     from holdfast.settings.unvouched import Gap as Gap
     from holdfast.settings.unvouched import UnvouchedSettings as UnvouchedSettings
 else:
@@ -48,12 +48,12 @@ else:
             "definition": "Settings",
             "environment": "is_color_unwanted process_environment",
             "files": "MAX_BYTES UnreadableFile parse_toml parse_variables read_text",
-            "guarded": "governing_places secret_places unvouched_settings",
-            "keys": "CONFIG_VARIABLE Key all_keys all_sections",
+            "guarded": "list_governing_places list_secret_places unvouched_settings",
+            "keys": "CONFIG_VARIABLE Key list_keys list_sections",
             "load": "HOOKS_FOLDER LoadedSettings config_error load_settings vouch_for",
             "mcp": "McpEndpoint check_names",
             "mcp_file": "Place add_endpoint check_endpoint endpoint_file remove_endpoint",
-            "secrets": "secret_values variables_around",
+            "secrets": "list_secret_values find_variables_around",
             "unvouched": "Gap UnvouchedSettings",
         },
     )

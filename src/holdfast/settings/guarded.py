@@ -17,14 +17,14 @@ _PROJECT_FILE: Final = "holdfast.toml"
 _VARIABLES_FILE: Final = ".env"
 
 
-def secret_places(settings: Settings) -> tuple[Path, ...]:
+def list_secret_places(settings: Settings) -> tuple[Path, ...]:
     """Return where keys are kept that agents must not see, whether or not it exists yet."""
     usual = [place / SECRETS_FILE for place in _levels(settings)]
     named = settings.secrets.file
     return tuple(dict.fromkeys(usual if named is None else [named, *usual]))
 
 
-def governing_places(settings: Settings) -> tuple[Path, ...]:
+def list_governing_places(settings: Settings) -> tuple[Path, ...]:
     """Return what the next start goes by, and agents must not change: policies and settings.
 
     Some of it may not exist. A directory of the name `.env` is no file of ours.
@@ -35,7 +35,7 @@ def governing_places(settings: Settings) -> tuple[Path, ...]:
 
 def unvouched_settings(settings: Settings, state_dir: Path) -> UnvouchedSettings:
     """Return what watches over all of these that are missing."""
-    files = (*_settings_files(settings), *secret_places(settings))
+    files = (*_settings_files(settings), *list_secret_places(settings))
     return UnvouchedSettings(state_dir, files=files, folders=_folders(settings))
 
 

@@ -57,7 +57,7 @@ def _mentions(annotation: object, wanted: type) -> bool:
 
 
 @cache
-def all_keys() -> dict[str, Key]:
+def list_keys() -> dict[str, Key]:
     """Every setting by dotted key, in the order of the definition."""
     found: dict[str, Key] = {}
 
@@ -82,7 +82,7 @@ def all_keys() -> dict[str, Key]:
 
 
 @cache
-def all_sections() -> dict[str, type[BaseModel]]:
+def list_sections() -> dict[str, type[BaseModel]]:
     """Every section by dotted name, in the order of the definition."""
     found: dict[str, type[BaseModel]] = {}
 
@@ -99,4 +99,4 @@ def all_sections() -> dict[str, type[BaseModel]]:
 @cache
 def keys_by_variable() -> dict[str, Key]:
     """Every setting by its variable."""
-    return {key.variable: key for key in all_keys().values()}
+    return {key.variable: key for key in list_keys().values()}

@@ -17,7 +17,7 @@ from holdfast.errors import ConfigError
 from holdfast.settings.definition import Settings
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
-from holdfast.settings.keys import CONFIG_VARIABLE, all_keys, all_sections
+from holdfast.settings.keys import CONFIG_VARIABLE, list_keys, list_sections
 from holdfast.settings.mcp import McpEndpoint, check_names
 from holdfast.settings.sources import Collector, FoundSetting, Rank
 from holdfast.settings.unvouched import UnvouchedSettings
@@ -67,7 +67,7 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     def rows(self) -> list[dict[str, object]]:
         """Every setting with value and source, ready to print; secrets are hidden."""
         rows: list[dict[str, object]] = []
-        for name, key in all_keys().items():
+        for name, key in list_keys().items():
             value = self.value_of(name)
             if key.is_secret and value is not None:
                 value = "(hidden)"
@@ -213,7 +213,7 @@ def _collect_secrets(collector: Collector) -> Path | None:
         collector.add_variables(path, Rank.SECRETS)
         collector.found.append(
             FoundSetting(
-                key=all_keys()["secrets.file"],
+                key=list_keys()["secrets.file"],
                 value=path,
                 source="found",
                 rank=Rank.DEFAULT,
@@ -317,7 +317,7 @@ def _fill_defaults(
     collector: Collector, chosen: dict[str, tuple[object, Rank]], sources: dict[str, str]
 ) -> None:
     """Give every key a value and a source."""
-    for name in all_keys():
+    for name in list_keys():
         sources.setdefault(name, "default")
     chosen.setdefault("workspace", (collector.cwd, Rank.DEFAULT))
     workspace = chosen["workspace"][0]
@@ -363,7 +363,7 @@ def _check_key_leaks(collector: Collector, chosen: dict[str, tuple[object, Rank]
         secret, key_rank = chosen.get(key_name, (None, Rank.DEFAULT))
         is_foreign = url_rank in _PROJECT_RANKS and not _is_safe_host(str(url), vendor)
         if is_foreign and secret is not None and key_rank >= Rank.ENVIRONMENT:
-            keys = all_keys()
+            keys = list_keys()
             winner = collector.strongest_raw(url_name)
             collector.note(
                 winner.source if winner else url_name,
@@ -417,7 +417,7 @@ def _is_safe_host(url: str, vendor: str) -> bool:
 def _nest(chosen: Mapping[str, tuple[object, Rank]]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     # A section that is given, though empty, needs no validator of its own.
-    for name in all_sections():
+    for name in list_sections():
         _section_of(nested, name.split("."))
     for name, (value, _) in chosen.items():
         *sections, last = name.split(".")

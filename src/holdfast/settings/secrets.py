@@ -10,11 +10,11 @@ from pydantic import SecretStr
 from holdfast.settings.definition import Settings
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.files import UnreadableFile, parse_variables, read_text
-from holdfast.settings.keys import all_keys
+from holdfast.settings.keys import list_keys
 from holdfast.settings.sources import Collector
 
 
-def secret_values(settings: Settings) -> dict[str, str]:
+def list_secret_values(settings: Settings) -> dict[str, str]:
     """Every key of the settings, and everything in the secrets file, by variable.
 
     A secrets file that can no longer be read adds nothing.
@@ -22,7 +22,7 @@ def secret_values(settings: Settings) -> dict[str, str]:
     found: dict[str, str] = {}
     if settings.secrets.file is not None:
         found |= _variables(settings.secrets.file, is_private=True)
-    for name, key in all_keys().items():
+    for name, key in list_keys().items():
         section, _, last = name.rpartition(".")
         value = getattr(getattr(settings, section), last) if key.is_secret else None
         if isinstance(value, SecretStr):
@@ -30,7 +30,7 @@ def secret_values(settings: Settings) -> dict[str, str]:
     return found
 
 
-def variables_around(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def find_variables_around(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment, and what `.env` would add to it."""
     given = process_environment() if environ is None else environ
     dotenv = Collector(given, working_directory()).search_upwards(".env")

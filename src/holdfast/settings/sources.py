@@ -28,9 +28,9 @@ from holdfast.settings.keys import (
     CONFIG_VARIABLE,
     PREFIX,
     Key,
-    all_keys,
-    all_sections,
     keys_by_variable,
+    list_keys,
+    list_sections,
 )
 
 
@@ -158,8 +158,8 @@ class Collector:
     ) -> None:
         line = parsed.lines.get(name)
         where = f"{self.shown(path)}:{line}" if line else self.shown(path)
-        key = all_keys().get(name)
-        if name in all_sections():
+        key = list_keys().get(name)
+        if name in list_sections():
             self.note(where, f"{name} is a section; write it as [{name}]")
         elif key is None:
             self.note(where, f"unknown key {name[:200]!r}{_nearest_key(name)}")
@@ -211,7 +211,7 @@ class Collector:
     def add_arguments(self, overrides: Mapping[str, object]) -> None:
         """Collect what the caller passed, by dotted key; None means not given."""
         for name, value in overrides.items():
-            key = all_keys().get(name)
+            key = list_keys().get(name)
             if key is None:
                 self.note("argument", f"unknown key {name[:200]!r}{_nearest_key(name)}")
             elif value is not None:
@@ -230,23 +230,23 @@ def _flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, ob
     """Dotted keys and values; descends into known sections only."""
     for name, value in values.items():
         dotted = f"{prefix}{name}"
-        if isinstance(value, dict) and dotted in all_sections():
+        if isinstance(value, dict) and dotted in list_sections():
             yield from _flatten(value, f"{dotted}.")
         else:
             yield dotted, value
 
 
 def _nearest_key(name: str) -> str:
-    known = [*all_keys(), *all_sections()]
+    known = [*list_keys(), *list_sections()]
     near = _nearest(name, known)
     if not near:
         last = name.rpartition(".")[2]
-        near = [key for key in all_keys() if key.rpartition(".")[2] == last][:1]
+        near = [key for key in list_keys() if key.rpartition(".")[2] == last][:1]
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _nearest_variable(name: str) -> str:
-    by_path = all_keys().get(name.removeprefix(PREFIX).replace("__", ".").lower())
+    by_path = list_keys().get(name.removeprefix(PREFIX).replace("__", ".").lower())
     if by_path is not None:
         return f"; {by_path.name} is set with {by_path.variable}"
     known = [*keys_by_variable(), CONFIG_VARIABLE]

@@ -13,7 +13,7 @@ from holdfast.journal import (
     SYSTEM_SESSION,
     AppendRequest,
     chain_hash,
-    header_of,
+    make_header,
     verify,
 )
 from holdfast.testing._conform_setting import Setting, StoreSetting
@@ -44,7 +44,7 @@ class AppendConformance(StoreSetting):
             assert [event.session_seq for event in events] == [1, 2, 3, 4, 5]
             previous = GENESIS
             for event in events:
-                assert event.hash == chain_hash(previous, header_of(event))
+                assert event.hash == chain_hash(previous, make_header(event))
                 previous = event.hash
             feed = await at.store.feed(after=0)
             assert [event.seq for event in feed] == [1, 2, 3, 4, 5, 6, 7]

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from holdfast.tools.hooked import ToolHooks as ToolHooks
     from holdfast.tools.labels import ContextLabels as ContextLabels
     from holdfast.tools.labels import Label as Label
-    from holdfast.tools.labels import kept_labels as kept_labels
-    from holdfast.tools.labels import new_labels as new_labels
+    from holdfast.tools.labels import find_new_labels as find_new_labels
+    from holdfast.tools.labels import read_kept_labels as read_kept_labels
     from holdfast.tools.ledger import NOTHING_KNOWN as NOTHING_KNOWN
     from holdfast.tools.ledger import CallRecord as CallRecord
     from holdfast.tools.ledger import read_records as read_records
@@ -119,7 +119,7 @@ if TYPE_CHECKING:
     from holdfast.tools.threads import ToolThreads as ToolThreads
     from holdfast.tools.tracker import ToolExecution as ToolExecution
     from holdfast.tools.tracker import ToolExecutionTracker as ToolExecutionTracker
-    from holdfast.tools.tracker import execution_files as execution_files
+    from holdfast.tools.tracker import export_execution_files as export_execution_files
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -145,7 +145,7 @@ else:
             "file_walk": "FileWalk",
             "gate": "Gate ToolPermissionFilter default_action",
             "hooked": "ToolHooks",
-            "labels": "new_labels ContextLabels Label kept_labels",
+            "labels": "find_new_labels ContextLabels Label read_kept_labels",
             "ledger": "CallRecord NOTHING_KNOWN read_records",
             "lsp": "LanguageServer LanguageServers",
             "manager": "CallLimits ToolExecutionManager spend_freely",
@@ -166,6 +166,6 @@ else:
             "state": "JournalState TOOL_STATE",
             "target": "Target command_target host_target path_target paths_target text_target",
             "threads": "ToolThreads",
-            "tracker": "ToolExecution ToolExecutionTracker execution_files",
+            "tracker": "ToolExecution ToolExecutionTracker export_execution_files",
         },
     )

@@ -35,7 +35,7 @@ from holdfast.policy import (
     RuleSet,
     could_ever,
     decide,
-    rules_for,
+    derive_rules,
     violation,
 )
 from holdfast.sessions import PermissionRule
@@ -378,7 +378,7 @@ class Admission(msgspec.Struct, eq=False):
                 agent_path=self.agent_path,
                 decision=passage.decision,
                 preview=preview,
-                rules=rules_for(passage.request) if required == 1 else (),
+                rules=derive_rules(passage.request) if required == 1 else (),
                 required=required,
             )
         )

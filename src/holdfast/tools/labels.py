@@ -55,19 +55,21 @@ class ContextLabels(msgspec.Struct, eq=False):
         return tuple([ToolStateSet(key=_key(label), data={"value": True}) for label in new])
 
 
-async def kept_labels(journal: Journal, session_id: str) -> tuple[Label, ...]:
+async def read_kept_labels(journal: Journal, session_id: str) -> tuple[Label, ...]:
     """Return the labels of what was read in a session so far."""
     rows = [await journal.row(TOOL_STATE, session_id, _key(label)) for label in LABELS]
     return tuple([label for label, row in zip(LABELS, rows, strict=True) if row is not None])
 
 
-async def new_labels(journal: Journal, session_id: str, child_id: str) -> tuple[ToolStateSet, ...]:
+async def find_new_labels(
+    journal: Journal, session_id: str, child_id: str
+) -> tuple[ToolStateSet, ...]:
     """Return what to keep in a session whose run goes on with what a child has answered.
 
     Taint spreads with the answer: whoever reads it has read what the child had read.
     """
-    labels = ContextLabels(await kept_labels(journal, session_id))
-    labels.add(await kept_labels(journal, child_id))
+    labels = ContextLabels(await read_kept_labels(journal, session_id))
+    labels.add(await read_kept_labels(journal, child_id))
     return labels.unkept()
 
 

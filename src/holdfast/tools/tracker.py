@@ -177,7 +177,7 @@ def _execution(message: Message, part: ToolPart, notes: _Notes) -> ToolExecution
     )
 
 
-async def execution_files(sessions: SessionManager) -> AsyncIterator[tuple[str, bytes]]:
+async def export_execution_files(sessions: SessionManager) -> AsyncIterator[tuple[str, bytes]]:
     """Yield `storage/tool_execution/{session}/{id}.json` of every call, for the layout export."""
     tracker = ToolExecutionTracker(sessions)
     cursor = ""

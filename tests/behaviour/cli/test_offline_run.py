@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from holdfast import Agent
 from holdfast.cli.app import root
-from holdfast.orchestration.loop.plan import DraftPlan, problems_of
+from holdfast.orchestration.loop.plan import DraftPlan, find_problems
 from holdfast.settings.environment import process_environment
 
 
@@ -91,7 +91,7 @@ def test_python_gets_the_same_plan_as_a_text_and_as_a_form(project: Path) -> Non
     told = Agent("planner", model="offline").run_sync(said).response
     formed = Agent("planner", model="offline", output=DraftPlan).run_sync(said).output
     assert isinstance(formed, DraftPlan)
-    assert problems_of(formed) == []
+    assert find_problems(formed) == []
     named = re.findall(r"^\d+\. \*\*(.*?)\.\*\*", told, re.MULTILINE)
     assert [step.title for step in formed.steps] == named
     assert "Add a changelog" in named

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli.app import root
-from holdfast.settings.keys import all_keys
+from holdfast.settings.keys import list_keys
 
 KEY = "sk-planted-0123456789"
 
@@ -29,7 +29,7 @@ def call(*words: str) -> Result:
 
 def test_view_shows_every_setting_with_its_source(project: Path) -> None:
     rows = json.loads(call("view", "--json").stdout)
-    assert [row["key"] for row in rows] == list(all_keys())
+    assert [row["key"] for row in rows] == list(list_keys())
     by_key = {row["key"]: row for row in rows}
     assert by_key["model.name"] == {
         "key": "model.name",

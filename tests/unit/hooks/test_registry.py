@@ -24,7 +24,7 @@ from holdfast.hooks import (
     Retry,
     ScriptHook,
     ScriptOutcome,
-    all_points,
+    list_points,
 )
 from holdfast.hooks.points import (
     AgentAfterInit,
@@ -324,7 +324,7 @@ def test_unknown_point_is_refused(hooks: Hooks) -> None:
 
 async def test_pattern_registers_at_every_point_it_means(hooks: Hooks) -> None:
     hook = hooks.observe("tool.*", lambda payload: None)
-    expected = {name for name in all_points() if name.startswith("tool.")}
+    expected = {name for name in list_points() if name.startswith("tool.")}
     assert {cls.point for cls in hook.points} == expected
     hooks.off(hook)
     hooks.off(hook)

@@ -13,11 +13,11 @@ from holdfast.journal import (
     Payload,
     SqliteStore,
     StoreKind,
-    known_schemes,
+    list_schemes,
+    list_store_places,
     open_chains,
     open_store,
     payload,
-    store_places,
     verify,
 )
 
@@ -56,7 +56,7 @@ async def keep_something(url: str, base_dir: Path) -> None:
 async def test_without_a_path_the_journal_is_in_the_state_directory(tmp_path: Path, url: str):
     await keep_something(url, tmp_path / "state")
     assert (tmp_path / "state" / "journal.db").is_file()
-    assert store_places(url, base_dir=tmp_path / "state") == (tmp_path / "state",)
+    assert list_store_places(url, base_dir=tmp_path / "state") == (tmp_path / "state",)
 
 
 @pytest.mark.parametrize("slashes", ["//", "///"])
@@ -65,14 +65,14 @@ async def test_the_path_of_an_address_is_that_of_a_directory(tmp_path: Path, sla
     await keep_something(url, tmp_path / "state")
     assert (tmp_path / "an other" / "journal.db").is_file()
     assert not (tmp_path / "state").exists()
-    assert store_places(url, base_dir=tmp_path) == (tmp_path / "an other",)
+    assert list_store_places(url, base_dir=tmp_path) == (tmp_path / "an other",)
 
 
 async def test_a_journal_in_memory_is_private_and_leaves_no_file(tmp_path: Path):
     await keep_something("memory://", tmp_path)
     await keep_something("memory://", tmp_path)  # the same session, and not there yet
     assert list(tmp_path.iterdir()) == []
-    assert store_places("memory://", base_dir=tmp_path) == ()
+    assert list_store_places("memory://", base_dir=tmp_path) == ()
     assert open_chains("memory://", base_dir=tmp_path) is None
 
 
@@ -120,7 +120,7 @@ def test_an_address_that_says_more_than_is_understood_is_refused(tmp_path: Path,
 
 def test_a_package_adds_a_kind_of_store(tmp_path: Path, offer):
     offer("cabinet", "OFFERED")
-    assert known_schemes() == ("cabinet", "memory", "sqlite")
+    assert list_schemes() == ("cabinet", "memory", "sqlite")
     assert isinstance(open_store("cabinet://third/drawer", base_dir=tmp_path), MemoryStore)
 
 

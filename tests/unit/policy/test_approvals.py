@@ -12,9 +12,9 @@ from holdfast.policy.approvals import (
     Approval,
     ApprovalBook,
     NoApprovals,
-    rules_for,
+    derive_rules,
     seal,
-    seal_of,
+    seal_approval,
 )
 from holdfast.policy.events import ApprovalAnswered, ApprovalRequested, ApprovalUsed
 from holdfast.sessions import PermissionRule
@@ -123,7 +123,11 @@ def test_answer_after_the_end_has_no_weight() -> None:
 def test_same_person_counts_once_and_edits_count_by_what_they_say() -> None:
     row = fold(asked(required=2))
     assert row is not None
-    edit = {"is_edited": True, "arguments": {"path": "b"}, "seal": seal_of(row, {"path": "b"})}
+    edit = {
+        "is_edited": True,
+        "arguments": {"path": "b"},
+        "seal": seal_approval(row, {"path": "b"}),
+    }
     two = asked(required=2)
     assert status(two, said("ann"), said("ANN ")) == "open"
     assert status(two, said("ann"), said("bob")) == "approved"
@@ -142,7 +146,7 @@ def test_answer_before_its_request_is_forgotten_and_a_request_is_made_once() -> 
 def test_redacted_facts_keep_their_meaning() -> None:
     row = fold(asked())
     assert row is not None
-    sealed = seal_of(row, {"path": "b"})
+    sealed = seal_approval(row, {"path": "b"})
     edited = said(is_edited=True, arguments={"path": "b"}, seal=sealed, reason="secret")
     bare = [asked(preview="secret").redacted(), edited.redacted(), USED]
     assert status(*bare) == "used"
@@ -175,10 +179,10 @@ def test_always_writes_rules_for_exactly_the_targets_or_none(
     kind: str, targets: tuple[str, ...], patterns: list[str]
 ) -> None:
     request = CallRequest(permission="p", targets=targets, target_kind=kind)
-    assert [rule.pattern for rule in rules_for(request)] == patterns
+    assert [rule.pattern for rule in derive_rules(request)] == patterns
     assert all(
         rule == PermissionRule(permission="p", pattern=rule.pattern, action="allow")
-        for rule in rules_for(request)
+        for rule in derive_rules(request)
     )
 
 

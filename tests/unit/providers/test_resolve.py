@@ -12,7 +12,7 @@ from holdfast.providers.config import make_config
 from holdfast.providers.gguf import GgufModel
 from holdfast.providers.probe import Candidate, find_local_servers
 from holdfast.providers.registry import ProviderRegistry
-from holdfast.providers.resolve import create_model, registry_from, resolve_model
+from holdfast.providers.resolve import create_model, make_registry, resolve_model
 from holdfast.settings import load_settings
 from holdfast.testing.fake_server import FakeServer
 
@@ -196,7 +196,7 @@ async def test_settings_make_the_registry(tmp_path: Path) -> None:
         "AGENT_FORCE_CHAT_COMPLETIONS": "true",
         "GROQ_API_KEY": "g",
     }
-    here = registry_from(load_settings(cwd=tmp_path, environ=environ))
+    here = make_registry(load_settings(cwd=tmp_path, environ=environ))
     found = await resolve_model(here, "gpt-4o-mini")
     assert found.name == "openai:gpt-4o-mini"
     assert found.provider.base_url == "http://127.0.0.1:9/v1"

@@ -17,7 +17,7 @@ from holdfast.providers import vocabulary
 from holdfast.providers.image_size import image_size
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.tokens import TokenCount, TokenCounter, estimate_tokens
-from holdfast.providers.vocabulary import counter_of, vocabulary_of
+from holdfast.providers.vocabulary import find_counter, vocabulary_of
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg=="
@@ -49,7 +49,7 @@ def message(*parts, role="user", id="m") -> Message:
 )
 def test_known_texts_have_their_known_counts(text, o200k, cl100k):
     for name, expected in (("o200k_base", o200k), ("cl100k_base", cl100k)):
-        count = counter_of(name)
+        count = find_counter(name)
         assert count is not None
         assert count(text) == expected
 
@@ -109,7 +109,7 @@ def test_without_the_package_the_count_is_a_marked_estimate(monkeypatch):
     ids=["prose", "code", "json", "japanese", "russian"],
 )
 def test_an_estimate_is_of_the_right_size(text):
-    count = counter_of("o200k_base")
+    count = find_counter("o200k_base")
     assert count is not None
     assert 0.8 * count(text) <= estimate_tokens(text) <= 2.2 * count(text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.hooks import BusEvent
 from holdfast.sessions import Session, SessionManager
-from holdfast.sessions.lifecycle import SessionLifecycle, lifecycle_handler
+from holdfast.sessions.lifecycle import SessionLifecycle, make_lifecycle_handler
 
 
 class _Heard(SessionLifecycle):
@@ -19,7 +19,7 @@ async def test_session_that_is_gone_meanwhile_is_passed_over(
     manager: SessionManager, session: Session
 ) -> None:
     heard = _Heard()
-    handle = lifecycle_handler(manager, heard)
+    handle = make_lifecycle_handler(manager, heard)
     [created] = await manager.journal.read(session.id, limit=1)
     event = BusEvent(name=created.kind, time=created.time, fact=created)
     await handle(event)

@@ -23,7 +23,7 @@ from holdfast.journal import (
     SqliteStore,
     verify,
 )
-from holdfast.journal.envelope import chain_hash, header_of, payload_digest
+from holdfast.journal.envelope import chain_hash, make_header, payload_digest
 from holdfast.journal.store import AppendRequest
 from holdfast.messages import TextPart
 from holdfast.sessions import (
@@ -33,8 +33,8 @@ from holdfast.sessions import (
     SessionManager,
     clean_up,
     compose,
+    export_layout_files,
     export_lines,
-    layout_files,
     parse_export,
     transfer,
 )
@@ -195,7 +195,7 @@ def forge(data: bytes, change: Callable[[list[dict[str, Any]]], None]) -> bytes:
             payload_digest=line["digest"],
             payload=payload,
         )
-        line["hash"] = previous = chain_hash(previous, header_of(event))
+        line["hash"] = previous = chain_hash(previous, make_header(event))
         out.append(
             msgspec.json.encode(transfer.ExportedEvent(**{**line, "payload": msgspec.Raw(payload)}))
         )
@@ -334,7 +334,7 @@ async def test_a_huge_line_is_refused_in_bounded_memory(
 async def test_the_layout_has_one_file_per_thing(
     full: Session, manager: SessionManager, journal: Journal
 ) -> None:
-    files = {name: content async for name, content in layout_files(manager)}
+    files = {name: content async for name, content in export_layout_files(manager)}
     assert json.loads(files[f"storage/session/{full.id}.json"])["slug"] == full.slug
     messages = await manager.messages.all(full)
     for message in messages:
@@ -362,6 +362,6 @@ async def test_no_file_of_the_layout_lies_outside_of_it(
             await hold.append(MessageCreated(message=message))
     for n in range(3):
         await manager.create_session(f"s{n}")
-    names = [name async for name, _ in layout_files(manager)]
+    names = [name async for name, _ in export_layout_files(manager)]
     assert len(set(names)) == len(names) == 4 + 4
     assert all(".." not in name and not name.startswith("/") for name in names)

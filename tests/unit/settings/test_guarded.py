@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.settings import Settings, load_settings
-from holdfast.settings.guarded import governing_places, secret_places
+from holdfast.settings.guarded import list_governing_places, list_secret_places
 
 OVERLAYS = {"holdfast.dev.toml", "holdfast.staging.toml", "holdfast.prod.toml"}
 
@@ -19,7 +19,7 @@ def _elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 def names(tmp_path: Path, settings: Settings) -> set[str]:
-    places = [path for path in governing_places(settings) if path.is_relative_to(tmp_path)]
+    places = [path for path in list_governing_places(settings) if path.is_relative_to(tmp_path)]
     return {path.relative_to(tmp_path).as_posix() for path in places}
 
 
@@ -35,13 +35,13 @@ def test_settings_and_policies_of_the_workspace_govern(
         ".env",
         *OVERLAYS,
     }
-    assert secret_places(settings) == (tmp_path / ".holdfast" / "secrets.env",)
+    assert list_secret_places(settings) == (tmp_path / ".holdfast" / "secrets.env",)
 
 
 def test_a_virtual_environment_called_env_is_none_of_ours(tmp_path: Path) -> None:
     (tmp_path / ".env").mkdir()
     settings = load_settings(overrides={"workspace": str(tmp_path)}, cwd=tmp_path).settings
-    assert tmp_path / ".env" not in governing_places(settings)
+    assert tmp_path / ".env" not in list_governing_places(settings)
 
 
 def test_a_secrets_file_elsewhere_is_kept_as_well(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_secrets_file_elsewhere_is_kept_as_well(tmp_path: Path) -> None:
     overrides = {"workspace": str(tmp_path), "secrets.file": str(elsewhere)}
     settings = load_settings(overrides=overrides, cwd=tmp_path).settings
     usual = tmp_path / ".holdfast" / "secrets.env"
-    assert secret_places(settings)[:2] == (elsewhere, usual)
+    assert list_secret_places(settings)[:2] == (elsewhere, usual)
 
 
 def test_a_start_from_below_the_workspace_is_governed_by_what_is_on_the_way(
@@ -62,7 +62,7 @@ def test_a_start_from_below_the_workspace_is_governed_by_what_is_on_the_way(
     monkeypatch.chdir(tmp_path / "a" / "b")
     settings = load_settings(overrides={"workspace": str(tmp_path)}).settings
     assert {"holdfast.toml", "a/holdfast.toml", "a/b/.env", "a/.env"} <= names(tmp_path, settings)
-    assert tmp_path / "a" / ".holdfast" / "secrets.env" in secret_places(settings)
+    assert tmp_path / "a" / ".holdfast" / "secrets.env" in list_secret_places(settings)
 
 
 def test_a_file_that_is_named_by_the_environment_governs_with_its_overlays(

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
     from holdfast.journal.stores.registry import StoreKind as StoreKind
     from holdfast.journal.stores.registry import StoreOptions as StoreOptions
-    from holdfast.journal.stores.registry import known_schemes as known_schemes
+    from holdfast.journal.stores.registry import list_schemes as list_schemes
+    from holdfast.journal.stores.registry import list_store_places as list_store_places
     from holdfast.journal.stores.registry import open_chains as open_chains
     from holdfast.journal.stores.registry import open_store as open_store
-    from holdfast.journal.stores.registry import store_places as store_places
     from holdfast.journal.stores.sqlite import SqliteStore as SqliteStore
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -25,8 +25,8 @@ else:
         {
             "_sqlite_at_rest": "SqliteAtRest",
             "memory": "MemoryStore",
-            "registry": "AddressRegistry StoreKind StoreOptions known_schemes open_chains open_store "
-            "store_places",
+            "registry": "AddressRegistry StoreKind StoreOptions list_schemes open_chains open_store "
+            "list_store_places",
             "sqlite": "SqliteStore",
         },
     )

@@ -116,7 +116,7 @@ _KINDS = AddressRegistry(
 _DEFAULT = "sqlite://"
 
 
-def known_schemes() -> tuple[str, ...]:
+def list_schemes() -> tuple[str, ...]:
     """Return the schemes of all stores that a journal can be kept in here."""
     return _KINDS.schemes()
 
@@ -152,13 +152,13 @@ def open_chains(url: str, *, base_dir: Path) -> Chains | None:
     return None if kind.at_rest is None else kind.at_rest(address, base_dir)
 
 
-def store_places(url: str, *, base_dir: Path) -> tuple[Path, ...]:
+def list_store_places(url: str, *, base_dir: Path) -> tuple[Path, ...]:
     """Return where on this machine a store keeps its files, which no tool may see."""
     kind, address = _KINDS.find(url or _DEFAULT)
     return () if kind.places is None else kind.places(address, base_dir)
 
 
-def directory_of(address: SplitResult, base_dir: Path) -> Path:
+def resolve_directory(address: SplitResult, base_dir: Path) -> Path:
     """Return the directory that an address names by an absolute path, or the state directory.
 
     Raises:

@@ -36,7 +36,7 @@ from holdfast.journal.stores._sqlite_errors import translate
 from holdfast.journal.stores._sqlite_reader import Reader
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, is_for_one
 from holdfast.journal.stores._wakeups import Wakeups
-from holdfast.journal.stores.registry import StoreKind, StoreOptions, directory_of
+from holdfast.journal.stores.registry import StoreKind, StoreOptions, resolve_directory
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -420,7 +420,7 @@ class SqliteStore:
 
 def _open(address: SplitResult, options: StoreOptions) -> SqliteStore:
     return SqliteStore(
-        directory_of(address, options.base_dir) / _FILE,
+        resolve_directory(address, options.base_dir) / _FILE,
         projections=options.projections,
         durability=options.durability,
         clock=options.clock,
@@ -428,13 +428,13 @@ def _open(address: SplitResult, options: StoreOptions) -> SqliteStore:
 
 
 def _open_at_rest(address: SplitResult, base_dir: Path) -> SqliteAtRest | None:
-    path = directory_of(address, base_dir) / _FILE
+    path = resolve_directory(address, base_dir) / _FILE
     return SqliteAtRest(path) if path.exists() else None
 
 
 KIND = StoreKind(
     open=_open,
     at_rest=_open_at_rest,
-    places=lambda address, base_dir: (directory_of(address, base_dir),),
+    places=lambda address, base_dir: (resolve_directory(address, base_dir),),
 )
 """`sqlite:///DIRECTORY`: the file `journal.db` in a directory."""

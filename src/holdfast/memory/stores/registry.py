@@ -12,7 +12,7 @@ from urllib.parse import SplitResult
 
 import msgspec
 
-from holdfast.journal import AddressRegistry, directory_of
+from holdfast.journal import AddressRegistry, resolve_directory
 from holdfast.memory.storage import MemoryStorage
 
 MEMORY_FILE = "memory.db"
@@ -35,7 +35,7 @@ def _open_sqlite(address: SplitResult, base_dir: Path, is_synced: bool) -> Memor
 
 
 def _sqlite_place(address: SplitResult, base_dir: Path) -> Path:
-    return directory_of(address, base_dir) / MEMORY_FILE
+    return resolve_directory(address, base_dir) / MEMORY_FILE
 
 
 def _open_memory(address: SplitResult, base_dir: Path, is_synced: bool) -> MemoryStorage:
@@ -63,7 +63,7 @@ def open_memory_storage(url: str, *, base_dir: Path, is_synced: bool = False) ->
     return kind.open(address, base_dir, is_synced)
 
 
-def memory_place(url: str, *, base_dir: Path) -> Path | None:
+def find_memory_place(url: str, *, base_dir: Path) -> Path | None:
     """Return the file in which memories are kept on this machine, if they are in one."""
     kind, address = _KINDS.find(url or _DEFAULT)
     return None if kind.place is None else kind.place(address, base_dir)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         AgentOrchestrator as AgentOrchestrator,
     )
     from holdfast.orchestration.delegation.orchestrator import AgentTask as AgentTask
-    from holdfast.orchestration.delegation.subagent_tool import subagents_for as subagents_for
+    from holdfast.orchestration.delegation.subagent_tool import select_subagents as select_subagents
     from holdfast.orchestration.delegation.subagent_tool import task as task
     from holdfast.orchestration.delegation.subagent_tool import task_tool as task_tool
 else:
@@ -30,6 +30,6 @@ else:
             "family": "Family FamilyEvent",
             "limits": "Census DelegationLimits",
             "orchestrator": "AgentOrchestrator AgentTask",
-            "subagent_tool": "subagents_for task task_tool",
+            "subagent_tool": "select_subagents task task_tool",
         },
     )

@@ -11,14 +11,14 @@ from holdfast.agents import (
     HandoffInput,
     RunRequest,
     Transform,
-    digest_of,
+    digest_handoff,
 )
 from holdfast.errors import AlreadyExists
 from holdfast.journal import Origin
 from holdfast.orchestration.delegation.child import Children, ChildRequest, derived_id
-from holdfast.runs import below_call
+from holdfast.runs import derive_call_lineage
 from holdfast.sessions import Session
-from holdfast.tools import ToolContext, kept_labels
+from holdfast.tools import ToolContext, read_kept_labels
 
 
 class CallDelegation:
@@ -55,7 +55,7 @@ class CallDelegation:
         if result.session_id:
             # Whoever reads the report reads what the agent had read.
             journal = self._children.sessions.journal
-            context.labels.add(await kept_labels(journal, result.session_id))
+            context.labels.add(await read_kept_labels(journal, result.session_id))
         return result
 
     async def hand_over(
@@ -81,7 +81,7 @@ class CallDelegation:
                 transform=transform.name,
                 transform_version=transform.version,
                 transform_hash=transform.source_hash,
-                parcel=digest_of(parcel),
+                parcel=digest_handoff(parcel),
                 session_id=derived_id("ses", context.idempotency_key),
                 run_id=derived_id("run", context.idempotency_key),
             )
@@ -100,7 +100,7 @@ class CallDelegation:
                 on_ask=limits.on_ask,
                 approver=limits.approver,
             ),
-            above=below_call(context, session),
+            above=derive_call_lineage(context, session),
             parent=session,
             seconds=limits.seconds_left(),
         )

@@ -16,7 +16,7 @@ from holdfast.canonical import JsonObject, digest
 from holdfast.errors import AgentTimeout, HoldfastError, NotFound
 from holdfast.orchestration.delegation.limits import Census, DelegationLimits
 from holdfast.policy import NO_BUDGET, Budget
-from holdfast.runs import LINEAGE_KEY, Lineage, lineage_of
+from holdfast.runs import LINEAGE_KEY, Lineage, read_lineage
 from holdfast.sessions import NewSession, Session, SessionManager, new_session
 from holdfast.turns import TurnQueue
 
@@ -127,7 +127,7 @@ class Children:
             NotFound: it is no child of the same session.
         """
         session = await self.sessions.get_session(child.request.session_id)
-        before = lineage_of(session)
+        before = read_lineage(session)
         if before is None or before.session_id != child.above.session_id:
             raise NotFound(kind="child session", value=child.request.session_id)
         now = child.above.to_metadata()

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.agents import KeptRequest
 from holdfast.errors import NotFound
 from holdfast.journal import Condition, Event, RowQuery
-from holdfast.runs import lineage_of, runs_below_session
+from holdfast.runs import list_runs_below_session, read_lineage
 from holdfast.sessions import SESSIONS, RunQueued, SessionManager
 
 _PAGE = 500
@@ -56,7 +56,7 @@ class Family:
     async def events(self, *, after: int = 0, limit: int = 1_000) -> list[FamilyEvent]:
         """Return stored events after a `seq`, in the order in which they happened."""
         journal = self._sessions.journal
-        for row in await runs_below_session(journal, self._session_id):
+        for row in await list_runs_below_session(journal, self._session_id):
             self._paths.setdefault(row.session_id, "/".join(row.path))
         chains = [await self._chain(one, after, limit) for one in await self._members()]
         merged = list(heapq.merge(*chains, key=lambda event: event.seq))[:limit]
@@ -101,7 +101,7 @@ class Family:
                 session = await self._sessions.get_session(session_id)
             except NotFound:
                 return None  # the system's chain, or not there yet
-            above = lineage_of(session)
+            above = read_lineage(session)
             depth = await self._depth(above.session_id) if above is not None else None
             self._depths[session_id] = None if depth is None else depth + 1
             if above is not None and depth is not None:

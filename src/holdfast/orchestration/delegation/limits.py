@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.errors import DelegationRefused, UsageError
 from holdfast.journal import Journal
-from holdfast.runs import Lineage, children_of
+from holdfast.runs import Lineage, list_children_of
 
 _MOST_ROOTS = 256
 
@@ -81,7 +81,7 @@ class Census:
         """The runs below a root."""
         if root not in self._trees:
             tree = _Tree()
-            for row in await children_of(self._journal, "root", (root,)):
+            for row in await list_children_of(self._journal, "root", (root,)):
                 tree.add(row.id, row.parent_run)
             self._trees.setdefault(root, tree)
             while len(self._trees) > _MOST_ROOTS:

@@ -16,7 +16,7 @@ from holdfast.ids import new_id
 from holdfast.orchestration.delegation.child import Children, ChildRequest, pattern_below
 from holdfast.orchestration.delegation.limits import DelegationLimits
 from holdfast.policy import NO_BUDGET, Budget, OnAsk, Share
-from holdfast.runs import Lineage, below, session_budget
+from holdfast.runs import Lineage, below, read_session_budget
 from holdfast.sessions import NewSession, Session, SessionManager
 from holdfast.turns import TurnQueue
 
@@ -156,7 +156,7 @@ class AgentOrchestrator:
     def _above(self, agent: Agent | None, session: Session) -> Lineage:
         above = below(agent, session, run_id=self.run_id)
         shares = list(above.shares)
-        limit = session_budget(session)
+        limit = read_session_budget(session)
         if limit.has_limits or shares:
             shares.append(Share(scope=f"session {session.id}", session_id=session.id, budget=limit))
         if self._budget.has_limits:

@@ -50,7 +50,9 @@ async def task(
     return msgspec.structs.replace(done, output=f"{done.output}\n\n(session_id: {where})")
 
 
-def subagents_for(agents: Sequence[Agent], ceiling: RuleSet, rights: Rights) -> tuple[Agent, ...]:
+def select_subagents(
+    agents: Sequence[Agent], ceiling: RuleSet, rights: Rights
+) -> tuple[Agent, ...]:
     """Return the agents that may be delegated to by whoever has these rights."""
     names = tuple([agent.name for agent in agents if agent.mode != "primary" and not agent.hidden])
     may_be_sent = _open_names(names, ceiling, rights)

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from holdfast.orchestration.loop.plan import DraftPlan as DraftPlan
     from holdfast.orchestration.loop.plan import Plan as Plan
     from holdfast.orchestration.loop.plan import PlannedStep as PlannedStep
-    from holdfast.orchestration.loop.plan import problems_of as problems_of
+    from holdfast.orchestration.loop.plan import find_problems as find_problems
     from holdfast.orchestration.loop.plan import to_plan as to_plan
     from holdfast.orchestration.loop.report import LoopOutcome as LoopOutcome
     from holdfast.orchestration.loop.report import LoopReport as LoopReport
     from holdfast.orchestration.loop.report import make_report as make_report
     from holdfast.orchestration.loop.state import LoopState as LoopState
-    from holdfast.orchestration.loop.state import carried_over as carried_over
+    from holdfast.orchestration.loop.state import carry_over as carry_over
     from holdfast.orchestration.loop.state import fold as fold
     from holdfast.orchestration.loop.verdict import Verdict as Verdict
 else:
@@ -47,9 +47,9 @@ else:
             "checkpoint": "RunFiles RunRecords parse_run_file",
             "driver": "LoopDriver LoopListener LoopNews",
             "options": "CheckFunction LoopAgents LoopLimits LoopOptions StepEvidence",
-            "plan": "Check DraftPlan Plan PlannedStep problems_of to_plan",
+            "plan": "Check DraftPlan Plan PlannedStep find_problems to_plan",
             "report": "LoopOutcome LoopReport make_report",
-            "state": "LoopState carried_over fold",
+            "state": "LoopState carry_over fold",
             "verdict": "Verdict",
         },
     )

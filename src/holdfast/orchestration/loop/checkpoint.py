@@ -28,7 +28,7 @@ from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import ToolPart
 from holdfast.orchestration.loop.report import LoopReport
 from holdfast.private_files import whole_file
-from holdfast.runs import runs_below_session
+from holdfast.runs import list_runs_below_session
 from holdfast.sessions import (
     SESSIONS,
     ExportedEvent,
@@ -117,7 +117,7 @@ class RunFiles:
 
     async def track_below(self, session_id: str) -> None:
         """Write the sessions too in which something ran below this one, however deep."""
-        for run in await runs_below_session(self._sessions.journal, session_id):
+        for run in await list_runs_below_session(self._sessions.journal, session_id):
             self.track(run.session_id)
 
     async def track_all(self) -> None:

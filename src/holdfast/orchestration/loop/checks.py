@@ -26,7 +26,7 @@ from holdfast.orchestration.loop.options import CheckFunction, StepEvidence
 from holdfast.orchestration.loop.plan import Check, PlannedStep
 from holdfast.policy import ApprovalTerms
 from holdfast.providers.json_schema import problems
-from holdfast.runs import CallScope, RunServices, position_of, starter_options
+from holdfast.runs import CallScope, RunServices, locate_run, make_starter_options
 from holdfast.sessions import Run, Session, compose
 from holdfast.tools import (
     NOTHING_KNOWN,
@@ -73,7 +73,7 @@ class CheckRound:
         now = services.sessions.journal.clock.now()
         asked = compose(session.id, "user", f"Check the step {self._step.id}.", now)
         run = await services.turns.submit(
-            session.id, asked, run_id=run_id, options=starter_options(session)
+            session.id, asked, run_id=run_id, options=make_starter_options(session)
         )
 
         async def handler(turn: Turn) -> Outcome:
@@ -99,7 +99,7 @@ class CheckRound:
         if turn.is_resumed:
             journal = services.sessions.journal
             records = await read_records(journal, session.id, after=turn.run.queued_at)
-        at = position_of(self._agent, session)
+        at = locate_run(self._agent, session)
         spending = await services.open_spending(
             turn,
             # As it is now: with the calls that were just written down.

@@ -24,7 +24,7 @@ from holdfast.orchestration.loop.state import LoopState
 from holdfast.policy import Budget, Share
 from holdfast.runs import below
 from holdfast.sessions import Session, SessionManager
-from holdfast.tools import kept_labels
+from holdfast.tools import read_kept_labels
 
 NewSession: TypeAlias = Callable[[str], None]
 _TITLE = 60
@@ -82,7 +82,7 @@ class Crew:
         """Return a child session below the loop's limits, made with the first call."""
         name = self.session_id(*key)
         self._is_new(name)
-        labels = await kept_labels(self._sessions.journal, self._session.id)
+        labels = await read_kept_labels(self._sessions.journal, self._session.id)
         lineage = below(loop_agent(), self._session, run_id=self._run_id, labels=labels)
         budget = msgspec.structs.replace(limits.budget, max_wall_s=None)
         if budget.has_limits:

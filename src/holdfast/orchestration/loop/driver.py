@@ -53,14 +53,14 @@ from holdfast.orchestration.loop.events import (
     StepWorked,
 )
 from holdfast.orchestration.loop.options import LoopOptions, StepEvidence
-from holdfast.orchestration.loop.plan import DraftPlan, Plan, PlannedStep, problems_of, to_plan
+from holdfast.orchestration.loop.plan import DraftPlan, Plan, PlannedStep, find_problems, to_plan
 from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, make_report
 from holdfast.orchestration.loop.state import LoopState, StepAttempt, StepState, fold
 from holdfast.orchestration.loop.verdict import Verdict
 from holdfast.providers import Delta
 from holdfast.runs import RunServices
 from holdfast.sessions import Run, Session
-from holdfast.tools import new_labels
+from holdfast.tools import find_new_labels
 from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
 
 _MOST_ANSWER = 60_000
@@ -247,7 +247,7 @@ class LoopDriver:
             )
             await self._read_of(session)
             draft = self._draft_of(worked)
-            problems = problems_of(
+            problems = find_problems(
                 draft,
                 most_steps=state.limits.max_steps,
                 functions=self._options.functions,
@@ -453,7 +453,7 @@ class LoopDriver:
     async def _read_of(self, child: Session) -> None:
         """Take on the taint labels of a child: what it answered is in later prompts."""
         journal = self._services.sessions.journal
-        if new := await new_labels(journal, self._session.id, child.id):
+        if new := await find_new_labels(journal, self._session.id, child.id):
             await self._turn.append(*new, agent_path=LOOP_AGENT)
 
     def _check_alive(self, worked: Worked, role: str) -> None:

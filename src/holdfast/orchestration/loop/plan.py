@@ -153,7 +153,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return [step for step in self.steps if step.id not in needed]
 
 
-def problems_of(
+def find_problems(
     draft: DraftPlan,
     *,
     most_steps: int = MOST_STEPS,

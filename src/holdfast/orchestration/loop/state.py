@@ -186,7 +186,7 @@ class LoopState:
                     self.replan_reason = f"Step {fact.step_id}: {reason}"
 
 
-def carried_over(state: LoopState) -> list[Payload]:
+def carry_over(state: LoopState) -> list[Payload]:
     """Return the facts with which another run goes on from here: the plan, and what is done.
 
     What it cost stays with the run that spent it. Steps that are not done begin anew.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.orchestration.workflows.graph import to_svg as to_svg
     from holdfast.orchestration.workflows.record import WorkflowStepState as WorkflowStepState
     from holdfast.orchestration.workflows.request import WorkflowRequest as WorkflowRequest
-    from holdfast.orchestration.workflows.request import fitting_inputs as fitting_inputs
+    from holdfast.orchestration.workflows.request import fit_inputs as fit_inputs
     from holdfast.orchestration.workflows.result import WorkflowResult as WorkflowResult
     from holdfast.orchestration.workflows.runner import WorkflowRunner as WorkflowRunner
     from holdfast.orchestration.workflows.runner import hear_nothing as hear_nothing
@@ -47,7 +47,7 @@ else:
             "files": "FOLDER SUFFIXES "
             "WorkflowFile WorkflowFiles parse_workflow read_workflow resolve",
             "record": "WorkflowStepState",
-            "request": "WorkflowRequest fitting_inputs",
+            "request": "WorkflowRequest fit_inputs",
             "result": "WorkflowResult",
             "runner": "hear_nothing WorkflowRunner",
             "workflow": "Workflow loop parallel step when",

@@ -42,7 +42,7 @@ from holdfast.orchestration.workflows.definition import DEFAULT_TIMEOUT_S, Loop,
 from holdfast.orchestration.workflows.expressions import Names, Value, is_true, render
 from holdfast.orchestration.workflows.order import Schedule, needs_of
 from holdfast.orchestration.workflows.record import Record, WorkflowStepState
-from holdfast.orchestration.workflows.request import WorkflowRequest, fitting_inputs
+from holdfast.orchestration.workflows.request import WorkflowRequest, fit_inputs
 from holdfast.orchestration.workflows.step_executor import (
     NestedRunner,
     StepExecutor,
@@ -223,7 +223,7 @@ class WorkflowTurn:
             asked = WorkflowBeforeStart(workflow=name, inputs=self._inputs, **self._ids)
             fired = await self._hooks.fire(asked)
             fired.raise_if_cancelled()
-            self._inputs = fitting_inputs(self._definition, fired.payload.inputs)
+            self._inputs = fit_inputs(self._definition, fired.payload.inputs)
         await self._append(
             facts.WorkflowStarted(
                 name=name,

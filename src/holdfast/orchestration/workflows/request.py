@@ -92,14 +92,14 @@ class WorkflowRequest:
         definition = self.called[name]
         return WorkflowRequest(
             definition=definition,
-            inputs=fitting_inputs(definition, inputs),
+            inputs=fit_inputs(definition, inputs),
             called=self.called,
             on_ask=self.on_ask,
             budget=budget,
         )
 
 
-def fitting_inputs(definition: Definition, given: JsonObject) -> JsonObject:
+def fit_inputs(definition: Definition, given: JsonObject) -> JsonObject:
     """Return the inputs with their defaults.
 
     Raises:
@@ -121,4 +121,4 @@ def fitting_inputs(definition: Definition, given: JsonObject) -> JsonObject:
     return inputs
 
 
-__all__ = ["WorkflowRequest", "fitting_inputs"]
+__all__ = ["WorkflowRequest", "fit_inputs"]

@@ -10,7 +10,7 @@ from holdfast.orchestration.workflows.record import read_record
 from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult, result_of
 from holdfast.orchestration.workflows.step_executor import WorkflowCode
-from holdfast.runs import RunServices, refresh_ancestor_rules, starter_options
+from holdfast.runs import RunServices, make_starter_options, refresh_ancestor_rules
 from holdfast.sessions import Session, compose
 from holdfast.turns import Outcome, Turn
 
@@ -50,7 +50,7 @@ class WorkflowRunner:
             asked,
             agent=f"{AGENT_PREFIX}{name}",
             run_id=run_id,
-            options={**order.to_options(), **starter_options(session)},
+            options={**order.to_options(), **make_starter_options(session)},
         )
         if run.status == "parked":
             # A child may have been answered, of which this run knows nothing.

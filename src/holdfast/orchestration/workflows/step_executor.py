@@ -33,15 +33,15 @@ from holdfast.orchestration.workflows.expressions import Names, Value, as_text, 
 from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult
 from holdfast.policy import NO_BUDGET, Budget
-from holdfast.runs import CallScope, RunCalls, RunServices, Spending, below, position_of
+from holdfast.runs import CallScope, RunCalls, RunServices, Spending, below, locate_run
 from holdfast.sessions import MessageCreated, PermissionRule, Session, compose
 from holdfast.tools import (
     NOTHING_KNOWN,
     Call,
     CallRecord,
     ToolRegistry,
-    kept_labels,
-    new_labels,
+    find_new_labels,
+    read_kept_labels,
     read_records,
 )
 from holdfast.turns import Turn
@@ -139,7 +139,7 @@ class StepExecutor:
         self._nested = nested
         self._definition: Definition = order.definition
         self.identity = identity_of(order.definition)
-        self.position = position_of(self.identity, session)
+        self.position = locate_run(self.identity, session)
         self._starter = starter_of(order.definition)
         self._spending: Spending | None = None
         self._parts: Mapping[str, ToolPart] = {}
@@ -264,7 +264,7 @@ class StepExecutor:
                 tools=self._code.tools,
                 path=at.path,
                 rights=at.rights,
-                handed_on=position_of(self._starter, session).rights,
+                handed_on=locate_run(self._starter, session).rights,
                 sandbox=at.sandbox,
                 approver=services.approver,
                 terms=msgspec.structs.replace(services.terms, on_ask=self._order.on_ask),
@@ -315,10 +315,10 @@ class StepExecutor:
     async def _read_of(self, child: str) -> None:
         """Take on the taint labels of a child, whose answer the next steps use."""
         journal = self._services.sessions.journal
-        if new := await new_labels(journal, self._session.id, child):
+        if new := await find_new_labels(journal, self._session.id, child):
             await self._turn.append(*new)
         if self._calls is not None:
-            self._calls.context.labels.add(await kept_labels(journal, child))
+            self._calls.context.labels.add(await read_kept_labels(journal, child))
 
     def _time_left(self) -> Budget:
         """What a run of its own gets besides its shares: no more time than this one has."""
@@ -338,7 +338,7 @@ class StepExecutor:
             run_id=self._turn.run.id,
             call_id=attempt.key,
             shares=self._spending.shares if self._spending is not None else None,
-            labels=await kept_labels(self._services.sessions.journal, self._session.id),
+            labels=await read_kept_labels(self._services.sessions.journal, self._session.id),
         )
         run_id = f"run_{attempt.key}"
         await self._record(attempt.started(child_session=child, child_run=run_id))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from offline_kit import FILE_TOOLS, Drive, ask, folder_tools, spec, user
 
-from holdfast.orchestration.loop.plan import DraftPlan, problems_of, to_plan
+from holdfast.orchestration.loop.plan import DraftPlan, find_problems, to_plan
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.offline.intent import read_intent
 from holdfast.providers.offline.listing import Listing, read_listing
@@ -111,7 +111,7 @@ async def test_both_forms_are_one_plan_that_the_loop_finds_sound(project: Path, 
     drive = Drive(folder_tools(project), FILE_TOOLS)
     form = (await drive.answer(said, output_schema=DraftPlan.model_json_schema())).text
     draft = DraftPlan.model_validate_json(form)
-    assert problems_of(draft) == []
+    assert find_problems(draft) == []
     plan = to_plan(draft)
     assert [step.title for step in plan.steps] == titles(markdown)
     assert len(plan.last_steps()) == 1
@@ -182,7 +182,7 @@ async def test_a_loop_that_is_asked_for_a_plan_has_one_step_that_makes_it(projec
     form = await drive.answer(said, output_schema=schema, system="You are the planner.")
     draft = DraftPlan.model_validate_json(form.text)
     assert [step.instruction for step in draft.steps] == [said]
-    assert problems_of(draft) == []
+    assert find_problems(draft) == []
 
 
 async def test_a_form_of_ones_own_gets_what_each_step_makes_and_how_it_is_checked() -> None:
