@@ -113,8 +113,7 @@ class ApprovalService:
     async def get(self, approval_id: str) -> ApprovalDetails:
         """Return an approval with the call that it is about.
 
-        Raises:
-            NotFound: there is none.
+        What it promises and raises stands at the operation `approvals.get`.
         """
         row = await self._approval(approval_id)
         numbers = [row.requested_at, *(vote.session_seq for vote in row.votes)]
@@ -139,15 +138,7 @@ class ApprovalService:
     ) -> Approval:
         """Consent to a call; its run, and those that wait for it, go on once enough people have.
 
-        `always` also writes the rules that `get` shows (`asked.rules`) into the
-        session, and into those of all agents above it. `arguments` replace those of the call:
-        they are checked by the tool, judged by the rules and sealed anew.
-
-        Raises:
-            NotFound: there is no such approval.
-            ApprovalExpired: it is too old, answered or used already.
-            ToolInputInvalid: the arguments do not fit the tool.
-            UsageError: no rule would be as narrow as the call, or nobody is named.
+        What it promises and raises stands at the operation `approvals.approve`.
         """
         details = await self.get(approval_id)
         rules = _rules_of(details) if always else ()
@@ -172,9 +163,7 @@ class ApprovalService:
     async def deny(self, approval_id: str, *, by: str, reason: str = "") -> Approval:
         """Refuse a call; the model is told the reason, and the run goes on.
 
-        Raises:
-            NotFound: there is no such approval.
-            ApprovalExpired: it is too old, answered or used already.
+        What it promises and raises stands at the operation `approvals.deny`.
         """
         details = await self.get(approval_id)
         row = details.approval
@@ -256,11 +245,7 @@ class ApprovalService:
     ) -> Run:
         """Say what became of a call whose outcome a crash left unknown; its run goes on.
 
-        `happened` takes the result to show to the model; `not_happened` lets the call run
-        again; `abort` tells the model that it was given up.
-
-        Raises:
-            NotFound: no such call waits for a verdict.
+        What it promises and raises stands at the operation `approvals.decide_outcome`.
         """
         question = await self._waiting(session_id, call_id, "unknown_outcome")
         decided = ToolOutcomeDecided(
@@ -274,8 +259,7 @@ class ApprovalService:
     async def answer(self, session_id: str, call_id: str, answer: str, *, by: str) -> Run:
         """Answer an agent's question; its run goes on with the answer as the result.
 
-        Raises:
-            NotFound: no such call waits for an answer.
+        What it promises and raises stands at the operation `approvals.answer`.
         """
         question = await self._waiting(session_id, call_id, "")
         answered = ToolAnswered(call_id=call_id, answered_by=by, result=ToolResult(answer))

@@ -105,16 +105,7 @@ class LoopService:
     ) -> LoopReport:
         """Plan, work, check and review until the goal is reached or a limit is; then report.
 
-        The same `run_id` again returns the report of a loop that is over, or resumes one that
-        was interrupted or has waited; its goal and limits stay those it began with. The report
-        says `waiting` if the loop waits for a person.
-
-        An end is final. To go on after one that came before the goal, such as a spent budget,
-        begin another run with `options.continues` set to the ended one: it takes over goal,
-        plan and what is done, and has limits of its own.
-
-        Raises:
-            UsageError: there is no goal, or the run is none of a loop.
+        What it promises and raises stands at the operation `loops.run`.
         """
         chosen = options or LoopOptions()
         run = await self._loop_run(goal, run_id, chosen)
@@ -153,9 +144,7 @@ class LoopService:
     async def state(self, run_id: str) -> LoopState:
         """Return where a loop stands: plan, steps, attempts, evidence.
 
-        Raises:
-            NotFound: there is no such run.
-            UsageError: it is none of a loop.
+        What it promises and raises stands at the operation `loops.state`.
         """
         run = await self._known_loop(run_id)
         return fold(await self._journal.read_all(run.session_id), run.id)
@@ -163,9 +152,7 @@ class LoopService:
     async def report(self, run_id: str) -> LoopReport:
         """Return the report of a loop; one that is not over is reported as far as it is.
 
-        Raises:
-            NotFound: there is no such run.
-            UsageError: it is none of a loop.
+        What it promises and raises stands at the operation `loops.report`.
         """
         run = await self._known_loop(run_id)
         state = await self.state(run_id)
@@ -189,9 +176,7 @@ class LoopService:
     async def replay(self, run_id: str) -> list[LoopNews]:
         """Return everything that happened in a loop, in order: its facts and its agents' calls.
 
-        Raises:
-            NotFound: there is no such run.
-            UsageError: it is none of a loop.
+        What it promises and raises stands at the operation `loops.replay`.
         """
         run = await self._known_loop(run_id)
         events = list(await self._journal.read_all(run.session_id))

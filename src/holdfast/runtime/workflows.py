@@ -74,19 +74,14 @@ class WorkflowService:
     def register(self, workflow: Workflow) -> None:
         """Make a workflow known by its name, for as long as this client lives.
 
-        Raises:
-            WorkflowInvalid: something is wrong with it.
+        What it promises and raises stands at the operation `workflows.register`.
         """
         self._known[workflow.definition.name] = workflow
 
     async def validate(self, workflow: str | Path | Workflow | Definition) -> Definition:
         """Return a workflow as checked data, with everything it starts looked up.
 
-        A text is the name of a workflow, or the path of a YAML file.
-
-        Raises:
-            NotFound: there is no such workflow.
-            WorkflowInvalid: something is wrong; all of it is named.
+        What it promises and raises stands at the operation `workflows.validate`.
         """
         definition, _, _ = await self._resolved(workflow)
         return definition
@@ -105,20 +100,7 @@ class WorkflowService:
     ) -> WorkflowResult:
         """Run a workflow in a session of its own and return how it went, failures included.
 
-        The same `run_id` again returns the finished result, or goes on with what has not
-        ended; what had been begun then is what counts, whatever the file says now. With
-        `parent_id` its session stands below another one.
-
-        Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
-        the workflow wait (`park`) until somebody has answered and `resume` is called.
-        With `stay` it goes on by itself as soon as somebody has, in whichever process; given
-        as a function, it is told how the workflow stands each time before it waits.
-        `budget` limits what the run and everything that it starts may spend together.
-
-        Raises:
-            NotFound: there is no such workflow.
-            WorkflowInvalid: it or its inputs are wrong; nothing was run.
-            UsageError: the run is one of another workflow, or of none.
+        What it promises and raises stands at the operation `workflows.run`.
         """
         definition, called, code = await self._resolved(workflow)
         order = WorkflowRequest(
@@ -166,11 +148,7 @@ class WorkflowService:
     ) -> WorkflowResult:
         """Go on with a workflow that was interrupted, or that waited for an answer.
 
-        One that has ended is returned as it is. `stay` is as for `run`.
-
-        Raises:
-            NotFound: there is no such run.
-            UsageError: it is none of a workflow.
+        What it promises and raises stands at the operation `workflows.resume`.
         """
         run = await self._turns.get(run_id)
         if not run.agent.startswith(AGENT_PREFIX):
@@ -187,9 +165,7 @@ class WorkflowService:
     async def get(self, run_id: str) -> WorkflowResult:
         """Return how a run of a workflow stands, step by step.
 
-        Raises:
-            NotFound: there is no such run.
-            UsageError: it is none of a workflow.
+        What it promises and raises stands at the operation `workflows.get`.
         """
         return await (await self._runner({}, hear_nothing)).result(run_id)
 
