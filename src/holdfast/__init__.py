@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.cli.approve import ask_in_terminal as ask_in_terminal
     from holdfast.client import AsyncClient as AsyncClient
     from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.errors import RunFailed as RunFailed
     from holdfast.errors import TellModel as TellModel
     from holdfast.front import RunnableAgent as Agent
     from holdfast.messages import Message as Message
@@ -28,6 +29,7 @@ _HOME = {
     "Client": "holdfast.sync",
     "HoldfastError": "holdfast.errors",
     "Message": "holdfast.messages",
+    "RunFailed": "holdfast.errors",
     "TellModel": "holdfast.errors",
     "ask_in_terminal": "holdfast.cli.approve",
     "tool": "holdfast.tools",
@@ -40,6 +42,7 @@ __all__ = [
     "Client",
     "HoldfastError",
     "Message",
+    "RunFailed",
     "TellModel",
     "__version__",
     "ask_in_terminal",

@@ -39,6 +39,7 @@ One branch per reader::
         BundleRefused          an installed tool is not what was installed, or never could be
         WorkflowLimit          a workflow wants more steps, rounds or bytes than it may have
       Failed                 the world said no
+        RunFailed              an agent's run ended as failed; it has the partial result
         LLMError               a model call failed; its children say how
           LLMConnectionError     no connection, or it broke
           LLMTimeout             connect, first token, idle or total time ran out
@@ -497,6 +498,28 @@ class Failed(HoldfastError):
     """The world said no."""
 
     code = "failed"
+
+
+class RunFailed(Failed):
+    """An agent's run ended as failed; `result` is what there is of it, `error` why."""
+
+    code = "run.failed"
+    message = "The run {run_id} of the agent {agent!r} failed: {detail}"
+    next_step = "{advice}"
+    result: object = None
+    """The `AgentResult`: usage, cost, parts and status as far as the run came."""
+    error: HoldfastError | None = None
+    """What went wrong, as it was raised in the run."""
+
+    @property
+    def run_id(self) -> str:
+        """The run; the same id again raises the same failure, and executes nothing."""
+        return str(self.context.get("run_id", ""))
+
+    @property
+    def status(self) -> str:
+        """How the run ended."""
+        return str(self.context.get("status", "failed"))
 
 
 class LLMError(Failed):

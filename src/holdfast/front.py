@@ -10,11 +10,10 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
-from holdfast.agents import Agent
+from holdfast.agents import Agent, AgentResult
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.agents import AgentResult
     from holdfast.client import AsyncClient
     from holdfast.runs import StreamItem
     from holdfast.sync import Client
@@ -37,29 +36,47 @@ class RunnableAgent(Agent):
         session: str = "",
         run_id: str = "",
         client: AsyncClient | None = None,
+        raise_on_failure: bool = True,
     ) -> AgentResult:
-        """Run on a message and return the result."""
+        """Run on a message and return the result; parked and cancelled are results too.
+
+        Raises:
+            RunFailed: the run failed, now or before under the same `run_id`; it has the partial
+                result. With `raise_on_failure=False` the result says so instead.
+        """
         from holdfast.client import AsyncClient  # noqa: PLC0415 - loads the whole engine
 
         if client is None:
             async with AsyncClient() as opened:
-                return await opened.execute_agent(self, session, message, run_id=run_id)
-        if not isinstance(client, AsyncClient):
+                result = await opened.execute_agent(self, session, message, run_id=run_id)
+        elif isinstance(client, AsyncClient):
+            result = await client.execute_agent(self, session, message, run_id=run_id)
+        else:
             raise _wrong_client(client, "AsyncClient", "run")
-        return await client.execute_agent(self, session, message, run_id=run_id)
+        if raise_on_failure and result.status == "failed":
+            result.raise_if_failed()
+        return result
 
     def run_sync(
-        self, message: str, *, session: str = "", run_id: str = "", client: Client | None = None
+        self,
+        message: str,
+        *,
+        session: str = "",
+        run_id: str = "",
+        client: Client | None = None,
+        raise_on_failure: bool = True,
     ) -> AgentResult:
         """Do the same as `run`, blocking; works inside a running event loop too."""
         from holdfast.sync import Client  # noqa: PLC0415 - loads the whole engine
 
         if client is None:
             with Client() as opened:
-                return opened.execute_agent(self, session, message, run_id=run_id)
-        if not isinstance(client, Client):
+                result = opened.execute_agent(self, session, message, run_id=run_id)
+        elif isinstance(client, Client):
+            result = client.execute_agent(self, session, message, run_id=run_id)
+        else:
             raise _wrong_client(client, "Client", "run_sync")
-        return client.execute_agent(self, session, message, run_id=run_id)
+        return result.raise_if_failed() if raise_on_failure else result
 
     def stream(
         self,
@@ -69,17 +86,27 @@ class RunnableAgent(Agent):
         run_id: str = "",
         client: AsyncClient | None = None,
         with_children: bool = False,
+        raise_on_failure: bool = True,
     ) -> AsyncGenerator[StreamItem, None]:
         """Run on a message and yield what happens; the last item is the result.
 
         `with_children` also yields what agents do that this one sends, under their path.
+
+        Raises:
+            RunFailed: at the end, in place of a failed result, unless `raise_on_failure` is off.
         """
         from holdfast.client import AsyncClient  # noqa: PLC0415 - loads the whole engine
 
-        def items(opened: AsyncClient) -> AsyncGenerator[StreamItem, None]:
-            return opened.runs.stream(
+        async def items(opened: AsyncClient) -> AsyncGenerator[StreamItem, None]:
+            stream = opened.runs.stream(
                 self, session, message, run_id=run_id, with_children=with_children
             )
+            # Leaving early must cancel the run now, not when the garbage is collected.
+            async with contextlib.aclosing(stream):
+                async for item in stream:
+                    if raise_on_failure and isinstance(item, AgentResult):
+                        item.raise_if_failed()
+                    yield item
 
         if client is None:
             return _with_a_client(items)

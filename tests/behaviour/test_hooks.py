@@ -262,7 +262,9 @@ async def test_answer_of_a_hook_saves_the_model_call(client: AsyncClient) -> Non
 
 async def test_cancelled_request_fails_the_run_and_names_the_hook(client: AsyncClient) -> None:
     client.hooks.on("model.before_request", lambda asked: Cancel("no budget"), name="budget")
-    result = await Agent("a", model=ScriptedModel("x")).run("hi", client=client)
+    result = await Agent("a", model=ScriptedModel("x")).run(
+        "hi", client=client, raise_on_failure=False
+    )
     assert result.status == "failed"
     assert result.metadata["error"]["code"] == HookRefused.code
 
@@ -472,7 +474,7 @@ async def test_agent_goes_through_its_states(client: AsyncClient) -> None:
     await client.events.subscribe("agent.*", hear)
     agent = Agent("a", model=ScriptedModel(LLMOverloaded(provider="t", detail="x"), "fine"))
     assert await client.agents.state("a") == "uninitialized"
-    await agent.run("one", client=client)
+    await agent.run("one", client=client, raise_on_failure=False)
     assert await client.agents.state("a") == "error"
     await agent.run("two", client=client)
     await client.events.settle()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 
 from holdfast.canonical import JsonObject
+from holdfast.errors import HoldfastError, RunFailed, error_from_dict
 from holdfast.messages import Part, TokenUsage, ToolPart
 from holdfast.providers import Delta
 
@@ -67,3 +68,29 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
     def was_stopped(self) -> bool:
         """Whether a person stopped the run where it asked."""
         return bool(self.stopped_by)
+
+    @property
+    def error(self) -> HoldfastError | None:
+        """What made the run fail, with a hint what to do; `None` if it did not."""
+        found = self.metadata.get("error")
+        return error_from_dict(found) if isinstance(found, dict) and found else None
+
+    def raise_if_failed(self) -> Self:
+        """Return this result; parked and cancelled are results too.
+
+        Raises:
+            RunFailed: the run failed.
+        """
+        if self.status != "failed":
+            return self
+        why = self.error
+        failed = RunFailed(
+            agent=self.agent_name,
+            run_id=self.run_id,
+            status=self.status,
+            detail=str(why) if why is not None else "no reason was recorded",
+            advice=why.hint if why is not None else "",
+            cause=why.code if why is not None else "",
+        )
+        failed.result, failed.error = self, why
+        raise failed from why

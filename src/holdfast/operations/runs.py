@@ -163,7 +163,9 @@ async def start(
 
 
 @operation("runs:read")
-async def result(runtime: Runtime, caller: Caller, /, run_id: str) -> AgentResult:
+async def result(
+    runtime: Runtime, caller: Caller, /, run_id: str, *, raise_on_failure: bool = True
+) -> AgentResult:
     """Wait for the end of an agent's run and return its result.
 
     One that parks comes back as `parked`. One that no process executes any more is gone on with
@@ -172,17 +174,26 @@ async def result(runtime: Runtime, caller: Caller, /, run_id: str) -> AgentResul
     Raises:
         NotFound: there is no such run.
         UsageError: it is none of an agent.
+        RunFailed: it failed, unless `raise_on_failure` is off; parked and cancelled are results.
     """
-    return await runtime.runs.result(run_id)
+    found = await runtime.runs.result(run_id)
+    return found.raise_if_failed() if raise_on_failure else found
 
 
 @stream_operation("runs:read")
 async def follow(
-    runtime: Runtime, caller: Caller, /, run_id: str
+    runtime: Runtime, caller: Caller, /, run_id: str, *, raise_on_failure: bool = True
 ) -> AsyncGenerator[StreamItem, None]:
-    """Yield what a run does, from its present message on; the last item is the result."""
+    """Yield what a run does, from its present message on; the last item is the result.
+
+    Raises:
+        RunFailed: at the end, in place of a result that is failed, unless `raise_on_failure`
+            is off.
+    """
     async with contextlib.aclosing(runtime.runs.follow(run_id)) as items:
         async for item in items:
+            if raise_on_failure and isinstance(item, AgentResult):
+                item.raise_if_failed()
             yield item
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.events import Ranges as Ranges
     from holdfast.sessions.events import RunCancelled as RunCancelled
     from holdfast.sessions.events import RunCompleted as RunCompleted
-    from holdfast.sessions.events import RunFailed as RunFailed
+    from holdfast.sessions.events import RunFailure as RunFailure
     from holdfast.sessions.events import RunParked as RunParked
     from holdfast.sessions.events import RunQueued as RunQueued
     from holdfast.sessions.events import RunResumed as RunResumed
@@ -84,7 +84,7 @@ else:
         __name__,
         {
             "events": "ON_BUSY ForkPoint MessageCreated MessageDeleted MessagePartUpdated OnBusy "
-            "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailed "
+            "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailure "
             "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges "
             "SessionForked SessionRulesAdded SessionState SessionUpdated",
             "layout": "export_layout_files",

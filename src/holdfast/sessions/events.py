@@ -235,7 +235,7 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
 
 
 @payload("run.failed", is_inherited=False, is_synced=True)
-class RunFailed(Payload, frozen=True, kw_only=True):
+class RunFailure(Payload, frozen=True, kw_only=True):
     """A run ended with an error (`HoldfastError.to_dict`)."""
 
     run_id: str

@@ -67,7 +67,7 @@ class RunsTable(Projection[Run]):
             facts.RunParked.kind,
             facts.RunWoken.kind,
             facts.RunCompleted.kind,
-            facts.RunFailed.kind,
+            facts.RunFailure.kind,
             facts.RunCancelled.kind,
             facts.RunCancelRequested.kind,
         }
@@ -116,7 +116,7 @@ def _ended(row: Run, event: Event, payload: Payload) -> Run:
     replace = msgspec.structs.replace
     row = replace(row, time_ended=event.time, ended_at=event.session_seq)
     match payload:
-        case facts.RunFailed(error=error):
+        case facts.RunFailure(error=error):
             return replace(row, status="failed", error=error)
         case facts.RunCancelled() | facts.RunCancelRequested():
             by = payload.stopped_by

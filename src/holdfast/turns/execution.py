@@ -245,7 +245,7 @@ def _end_facts(turn: Turn, run: Run, outcome: Outcome) -> list[Payload]:
         case TurnCompleted(result=result):
             return [facts.RunCompleted(run_id=run.id, result=result)]
         case TurnFailed(error=error):
-            return [facts.RunFailed(run_id=run.id, error=error)]
+            return [facts.RunFailure(run_id=run.id, error=error)]
         case TurnCancelled(reason=reason, stopped_by=by):
             reason, by = reason or turn.cancel_reason, by or turn.stopped_by
             return [facts.RunCancelled(run_id=run.id, reason=reason, stopped_by=by)]

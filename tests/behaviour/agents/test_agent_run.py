@@ -227,7 +227,9 @@ async def test_third_equal_call_in_a_row_asks_for_doom_loop(client: AsyncClient)
 async def test_run_stops_when_its_steps_are_used_up(client: AsyncClient) -> None:
     calls = [tool_call("add", a=1, b=n) for n in range(5)]
     model = ScriptedModel(*calls)
-    result = await Agent("a", model=model, tools=[add], steps=3).run("go", client=client)
+    result = await Agent("a", model=model, tools=[add], steps=3).run(
+        "go", client=client, raise_on_failure=False
+    )
     assert result.status == "failed"
     assert result.metadata["error"]["code"] == "budget.exceeded"
     assert len(model.requests) == 3
@@ -359,7 +361,9 @@ async def test_a_run_with_something_else_than_a_model_is_refused(client: AsyncCl
 
 async def test_output_that_never_fits_fails_after_two_corrections(client: AsyncClient) -> None:
     model = ScriptedModel("a", "b", "c", "d")
-    result = await Agent("a", model=model, output=Weather).run("weather?", client=client)
+    result = await Agent("a", model=model, output=Weather).run(
+        "weather?", client=client, raise_on_failure=False
+    )
     assert (result.status, len(model.requests)) == ("failed", 3)
 
 
@@ -369,7 +373,7 @@ async def test_provider_failure_is_recorded_and_the_session_stays_usable(
     session = await client.create_session("talk")
     model = ScriptedModel(LLMOverloaded(provider="test", detail="busy"), "back again")
     agent = Agent("a", model=model)
-    failed = await agent.run("hello", session=session.id, client=client)
+    failed = await agent.run("hello", session=session.id, client=client, raise_on_failure=False)
     assert failed.metadata["error"]["code"] == "llm.overloaded"
     assert (await agent.run("again", session=session.id, client=client)).response == "back again"
 

@@ -50,7 +50,7 @@ async def test_call_whose_worst_case_does_not_fit_is_not_made(tmp_path: Path) ->
     model = ScriptedModel(answer(used=5_000, calls=1), "never", info=INFO)
     agent = Agent("a", model=model, tools=[add], budget=Budget(max_tokens=5_010))
     async with AsyncClient(tmp_path) as client:
-        result = await agent.run("go", client=client)
+        result = await agent.run("go", client=client, raise_on_failure=False)
         assert (result.status, result.metadata["reason"]) == ("failed", "budget")
         assert (error_of(result), len(model.requests)) == ("token", 1)
         # The conversation can go on with another budget.
@@ -91,7 +91,7 @@ async def test_model_calls_and_tool_calls_have_limits_of_their_own(tmp_path: Pat
         assert (error_of(result), len(model.requests)) == ("call", 2)
         model = ScriptedModel(answer(used=1, calls=3), "never")
         agent = Agent("a", model=model, tools=[add], budget=Budget(max_tool_calls=2))
-        result = await agent.run("go", client=client)
+        result = await agent.run("go", client=client, raise_on_failure=False)
         assert (error_of(result), len(model.requests)) == ("tool call", 1)
         page = await client.list_messages(result.session_id)
         states = [part.state for m in page.items for part in m.tool_calls]
@@ -106,7 +106,7 @@ async def test_sessions_budget_holds_over_runs_restarts_and_reverts(tmp_path: Pa
         await client.revert_session(session.id, to=1)
     async with AsyncClient(tmp_path) as client:
         agent = Agent("a", model=ScriptedModel("never", info=INFO))
-        result = await agent.run("go", session=session.id, client=client)
+        result = await agent.run("go", session=session.id, client=client, raise_on_failure=False)
         assert error_of(result) == "token"
         # New limits, and what was spent stays spent.
         metadata = {"budget": {"max_tokens": 20_000}}
@@ -120,7 +120,9 @@ async def test_budget_that_cannot_be_read_runs_nothing(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client:
         session = await client.create_session("s", metadata={"budget": {"max_token": 5}})
         model = ScriptedModel("never")
-        result = await Agent("a", model=model).run("go", session=session.id, client=client)
+        result = await Agent("a", model=model).run(
+            "go", session=session.id, client=client, raise_on_failure=False
+        )
         assert result.metadata["error"]["code"] == "usage.invalid"
         assert model.requests == []
     with pytest.raises(UsageError):
@@ -135,7 +137,7 @@ async def test_settings_limit_all_sessions_of_a_state_directory(
 
     async def run(client: AsyncClient, number: int) -> str:
         agent = Agent("a", model=ScriptedModel(answer("ok", used=1)))
-        return (await agent.run(f"go {number}", client=client)).status
+        return (await agent.run(f"go {number}", client=client, raise_on_failure=False)).status
 
     async with (
         AsyncClient(tmp_path, settings=settings) as one,
@@ -218,18 +220,18 @@ async def test_unknown_price_is_refused_unless_told_otherwise(
             assert "on_unknown_price" in result.metadata["error"]["message"]
         # A model object of somebody's own has no price that we know.
         agent = Agent("a", model=ScriptedModel("fine", info=PRICED), budget=budget)
-        assert (await agent.run("go", client=client)).status == status
+        assert (await agent.run("go", client=client, raise_on_failure=False)).status == status
 
 
 async def test_time_ends_a_run_between_calls_and_while_a_model_thinks(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client:
         model = ScriptedModel("never")
         agent = Agent("a", model=model, budget=Budget(max_wall_s=0))
-        assert error_of(await agent.run("go", client=client)) == "time"
+        assert error_of(await agent.run("go", client=client, raise_on_failure=False)) == "time"
         assert model.requests == []
         model = ScriptedModel(ModelReply(text="half", hold=asyncio.Event()))
         agent = Agent("a", model=model, budget=Budget(max_wall_s=0.05))
-        result = await asyncio.wait_for(agent.run("go", client=client), 30)
+        result = await asyncio.wait_for(agent.run("go", client=client, raise_on_failure=False), 30)
         assert (error_of(result), model.open_streams) == ("time", 0)
 
 
@@ -243,7 +245,7 @@ async def test_time_ends_a_call_that_does_not_end_by_itself(tmp_path: Path) -> N
     async with AsyncClient(tmp_path) as client:
         model = ScriptedModel(tool_call("wait_for_ever"), "never")
         agent = Agent("a", model=model, tools=[wait_for_ever], budget=Budget(max_wall_s=0.05))
-        result = await asyncio.wait_for(agent.run("go", client=client), 30)
+        result = await asyncio.wait_for(agent.run("go", client=client, raise_on_failure=False), 30)
         assert error_of(result) == "time"
         *_, last = (await client.list_messages(result.session_id)).items
         assert [call.state for call in last.tool_calls] == ["error"]

@@ -19,7 +19,9 @@ async def test_a_run_in_a_directory_that_is_gone_asks_no_model(tmp_path: Path) -
     async with AsyncClient(tmp_path / "state") as client:
         session = await client.create_session("s", directory=place)
         place.rmdir()
-        result = await Agent("a", model=model).run("go", session=session.id, client=client)
+        result = await Agent("a", model=model).run(
+            "go", session=session.id, client=client, raise_on_failure=False
+        )
     assert (result.status, result.metadata["error"]["code"]) == ("failed", UsageError.code)
     assert not model.requests
 
