@@ -62,8 +62,6 @@ class TurnQueue:
         self._claimed: dict[str, asyncio.Event] = {}
         self._left_over: set[asyncio.Task[Run]] = set()
         self.executor = TurnExecutor(manager, keeper)
-        # Goes once whoever looks sessions up says `executor`.
-        self.beginnings = self.executor
 
     @property
     def owner(self) -> str:
