@@ -23,9 +23,9 @@ from holdfast.tools import (
     ToolContext,
     ToolExecutionManager,
     ToolHooks,
-    ToolThreads,
     read_kept_labels,
     restore_grants,
+    share_threads,
     spend_freely,
     without_end,
 )
@@ -42,6 +42,7 @@ class CallEnvironment:
         self._journal = journal
         self._confinement = confinement
         self._clock = clock
+        self._threads = share_threads()
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
         """Return what executes the calls of a run.
@@ -91,7 +92,7 @@ class CallEnvironment:
             commands=commands,
             attendant=around.attendant,
             nested=_NOT_NESTED,
-            threads=ToolThreads(),
+            threads=self._threads,
             clock=self._clock,
             execution=around.execution.inherit(
                 session_id=session.id,
