@@ -32,6 +32,7 @@ from holdfast.messages import (
     SubtaskPart,
     TextPart,
     ToolPart,
+    read_compaction,
 )
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
@@ -118,8 +119,8 @@ class HistoryView:
         if built is None:
             kept = after_compaction([*base, *tail])
             prune_end = _place_after(kept, pruned_to) if pruned_to else 0
-            before, made = made, {}
-            shown, loaded = _show(kept, prune_end, frozenset(), before, made)
+            earlier, made = made, {}
+            shown, loaded = _show(kept, prune_end, frozenset(), earlier, made)
             built = _Built(base, tail[:], pruned_to, shown, (), loaded, made)
         elif new:
             shown, loaded = _show(new, 0, built.loaded, made, made)
@@ -231,14 +232,6 @@ def after_compaction(messages: Sequence[Message]) -> Sequence[Message]:
             later = [m for m in messages[start:] if read_compaction(m) is None]
             return [messages[at], *later]
     return [m for m in messages if read_compaction(m) is None] if has_any else messages
-
-
-def read_compaction(message: Message) -> CompactionPart | None:
-    """Return the compaction that a message brings, `None` for every other message."""
-    if message.role != "user" or not message.parts:
-        return None
-    first = message.parts[0]
-    return first if isinstance(first, CompactionPart) else None
 
 
 def prunable(part: ToolPart) -> bool:

@@ -205,7 +205,9 @@ class AgentTurn:
         # Messages are written only by whoever holds the session, so the count is true.
         if session.message_count:
             number = self._turn.last if self._turn.is_alone else 0
-            self._messages = await sessions.messages.growing(session, up_to=number)
+            # A run that goes on needs all that it has said, also what a summary stands for.
+            since = self._turn.run.queued_at if self._turn.is_resumed else None
+            self._messages = await sessions.messages.growing(session, up_to=number, since=since)
         if self._messages:
             # Only the last message can have calls that nobody has answered yet.
             self._left_open = frozenset([call.call_id for call in self._messages.last.tool_calls])
@@ -483,7 +485,9 @@ class AgentTurn:
                 known = self._call_ids
                 if known is None:
                     known = self._call_ids = self._known_call_ids()
-                if not part.call_id or part.call_id in known:
+                # Behind a summary not all are at hand.
+                is_partial = self._session.compacted_at > 0
+                if not part.call_id or is_partial or part.call_id in known:
                     part = msgspec.structs.replace(part, call_id=new_id("call"))
                 known.add(part.call_id)
                 calls += (part,)
@@ -507,7 +511,7 @@ class AgentTurn:
         return calls
 
     def _known_call_ids(self) -> set[str]:
-        """The ids of all calls so far; a turn without calls need not know them."""
+        """The ids of all calls that are at hand; a turn without calls need not know them."""
         return {
             part.call_id
             for message in self._messages
