@@ -39,13 +39,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often and how long to try.
 
     At most `attempts` calls are made, and none begins later than `total_s` after the
-    first. The wait before attempt n+1 is `wait_initial_s * wait_base ** (n-1)` plus up
+    first; so it must be longer than a hang takes to be noticed (`Timeouts.first_token_s`).
+    The wait before attempt n+1 is `wait_initial_s * wait_base ** (n-1)` plus up
     to `wait_jitter_s`, at most `wait_max_s`; when the provider named a wait itself, at
     least that long.
     """
 
     attempts: int = 4
-    total_s: float = 120.0
+    total_s: float = 300.0
     wait_initial_s: float = 0.5
     wait_max_s: float = 20.0
     wait_jitter_s: float = 1.0
