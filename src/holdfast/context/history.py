@@ -22,7 +22,6 @@ import msgspec
 
 from holdfast.messages import (
     AgentPart,
-    CompactionPart,
     JoinedMessages,
     Message,
     Part,
@@ -64,6 +63,7 @@ class _Shown(msgspec.Struct, frozen=True, gc=False):
 _Made: TypeAlias = dict[tuple[int, bool], _Shown]
 """By the identity of the message, and whether its output is pruned."""
 _ASKED_AND_ANSWERED = 2
+
 
 class _Built(msgspec.Struct, frozen=True, gc=False):
     """A view that was made before.

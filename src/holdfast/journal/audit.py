@@ -26,20 +26,12 @@ from holdfast.journal.envelope import (
     payload_digest,
 )
 from holdfast.journal.events import EventsRedacted, SessionDeleted
-from holdfast.journal.store import Chains
+from holdfast.journal.store import Chains, Finding
 
 P = TypeVar("P", bound=Payload)
 _PAGE = 1000
 _FORMAT = "holdfast-heads"
 _LARGEST_HEADS_FILE = 256 * 1024 * 1024
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it was written; `session_seq` 0 means the session as a whole."""
-
-    session_id: str
-    session_seq: int
-    problem: str
 
 
 class ExportedHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +95,7 @@ async def verify(
         if session_id not in known and session_id not in exported:
             raise NotFound(kind="session", value=session_id)
         known &= {session_id}
-    findings: list[Finding] = []
+    findings = [found for found in await store.examine() if session_id in (None, found.session_id)]
     hashes: dict[str, dict[int, str]] = {}
     for name in sorted(known):
         wanted = {exported[name].session_seq} if name in exported else set()
@@ -182,6 +174,7 @@ class _ChainCheck:
         self._session_id = session_id
         self._remember = remember
         self._previous = GENESIS
+        self._seq = 0
         self._findings: list[Finding] = []
         self._redacted: dict[int, Event] = {}
         self._allowed: dict[int, str] = {}
@@ -199,6 +192,9 @@ class _ChainCheck:
             self._report(event.session_seq, "the payload was edited")
         if self._previous and chain_hash(self._previous, make_header(event)) != event.hash:
             self._report(event.session_seq, "the header or the order was changed")
+        if event.seq <= self._seq:
+            self._report(event.session_seq, "its store-wide number is not behind the one before")
+        self._seq = event.seq
         if event.session_seq in self._remember:
             self.remembered[event.session_seq] = event.hash
         note = _readable(event, EventsRedacted)

@@ -77,6 +77,14 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     lease_expires: float
 
 
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as it was written; `session_seq` 0 means the session as a whole."""
+
+    session_id: str
+    session_seq: int
+    problem: str
+
+
 class Chains(Protocol):
     """Chains that can be checked: those of a store, or of a file at rest."""
 
@@ -86,6 +94,13 @@ class Chains(Protocol):
 
     async def read(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """Return events of one session in order."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """Return what is wrong besides the chains: damaged files, tables that do not follow.
+
+        Every row of every table is compared with what the log says.
+        """
         ...
 
 
@@ -189,6 +204,10 @@ class Store(Protocol):
 
     async def rebuild(self, progress: Callable[[int, int], None]) -> int:
         """Drop and rebuild all projections; returns the number of events folded."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """Return what is wrong besides the chains; see `Chains.examine`."""
         ...
 
     async def collect(self) -> dict[str, int]:
