@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import LLMCircuitOpen, LLMError, LLMRateLimited, UsageError
+from holdfast.errors import (
+    LLMCircuitOpen,
+    LLMConnectionError,
+    LLMError,
+    LLMOverloaded,
+    LLMRateLimited,
+    LLMTimeout,
+    UsageError,
+)
 from holdfast.providers.events import (
     EventObserver,
     ModelRetried,
@@ -71,6 +79,14 @@ def is_transient(error: LLMError) -> bool:
     fallback model may be able to answer at once.
     """
     return error.is_retryable and not isinstance(error, LLMCircuitOpen)
+
+
+def is_outage(error: LLMError) -> bool:
+    """Say whether nobody answers at present: it says nothing about the work that was asked for."""
+    return isinstance(
+        error,
+        LLMConnectionError | LLMTimeout | LLMOverloaded | LLMRateLimited | LLMCircuitOpen,
+    )
 
 
 def retry_after_s(error: LLMError) -> float | None:

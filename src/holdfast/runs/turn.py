@@ -18,6 +18,7 @@ import msgspec
 from holdfast.agents import (
     HANDED_TO,
     UNLIMITED,
+    WAITING_FOR_MODEL,
     Agent,
     KeptRequest,
     Listener,
@@ -27,10 +28,10 @@ from holdfast.agents import (
 )
 from holdfast.canonical import JsonObject
 from holdfast.context import MOST_ATTEMPTS, CompactionHooks, Compactor, Conversation
-from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
+from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
-from holdfast.providers import CallEvents, Finished, Model, ModelRequest, closed
+from holdfast.providers import CallEvents, Finished, Model, ModelRequest, closed, is_outage
 from holdfast.runs.confinement import select_visible_tools
 from holdfast.runs.instrumentation import HookedContextBuilder
 from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, locate_run, refresh_ancestor_rules
@@ -156,7 +157,10 @@ class AgentTurn:
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))
             raise
-        except Exception:
+        except Exception as error:
+            if self._scope.on_outage == "park" and isinstance(error, LLMError) and is_outage(error):
+                # All that was said and done is kept; executed again, the run asks once more.
+                return TurnParked(reason=f"{WAITING_FOR_MODEL}: {error}")
             await finish(self._turn.close_calls(_FAILED))
             raise
         finally:
