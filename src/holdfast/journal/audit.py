@@ -115,7 +115,7 @@ async def verify(
 
 def check_chain(events: Sequence[Event]) -> list[Finding]:
     """Check one whole chain that is already in memory."""
-    check = _ChainCheck(events[0].session_id if events else "", set())
+    check = _ChainCheck(events[0].session_id if events else "", set(), is_stored=False)
     for event in events:
         check.take(event)
     return check.finish()
@@ -168,8 +168,10 @@ async def _walk(store: Chains, session_id: str, after: int = 0) -> AsyncIterator
 class _ChainCheck:
     """Follows one chain event by event."""
 
-    def __init__(self, session_id: str, remember: set[int]) -> None:
+    def __init__(self, session_id: str, remember: set[int], *, is_stored: bool = True) -> None:
         self.count = 0
+        self._is_stored = is_stored
+        """Only in a store do events have store-wide numbers."""
         self.remembered: dict[int, str] = {}
         self._session_id = session_id
         self._remember = remember
@@ -192,7 +194,7 @@ class _ChainCheck:
             self._report(event.session_seq, "the payload was edited")
         if self._previous and chain_hash(self._previous, make_header(event)) != event.hash:
             self._report(event.session_seq, "the header or the order was changed")
-        if event.seq <= self._seq:
+        if self._is_stored and event.seq <= self._seq:
             self._report(event.session_seq, "its store-wide number is not behind the one before")
         self._seq = event.seq
         if event.session_seq in self._remember:

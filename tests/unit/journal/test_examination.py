@@ -134,5 +134,3 @@ def test_a_session_at_work_is_no_finding(tmp_path: Path) -> None:
         outer.tools.register(look)
         outer.tools.call("look", {})
     assert seen == [[]]
-
-
