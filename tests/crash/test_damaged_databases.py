@@ -89,3 +89,32 @@ def test_a_file_that_something_changed_while_it_was_closed_is_examined(
     with pytest.raises(HoldfastError) as caught, Client(base_dir=place) as client:
         client.sessions.create("new")
     assert caught.value.code == "storage.damaged"
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
+def test_what_can_be_mended_is_mended_and_the_rest_is_named(
+    filled: Path, tmp_path: Path, damage: Damage
+) -> None:
+    for seed in range(2):
+        place = tmp_path / str(seed)
+        shutil.copytree(filled, place)
+        database = place / "journal.db"
+        damage(database, random.Random(f"{damage.__name__} {seed}"))
+        if is_sound(database):
+            continue
+        before = database.read_bytes()
+        try:
+            with Client(base_dir=place) as client:
+                report = client.storage.mend()
+        except HoldfastError as error:
+            assert error.code == "storage.damaged"
+            # Nothing could be read; it is as it was.
+            assert database.read_bytes() == before
+            continue
+        assert Path(report.aside).read_bytes() == before
+        with Client(base_dir=place) as client:
+            assert client.audit.verify() == []
+            assert client.storage.stats()["events"] == report.events
+            for session in client.sessions.list(limit=3).items:
+                client.runs.execute("build", session.id, "What is 15 times 23?")
+            assert client.audit.verify() == []

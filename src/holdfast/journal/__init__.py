@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from holdfast.journal.store import Finding as Finding
     from holdfast.journal.store import Head as Head
     from holdfast.journal.store import LeaseWish as LeaseWish
+    from holdfast.journal.store import MendReport as MendReport
     from holdfast.journal.store import Store as Store
     from holdfast.journal.stores.memory import MemoryStore as MemoryStore
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
@@ -74,7 +75,8 @@ else:
             "events": "EventsRedacted SessionDeleted",
             "journal": "Journal checked_patterns",
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
-            "store": "Finding BLOB_THRESHOLD AppendRequest Chains Durability Head LeaseWish Store",
+            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head LeaseWish "
+            "MendReport Store",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry StoreKind StoreOptions list_schemes open_chains "
             "resolve_directory open_store list_store_places",

@@ -85,6 +85,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
 
 
+class MendReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was left of a damaged store, and what was not; the damaged file is kept `aside`."""
+
+    events: int
+    sessions: int
+    lost: tuple[Finding, ...] = ()
+    aside: str = ""
+
+
 class Chains(Protocol):
     """Chains that can be checked: those of a store, or of a file at rest."""
 
@@ -208,6 +217,18 @@ class Store(Protocol):
 
     async def examine(self) -> list[Finding]:
         """Return what is wrong besides the chains; see `Chains.examine`."""
+        ...
+
+    async def mend(self) -> MendReport:
+        """Make a damaged store sound from what can be read of it; it must not be open.
+
+        Each session is kept up to the first event that is missing or was changed.
+
+        Raises:
+            StorageDamaged: nothing can be read.
+            StorageLocked: somebody has it open.
+            UsageError: this kind of store cannot be mended here.
+        """
         ...
 
     async def collect(self) -> dict[str, int]:

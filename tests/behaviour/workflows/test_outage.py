@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast import Agent, AsyncClient
 from holdfast.errors import LLMConnectionError
-from holdfast.orchestration.workflows import Workflow, step
+from holdfast.orchestration.workflows import Workflow
 from holdfast.testing import FunctionModel
 
 

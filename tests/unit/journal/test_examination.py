@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client
+from holdfast import Client, tool
 from holdfast.journal import Finding
 
 
@@ -119,8 +119,6 @@ def test_only_what_concerns_the_session_is_told_when_one_is_asked_for(tmp_path: 
 
 
 def test_a_session_at_work_is_no_finding(tmp_path: Path) -> None:
-    from holdfast import tool
-
     seen: list[list[Finding]] = []
     with Client(base_dir=tmp_path) as outer:
 

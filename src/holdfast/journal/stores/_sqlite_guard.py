@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _CHECKING, _OPEN, _CLEAN = "checking", "open", "clean"
@@ -68,6 +68,22 @@ class FileGuard:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Keep others out while a file is put in the place of this one; False if one has it open.
+
+        Whoever opens it next examines it.
+        """
+        handle = os.open(self._state, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if self._is_alone(handle):
+                _write(handle, _CHECKING)
+                yield True
+            else:
+                yield False
+        finally:
+            os.close(handle)
 
     def _is_sound(self, handle: int) -> bool:
         """Say whether the file need not be examined; alone, it is then locked for us."""

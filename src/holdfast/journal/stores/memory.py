@@ -33,6 +33,7 @@ from holdfast.journal.store import (
     Finding,
     Head,
     LeaseWish,
+    MendReport,
     check_restored,
 )
 from holdfast.journal.stores._wakeups import Wakeups
@@ -251,6 +252,10 @@ class MemoryStore:
     async def examine(self) -> list[Finding]:
         """Find nothing: there is no file, and rows cannot be changed behind the store's back."""
         return []
+
+    async def mend(self) -> MendReport:
+        """Refuse: what lives in memory is not damaged, and ends with the process."""
+        raise UsageError(detail="A store in memory cannot be mended.")
 
     async def collect(self) -> dict[str, int]:
         """Nothing to collect: content lives as long as an event refers to it."""

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import AlreadyExists, LeaseLost, StorageError
+from holdfast.errors import AlreadyExists, LeaseLost, StorageError, StorageLocked
 from holdfast.journal.envelope import SYSTEM_SESSION, Draft, Event
 from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check_query
 from holdfast.journal.store import (
@@ -21,6 +21,7 @@ from holdfast.journal.store import (
     Finding,
     Head,
     LeaseWish,
+    MendReport,
     check_restored,
 )
 from holdfast.journal.stores import _sqlite_file as file
@@ -44,6 +45,7 @@ from holdfast.journal.stores._sqlite_examination import examine, require_sound
 from holdfast.journal.stores._sqlite_guard import FileGuard
 from holdfast.journal.stores._sqlite_reader import Reader
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, is_for_one
+from holdfast.journal.stores._sqlite_salvage import salvage
 from holdfast.journal.stores._wakeups import Wakeups
 from holdfast.journal.stores.registry import StoreKind, StoreOptions, resolve_directory
 
@@ -313,6 +315,17 @@ class SqliteStore:
         """Return what is wrong with the file, and with tables that do not follow from the log."""
         await self._write_waiting("")
         return await asyncio.to_thread(examine, self.path, self._tables)
+
+    async def mend(self) -> MendReport:
+        """Put a sound file in the place of a damaged one; see `Store.mend`."""
+
+        def work() -> MendReport:
+            with self._guard.alone() as is_alone:
+                if not is_alone or self._writer is not None:
+                    raise StorageLocked(path=str(self.path))
+                return salvage(self.path, self._clock)
+
+        return await asyncio.to_thread(work)
 
     async def collect(self) -> dict[str, int]:
         """Remove blobs that no event refers to, and give space back to the disk."""
