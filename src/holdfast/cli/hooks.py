@@ -94,5 +94,5 @@ def _row(one: HookFile) -> dict[str, object]:
         "guard": one.is_guard,
         "agent": one.agent,
         "priority": one.priority,
-        "file": str(one.path),
+        "file": one.path,
     }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.orchestration.loop.options import LoopAgents as LoopAgents
     from holdfast.orchestration.loop.options import LoopLimits as LoopLimits
     from holdfast.orchestration.loop.options import LoopOptions as LoopOptions
+    from holdfast.orchestration.loop.options import LoopSetup as LoopSetup
     from holdfast.orchestration.loop.options import StepEvidence as StepEvidence
     from holdfast.orchestration.loop.plan import Check as Check
     from holdfast.orchestration.loop.plan import DraftPlan as DraftPlan
@@ -46,7 +47,7 @@ else:
             "crew": "Crew",
             "checkpoint": "RunFiles RunRecords parse_run_file",
             "driver": "LoopDriver LoopListener LoopNews",
-            "options": "CheckFunction LoopAgents LoopLimits LoopOptions StepEvidence",
+            "options": "CheckFunction LoopAgents LoopLimits LoopOptions LoopSetup StepEvidence",
             "plan": "Check DraftPlan Plan PlannedStep find_problems to_plan",
             "report": "LoopOutcome LoopReport make_report",
             "state": "LoopState carry_over fold",

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from holdfast.orchestration.workflows.definition import WorkflowStep as WorkflowStep
     from holdfast.orchestration.workflows.files import FOLDER as FOLDER
     from holdfast.orchestration.workflows.files import SUFFIXES as SUFFIXES
-    from holdfast.orchestration.workflows.files import WorkflowFile as WorkflowFile
+    from holdfast.orchestration.workflows.files import WorkflowInfo as WorkflowInfo
     from holdfast.orchestration.workflows.files import WorkflowFiles as WorkflowFiles
     from holdfast.orchestration.workflows.files import parse_workflow as parse_workflow
+    from holdfast.orchestration.workflows.files import read_definition as read_definition
     from holdfast.orchestration.workflows.files import read_workflow as read_workflow
     from holdfast.orchestration.workflows.files import resolve as resolve
     from holdfast.orchestration.workflows.graph import to_json as to_json
@@ -45,7 +46,7 @@ else:
             "step_executor": "WorkflowCode",
             "definition": "Definition Loop StepRetry WorkflowStep",
             "files": "FOLDER SUFFIXES "
-            "WorkflowFile WorkflowFiles parse_workflow read_workflow resolve",
+            "WorkflowFiles WorkflowInfo parse_workflow read_definition read_workflow resolve",
             "record": "WorkflowStepState",
             "request": "WorkflowRequest fit_inputs",
             "result": "WorkflowResult",
