@@ -153,7 +153,7 @@ class _LoopJob:
                 await client.agents.load_installed()
             ready = await client.providers.model(self._wishes.model)
             say(ready.notice, err=True, color="yellow")
-            say_what_is_left_out(await client.hook_files.list())
+            say_what_is_left_out(await client.hooks.list())
             policies = await client.policies.store()
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.providers.breaker import CircuitBreakers as CircuitBreakers
     from holdfast.providers.breaker import Outcome as Outcome
     from holdfast.providers.config import ProviderConfig as ProviderConfig
+    from holdfast.providers.config import ProviderInfo as ProviderInfo
     from holdfast.providers.config import looks_like_secret as looks_like_secret
     from holdfast.providers.config import make_config as make_config
     from holdfast.providers.events import EventObserver as EventObserver
@@ -92,7 +93,7 @@ else:
             "accounting": "PICO Accountant Charge LedgerScope UsageLedger UsageTotals",
             "address": "is_loopback plain_address",
             "breaker": "BreakerModel BreakerPolicy CircuitBreaker CircuitBreakers Outcome",
-            "config": "ProviderConfig looks_like_secret make_config",
+            "config": "ProviderConfig ProviderInfo looks_like_secret make_config",
             "events": "EventObserver ModelFellBack ModelRetried ProviderEvent ProviderRateLimited",
             "fallback": "FallbackModel",
             "model": (

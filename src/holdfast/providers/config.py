@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Annotated, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from holdfast.errors import ConfigError

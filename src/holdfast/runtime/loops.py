@@ -19,14 +19,14 @@ from holdfast.messages import ToolPart
 from holdfast.orchestration import LOOP_AGENT
 from holdfast.orchestration.loop import (
     Crew,
+    LoopAgents,
     LoopDriver,
     LoopListener,
     LoopNews,
-    LoopAgents,
     LoopOptions,
-    LoopSetup,
     LoopOutcome,
     LoopReport,
+    LoopSetup,
     LoopState,
     RunFiles,
     RunRecords,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,13 +19,14 @@ from holdfast.orchestration.workflows import (
     Definition,
     Workflow,
     WorkflowCode,
-    WorkflowInfo,
     WorkflowFiles,
+    WorkflowInfo,
     WorkflowRequest,
     WorkflowResult,
     WorkflowRunner,
     fit_inputs,
     hear_nothing,
+    read_definition,
     read_workflow,
     resolve,
 )
@@ -39,6 +40,9 @@ from holdfast.sessions import Run, Session, SessionManager
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 from holdfast.turns import TurnQueue
+
+WorkflowLike: TypeAlias = str | Path | JsonObject | Workflow | Definition
+"""A name or path, a file, data as YAML would say it, or the workflow itself."""
 
 OnWait: TypeAlias = Callable[[WorkflowResult], Awaitable[None]]
 """Is told how a workflow stands each time before it waits for an answer."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from holdfast.orchestration.workflows.definition import WorkflowStep as WorkflowStep
     from holdfast.orchestration.workflows.files import FOLDER as FOLDER
     from holdfast.orchestration.workflows.files import SUFFIXES as SUFFIXES
-    from holdfast.orchestration.workflows.files import WorkflowInfo as WorkflowInfo
     from holdfast.orchestration.workflows.files import WorkflowFiles as WorkflowFiles
+    from holdfast.orchestration.workflows.files import WorkflowInfo as WorkflowInfo
     from holdfast.orchestration.workflows.files import parse_workflow as parse_workflow
     from holdfast.orchestration.workflows.files import read_definition as read_definition
     from holdfast.orchestration.workflows.files import read_workflow as read_workflow

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from pydantic import ValidationError
 
+from holdfast.canonical import JsonObject
 from holdfast.errors import FileError, NotFound
 from holdfast.orchestration.workflows.checks import check, check_calls
 from holdfast.orchestration.workflows.definition import Definition, is_name
