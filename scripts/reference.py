@@ -372,9 +372,9 @@ A role is a set of scopes. What a role usually has, each with all of the one bef
 
 | role | scopes |
 |---|---|
-| viewer | every `…:read` but `audit:read`, `policies:read` and `storage:read` |
+| viewer | every `…:read` but `audit:read` and `storage:read` |
 | operator | `runs:write`, `sessions:write`, `memory:write`, `tools:call`, `approvals:answer` |
-| developer | `agents:write`, `triggers:write`, `policies:read`, `storage:read` |
+| developer | `agents:write`, `triggers:write`, `storage:read` |
 | admin | `*` |
 """
 
@@ -395,7 +395,8 @@ def operations() -> str:
     lines += [f"| `{name}` | {one.instead} |" for name, one in list_local_functions().items()]
     for name, one in found.items():
         for field, advice in one.local_parts.items():
-            lines.append(f"| `{name}`, objects as `{field}` | {'; '.join(advice)} |")
+            told = "; ".join(dict.fromkeys(part.instead for part in advice))
+            lines.append(f"| `{name}`, objects as `{field}` | {told} |")
     return "\n".join([*lines, ""])
 
 

@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
-from holdfast.client.channel import LocalChannel
-from holdfast.client.surface import ClientSurface
+from holdfast.client import ClientSurface, LocalChannel
 from holdfast.errors import UsageError, WouldDeadlock
 from holdfast.operations import Blocking, LocalFunction, LocalMember, Operation, StreamOperation
 from holdfast.runtime import Runtime, make_forked_error

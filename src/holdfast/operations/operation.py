@@ -28,7 +28,7 @@ import msgspec
 from holdfast.errors import NotPermitted
 from holdfast.operations.caller import OWNER, Caller
 from holdfast.operations.concerns import AgentsOf
-from holdfast.operations.request import find_local_parts, make_request, make_request_type
+from holdfast.operations.request import LocalPart, find_local_parts, make_request, make_request_type
 from holdfast.runtime import Runtime
 
 P = ParamSpec("P")
@@ -117,7 +117,7 @@ class _Asked(Generic[P]):
         return make_request_type(self.name, self.function)
 
     @functools.cached_property
-    def local_parts(self) -> Mapping[str, tuple[str, ...]]:
+    def local_parts(self) -> Mapping[str, tuple[LocalPart, ...]]:
         """Parameters that also, or only, take Python objects, with what to send instead."""
         return find_local_parts(self.function)
 

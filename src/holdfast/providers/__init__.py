@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.providers import json_schema as json_schema
     from holdfast.providers.accounting import PICO as PICO
     from holdfast.providers.accounting import Accountant as Accountant
     from holdfast.providers.accounting import Charge as Charge
@@ -118,4 +119,5 @@ else:
             "wire.http": "HttpTransport",
             "wire.model": "WireModel",
         },
+        rooms=("json_schema",),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.orchestration.loop import events as events
     from holdfast.orchestration.loop.checkpoint import RunFiles as RunFiles
     from holdfast.orchestration.loop.checkpoint import RunRecords as RunRecords
     from holdfast.orchestration.loop.checkpoint import parse_run_file as parse_run_file
@@ -53,4 +54,5 @@ else:
             "state": "LoopState carry_over fold",
             "verdict": "Verdict",
         },
+        rooms=("events",),
     )

@@ -86,7 +86,7 @@ class LoopNews(msgspec.Struct, frozen=True, kw_only=True, tag="news"):
             time=time,
             kind=fact.kind,
             version=fact.schema_version,
-            data=msgspec.to_builtins(fact),
+            data=msgspec.json.decode(msgspec.json.encode(fact)),
             role=LOOP_AGENT,
             step_id=str(getattr(fact, "step_id", "")),
         )

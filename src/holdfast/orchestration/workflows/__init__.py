@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.orchestration.workflows import events as events
     from holdfast.orchestration.workflows.definition import Definition as Definition
     from holdfast.orchestration.workflows.definition import Loop as Loop
     from holdfast.orchestration.workflows.definition import StepRetry as StepRetry
@@ -53,4 +54,5 @@ else:
             "runner": "hear_nothing WorkflowRunner",
             "workflow": "Workflow loop parallel step when",
         },
+        rooms=("events",),
     )
