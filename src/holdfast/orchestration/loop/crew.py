@@ -26,7 +26,7 @@ from holdfast.clock import Clock
 from holdfast.errors import AlreadyExists, BudgetExceeded, HoldfastError
 from holdfast.messages import sum_usage
 from holdfast.orchestration.loop.events import Spent
-from holdfast.orchestration.loop.options import LoopLimits, LoopOptions
+from holdfast.orchestration.loop.options import LoopLimits, LoopSetup
 from holdfast.orchestration.loop.roles import crew, loop_agent
 from holdfast.orchestration.loop.state import LoopState
 from holdfast.policy import Budget, Share
@@ -62,7 +62,7 @@ class Crew:
         sessions: SessionManager,
         session: Session,
         run_id: str,
-        options: LoopOptions,
+        options: LoopSetup,
         *,
         clock: Clock,
         is_new: NewSession,
