@@ -91,7 +91,7 @@ def main() -> int:
     """Measure and report, or take the one turn of a round."""
     if "--one" in sys.argv:
         place, session_id = sys.argv[-2:]
-        print(asyncio.run(first_turn(Path(place), session_id)))
+        sys.stdout.write(f"{asyncio.run(first_turn(Path(place), session_id))}\n")
         return 0
     chosen = arguments(__doc__ or "")
     count = 20_000 if chosen.quick else 100_000

@@ -128,6 +128,10 @@ def judge(samples: list[tuple[int, dict[str, float]]], bounds: dict[str, float])
     }
 
 
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
 def main() -> None:
     """Soak, print, and end with 1 if something grows too fast."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
@@ -138,12 +142,12 @@ def main() -> None:
         samples = asyncio.run(soak(Path(place), chosen.minutes * 60))
     found = judge(samples, BOUNDS if chosen.minutes >= 10 else SHORT_BOUNDS)
     if chosen.json:
-        print(json.dumps(found, indent=2))
+        _say(json.dumps(found, indent=2))
     else:
-        print(f"{found['turns']} turns, slopes over the last {found['measured_turns']}:")
+        _say(f"{found['turns']} turns, slopes over the last {found['measured_turns']}:")
         for name, row in found["slopes"].items():
             mark = "ok" if row["ok"] else "TOO MUCH"
-            print(
+            _say(
                 f"  {name:12} {row['per_turn']:12.4f} per turn, at most {row['bound']:g}   {mark}"
                 f"   ({row['from']:.0f} -> {row['to']:.0f})"
             )
