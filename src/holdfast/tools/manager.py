@@ -21,6 +21,7 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import (
     BudgetExceeded,
     HoldfastError,
+    LeaseLost,
     PermissionDenied,
     ResultNotStored,
     SandboxFailed,
@@ -381,6 +382,7 @@ class ToolExecutionManager:
             facts = self._labelled(tool)
             return await self._fail(call, said.text, begun=begun, tool=tool, facts=facts)
         except HoldfastError as error:
+            self._check_lease(error)
             # What was refused has shown nothing.
             facts = self._violations(call, error) or self._labelled(tool)
             return await self._fail(call, error_text(error), begun=begun, tool=tool, facts=facts)
@@ -405,6 +407,11 @@ class ToolExecutionManager:
             self._recorder.defer(*facts, _ending(call, done), agent_path=self._agent_path)
             return done
         return await self._finish(call, done, *facts)
+
+    def _check_lease(self, error: HoldfastError) -> None:
+        """Let a call that was stopped by the loss of the session have no result."""
+        if isinstance(error, LeaseLost) and not self._context.still_mine():
+            raise NotRecorded(error) from error
 
     def _labelled(self, tool: Tool) -> tuple[Payload, ...]:
         """Note what the model is about to read, and return what is new about that."""

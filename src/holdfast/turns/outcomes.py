@@ -26,7 +26,7 @@ async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
         return TurnCancelled(reason="a task inside the handler was cancelled")
     if not isinstance(error, HoldfastError):
         return failed(f"{type(error).__name__}: {error}")
-    if isinstance(error, LeaseLost) and await turn.is_lost():
+    if isinstance(error, LeaseLost) and (turn.has_lost_lease or await turn.is_lost()):
         raise error
     if isinstance(error, RunInTheWay) and error.context["run_id"] == turn.run.id:
         raise error  # for whoever can execute it

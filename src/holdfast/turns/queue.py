@@ -44,7 +44,7 @@ from holdfast.sessions import events as facts
 from holdfast.turns.execution import RUN_CANCELLED, TurnExecutor
 from holdfast.turns.leases import LeaseKeeper
 from holdfast.turns.outcomes import finish
-from holdfast.turns.turn import Handler, Turn, TurnCancelled
+from holdfast.turns.turn import ENCLOSING, Handler, Turn, TurnCancelled
 
 _LOOK_FOR_LEASE_S = 0.5
 _STOPPED_WAITING = "the caller stopped waiting"
@@ -464,6 +464,9 @@ class TurnQueue:
 
     async def _abandon(self, run_id: str) -> None:
         """End a run of this process, because nobody waits for it any more."""
+        around = ENCLOSING.get()
+        if around is not None and around.has_lost_lease:
+            return  # it goes on where the run goes on that started it
         run = await self.find(run_id)
         if run is not None and run.owner == self._keeper.owner and run.status != "parked":
             await self.cancel(run_id, reason=_STOPPED_WAITING)

@@ -58,7 +58,7 @@ RESULT = ToolResult("charged before")
     [
         ("read", CallRecord(), ways.Again),
         ("idempotent", CallRecord(started=started("idempotent")), ways.Again),
-        ("unsafe", CallRecord(started=started()), ways.AskPerson),
+        ("unsafe", CallRecord(started=started(), began_under=1), ways.AskPerson),
         # A tool that has changed its mind about its effect does not know about the old call.
         ("idempotent", CallRecord(started=started("unsafe")), ways.AskPerson),
         ("unsafe", CallRecord(started=started("idempotent")), ways.AskPerson),
