@@ -181,7 +181,9 @@ class TurnExecutor:
         finally:
             del self._turns[turn.run.id]
             if not turn.is_released:
-                await self._keeper.release(turn.lease)
+                # Where even that cannot be stored, the lease runs out.
+                with contextlib.suppress(StorageError):
+                    await self._keeper.release(turn.lease)
 
     async def end(self, turn: Turn, outcome: Outcome) -> list[str]:
         """Note how a run ended or that it rests.
