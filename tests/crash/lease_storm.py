@@ -6,8 +6,6 @@ Each run charges a customer twice. Its processes are killed, or stopped until an
 taken over and then let go, or see the wall clock jump by a day (libfaketime). The shop is the
 outside world: it checks the fencing token, or only keeps a list. At the end each charge has
 happened once, the journals are sound, and whoever was asked was asked a true question.
-
-`--steps` needs to be started under libfaketime with a timestamp file; `storm` does that.
 """
 
 from __future__ import annotations
@@ -20,7 +18,9 @@ import json
 import multiprocessing
 import os
 import random
+import select
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -40,6 +40,10 @@ from holdfast.testing import FunctionModel, tool_call
 from holdfast.tools import Intent, Reconciliation, Tool, ToolContext, ToolResult
 from holdfast.tools.events import ToolOutcomeUnknown
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from machine import wall_clock_in
+
 AMOUNTS = (5, 7)
 LEASE_S = 0.6
 PATIENCE_S = 60.0
@@ -58,11 +62,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """`kill`, `zombie` or `step`."""
     directory: str
     world: str
-    clock_file: str = ""
+    is_second: bool = False
 
     @property
     def run_id(self) -> str:
         return f"run-{self.number}"
+
+    def place(self, name: str) -> Path:
+        """Where the processes of the case tell each other how far they are."""
+        return Path(f"{self.world}.{name}")
 
 
 class Told(msgspec.Struct, kw_only=True):
@@ -122,6 +130,7 @@ class Shop:
 def charge_tool(shop: Shop, case: Case) -> Tool:
     rng = random.Random(f"{case.seed}/{os.getpid()}")
     is_once = case.kind == "idempotent"
+    slowest = 3 * LEASE_S if case.mode == "step" else 0.06
     effect: Any = "unsafe" if case.kind == "unguarded" else case.kind
 
     def pay(amount: int, context: ToolContext) -> str:
@@ -132,16 +141,18 @@ def charge_tool(shop: Shop, case: Case) -> Tool:
 
     async def charge(amount: int, context: ToolContext) -> str:
         """Charge the customer."""
-        await asyncio.sleep(rng.uniform(0, 0.06))
+        case.place("begun").touch()
+        await asyncio.sleep(rng.uniform(0, slowest))
         done = pay(amount, context)
         await asyncio.sleep(rng.uniform(0, 0.03))
         return done
 
     def charge_in_thread(amount: int, context: ToolContext) -> str:
         """Charge the customer."""
-        time.sleep(rng.uniform(0, 0.06))
+        case.place("begun").touch()
+        pause(rng.uniform(0, slowest))
         done = pay(amount, context)
-        time.sleep(rng.uniform(0, 0.03))
+        pause(rng.uniform(0, 0.03))
         return done
 
     async def reconcile(intent: Intent, context: ToolContext) -> Reconciliation:
@@ -171,6 +182,8 @@ def sell(request: ModelRequest) -> Any:
 
 def work(case: Case) -> None:
     """Execute a run to its end, or go on with it; where a person is asked, be that person."""
+    if case.is_second:
+        appeared(case.place("go"))
     asyncio.run(_work(case))
 
 
@@ -212,8 +225,26 @@ async def _answer(
     )
 
 
+def pause(seconds: float) -> None:
+    """Sleep; libfaketime does not know `time.sleep`, which sleeps until a point in time."""
+    select.select([], [], [], seconds)
+
+
+def appeared(file: Path) -> None:
+    """Wait until another process has made a file."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file} does not appear"
+        pause(0.005)
+
+
 def started(case: Case) -> int:
-    """Fork a process that works on a run."""
+    """Start a process that works on a run."""
+    if case.mode == "step":
+        # Not by fork: libfaketime has locks of its own.
+        words = [sys.executable, __file__, "--work", msgspec.json.encode(case).decode()]
+        environment = {**os.environ, **wall_clock_in(case.place("clock"))}
+        return subprocess.Popen(words, env=environment).pid
     pid = os.fork()
     if pid:
         return pid
@@ -308,26 +339,22 @@ def _stop(case: Case, rng: random.Random, told: Told, living: list[int]) -> None
 
 def _step(case: Case, rng: random.Random, told: Told, living: list[int]) -> None:
     """Two processes want the same run while the wall clock jumps; one of them may be killed."""
+    case.place("clock").write_text("+0s\n")
     first = started(case)
-    time.sleep(rng.uniform(0.02, 0.2))
-    second = started(case)
-    jump(case.clock_file, rng.choice((-1, 1)) * DAY_S)
+    living.append(first)
+    second = started(msgspec.structs.replace(case, is_second=True))
+    living.append(second)
+    appeared(case.place("begun"))
+    # libfaketime looks at the file with every question for the time.
+    case.place("fresh").write_text(f"{rng.choice((-1, 1)) * DAY_S:+d}s\n")
+    os.replace(case.place("fresh"), case.place("clock"))
     told.steps += 1
     if rng.random() < 0.5:
         os.kill(first, signal.SIGKILL)
+        living.remove(first)
         os.waitpid(first, 0)
         told.kills += 1
-    else:
-        living.append(first)
-    living.append(second)
-
-
-def jump(clock_file: str, seconds: int) -> None:
-    """Set the wall clock of everything that runs under libfaketime, by an offset from now."""
-    before = int(Path(clock_file).read_text().rstrip("s\n"))
-    fresh = Path(f"{clock_file}.{os.getpid()}")
-    fresh.write_text(f"{before + seconds:+d}s\n")
-    os.replace(fresh, clock_file)
+    case.place("go").touch()
 
 
 async def _judge(case: Case, told: Told) -> None:
@@ -370,7 +397,6 @@ def storm(
     """Let as many runs suffer as it takes for these numbers; returns what came of each."""
     found: list[Told] = []
     rng = random.Random(seed)
-    clock_file = os.environ.get("FAKETIME_TIMESTAMP_FILE", "")
     # Not by fork, which must stay to those who work: a pool has threads.
     with multiprocessing.get_context("spawn").Pool(jobs, initializer=warm_up) as pool:
         number = 0
@@ -378,8 +404,7 @@ def storm(
             count = 0
             while count < wanted:
                 batch = []
-                # Clock steps hit everybody, so they come alone.
-                for _ in range(min(max((wanted - count) // 2, 1), 60) if mode != "step" else 4):
+                for _ in range(min(max((wanted - count) // 2, 1), 60)):
                     number += 1
                     batch.append(
                         Case(
@@ -389,7 +414,6 @@ def storm(
                             mode=mode,
                             directory=str(directory / f"state-{number // 40}"),
                             world=str(directory / f"shop-{number}"),
-                            clock_file=clock_file,
                         )
                     )
                 told = pool.map(suffer, batch, chunksize=1)
@@ -424,7 +448,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--work", default="", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if chosen.work:
+        work(msgspec.json.decode(chosen.work, type=Case))
+        return
     with tempfile.TemporaryDirectory() as directory:
         found = storm(
             Path(directory),

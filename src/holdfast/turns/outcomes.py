@@ -14,7 +14,6 @@ from holdfast.journal import Payload
 from holdfast.sessions import events as facts
 from holdfast.turns.turn import Outcome, Turn, TurnCancelled, TurnFailed
 
-
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _MACHINE = _EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _NO_THREAD = "can't start new thread"

@@ -91,7 +91,7 @@ def count_places() -> int:
     """Return for how many turns at once this process may open descriptors and threads."""
     files = _limit("RLIMIT_NOFILE") - _SPARE_FILES - _count_open()
     threads = _most_threads() - _SPARE_THREADS
-    return max(_FEWEST, int(min(files // _PER_TURN, threads, 2**31)))
+    return max(_FEWEST, int(min(files / _PER_TURN, threads, 2**31)))
 
 
 def is_roomy() -> bool:

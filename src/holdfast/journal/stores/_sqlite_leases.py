@@ -28,6 +28,9 @@ LEASE_COLUMNS = (
 _SHORTEST_UNKNOWN_S = 30.0
 """An older version did not write how long its leases last; this was its default."""
 
+_REMEMBERED_S = 86_400.0
+"""So long after its time an owner that is gone without a word can still be proved dead."""
+
 _FIND = f"SELECT {LEASE_COLUMNS} FROM streams s WHERE s.session_id = ?"
 _TAKE = """
 UPDATE streams SET epoch = epoch + 1, owner = ?, lease_expires = ?, lease_seen = ?,
@@ -109,10 +112,11 @@ class SqliteLeases:
         owner, now = wish.owner, self._clock.boottime()
         connection.execute("REPLACE INTO owners VALUES (?, ?)", (owner, expires))
         connection.execute(
-            "REPLACE INTO presences VALUES (?, ?, ?, ?, ?, ?)", (owner, seen, clock, until, ttl, lock)
+            "REPLACE INTO presences VALUES (?, ?, ?, ?, ?, ?)",
+            (owner, seen, clock, until, ttl, lock),
         )
         for table in ("owners", "presences"):
-            connection.execute(_FORGET.format(table), (clock, now))
+            connection.execute(_FORGET.format(table), (clock, now - _REMEMBERED_S))
         lost = set()
         for session_id, epoch in held.items():
             values = (expires, seen, clock, until, ttl, session_id, epoch, owner)
@@ -194,4 +198,3 @@ class SqliteLeases:
         if found is None or found[0] != self._clock.boot_id():
             return False
         return self.locks.is_dead(owner, found[1])
-
