@@ -228,8 +228,8 @@ class SqliteStore:
 
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
         """Prolong leases from a thread, on a connection of its own."""
-        lock = self._leases.locks.hold(owner) if ttl_s > 0 else ""
         with file.exclusive(self.path) as connection:
+            lock = self._leases.locks.hold(owner) if ttl_s > 0 else ""
             wish = LeaseWish(owner=owner, ttl_s=ttl_s)
             lost = self._leases.renew(connection, held, wish, lock)
         if not lock:
