@@ -90,8 +90,8 @@ def measure(place: Path, session_id: str, rounds: int) -> list[float]:
 def main() -> int:
     """Measure and report, or take the one turn of a round."""
     if "--one" in sys.argv:
-        place, session_id = sys.argv[-2:]
-        sys.stdout.write(f"{asyncio.run(first_turn(Path(place), session_id))}\n")
+        folder_given, session_given = sys.argv[-2:]
+        sys.stdout.write(f"{asyncio.run(first_turn(Path(folder_given), session_given))}\n")
         return 0
     chosen = arguments(__doc__ or "")
     count = 20_000 if chosen.quick else 100_000

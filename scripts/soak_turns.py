@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Agent, AsyncClient, tool
+from holdfast.messages import ToolPart
 from holdfast.providers import ModelRequest
 from holdfast.testing import FunctionModel, tool_call
 
@@ -43,7 +44,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def answer(request: ModelRequest) -> object:
+def answer(request: ModelRequest) -> str | ToolPart:
     """Ask for the sum first, then say it."""
     last = request.messages[-1]
     return "done" if last.role == "tool" else tool_call("add", a=1, b=2)

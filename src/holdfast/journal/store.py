@@ -74,7 +74,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     epoch: int
     owner: str
-    lease_expires: float
+    is_held: bool
+    """Whether somebody holds the lease, as far as reading shows; only `Store.acquire` decides."""
+    unproved_epoch: int = 0
+    """Up to this epoch a former holder may still be alive: its time ran out, and nothing proves
+    that its process has ended."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +118,13 @@ class Chains(Protocol):
 
 
 class Store(Protocol):
-    """The narrow waist between the journal and a database."""
+    """The narrow waist between the journal and a database.
+
+    Whether a lease has run out and whether an owner lives is judged here, by a clock that cannot
+    step and that all writers of the store share: the boot clock for a file, the database's own
+    for a server. Callers give durations, never points in time. A living owner's lease is given
+    to nobody before it has run out; that of one which is proved dead, at once.
+    """
 
     async def open(self) -> None:
         """Prepare the store; builds or rebuilds projections that are missing or old."""
@@ -187,12 +197,13 @@ class Store(Protocol):
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
         """Say that `owner` lives, prolong its leases (session to epoch), return the lost ones.
 
-        Called from a thread of its own, so that a blocked loop keeps its leases.
+        For a `ttl_s` of 0 the owner takes its leave: what it holds is free at once. Called from
+        a thread of its own, so that a blocked loop keeps its leases.
         """
         ...
 
     async def is_alive(self, owner: str) -> bool:
-        """Say whether an owner has renewed itself in time."""
+        """Say whether an owner has renewed itself in time, and is not proved dead."""
         ...
 
     async def release(self, session_id: str, epoch: int) -> None:

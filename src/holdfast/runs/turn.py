@@ -50,6 +50,7 @@ from holdfast.turns import (
     TurnFailed,
     TurnParked,
     finish,
+    is_machine_fault,
 )
 
 _MOST_CORRECTIONS = 2
@@ -161,7 +162,8 @@ class AgentTurn:
             if self._scope.on_outage == "park" and isinstance(error, LLMError) and is_outage(error):
                 # All that was said and done is kept; executed again, the run asks once more.
                 return TurnParked(reason=f"{WAITING_FOR_MODEL}: {error}")
-            await finish(self._turn.close_calls(_FAILED))
+            if not is_machine_fault(error):
+                await finish(self._turn.close_calls(_FAILED))
             raise
         finally:
             if self._calls is not None:

@@ -30,6 +30,7 @@ from holdfast.journal.stores._sqlite_at_rest import SqliteAtRest
 from holdfast.journal.stores._sqlite_chains import (
     EVENTS,
     HEADS,
+    LEASE_AT,
     ONE_HEAD,
     REDACTED,
     Appender,
@@ -43,6 +44,7 @@ from holdfast.journal.stores._sqlite_chains import (
 from holdfast.journal.stores._sqlite_errors import translate
 from holdfast.journal.stores._sqlite_examination import examine, require_sound
 from holdfast.journal.stores._sqlite_guard import FileGuard
+from holdfast.journal.stores._sqlite_leases import SqliteLeases
 from holdfast.journal.stores._sqlite_reader import Reader
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, is_for_one
 from holdfast.journal.stores._sqlite_salvage import salvage
@@ -86,7 +88,8 @@ class SqliteStore:
         self._writer: GroupCommit | None = None
         self._reader: Reader | None = None
         self._chains = KnownChains()
-        self._appender = Appender(self._tables, self._chains, clock)
+        self._leases = SqliteLeases(self.path, clock)
+        self._appender = Appender(self._tables, self._chains, self._leases)
 
     async def open(self) -> None:
         """Open the file, creating it (mode 0600) or migrating it where needed.
@@ -117,6 +120,7 @@ class SqliteStore:
             reader, self._reader = self._reader, None
             await reader.close()
             await asyncio.to_thread(self._guard.leave)
+        self._leases.locks.close()
 
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows in one transaction; see `Store.append`."""
@@ -183,13 +187,17 @@ class SqliteStore:
     async def heads(self, session_id: str | None = None) -> list[Head]:
         """Return the ends of all chains, or of one."""
         if session_id is None:
-            return await self._opened().read(lambda c: [read_head(row) for row in c.execute(HEADS)])
+            return await self._opened().read(lambda c: self._heads(c, HEADS))
         known = self._known_head(session_id)
         if known is not None:
             return [known]
-        return await self._opened().read(
-            lambda c: [read_head(row) for row in c.execute(ONE_HEAD, (session_id,))], 1
-        )
+        return await self._opened().read(lambda c: self._heads(c, ONE_HEAD, session_id), 1)
+
+    def _heads(self, connection: sqlite3.Connection, sql: str, *values: str) -> list[Head]:
+        return [
+            read_head(row, is_held=self._leases.is_held(connection, row[LEASE_AT:]))
+            for row in connection.execute(sql, values).fetchall()
+        ]
 
     def _known_head(self, session_id: str) -> Head | None:
         """Return the end of a chain that is remembered and has not moved, asked for all the time.
@@ -200,7 +208,7 @@ class SqliteStore:
         if connection is None:
             return None
         try:
-            return self._chains.head(connection, session_id)
+            return self._chains.head(connection, session_id, self._leases)
         except sqlite3.Error as error:
             raise translate(error, str(self.path)) from error
 
@@ -235,27 +243,20 @@ class SqliteStore:
 
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
         """Prolong leases from a thread, on a connection of its own."""
-        lost = set()
         with file.exclusive(self.path) as connection:
-            now = self._clock.now()
-            connection.execute("REPLACE INTO owners VALUES (?, ?)", (owner, now + ttl_s))
-            connection.execute("DELETE FROM owners WHERE expires < ?", (now,))
-            for session_id, epoch in held.items():
-                updated = connection.execute(
-                    "UPDATE streams SET lease_expires = ? "
-                    "WHERE session_id = ? AND epoch = ? AND owner = ?",
-                    (now + ttl_s, session_id, epoch, owner),
-                )
-                if not updated.rowcount:
-                    lost.add(session_id)
+            lock = self._leases.locks.hold(owner) if ttl_s > 0 else ""
+            wish = LeaseWish(owner=owner, ttl_s=ttl_s)
+            lost = self._leases.renew(connection, held, wish, lock)
+        if not lock:
+            self._leases.locks.release(owner)
         return lost
 
     async def is_alive(self, owner: str) -> bool:
-        """Say whether an owner has renewed itself in time."""
-        sql = "SELECT 1 FROM owners WHERE owner = ? AND expires > ?"
-        return await self._opened().read(
-            lambda c: c.execute(sql, (owner, self._clock.now())).fetchone() is not None, 1
-        )
+        """Say whether an owner has renewed itself in time, and is not proved dead."""
+        found = await self._opened().read(lambda c: self._leases.find_presence(c, owner), 1)
+        if found is None:
+            found = await self._write(lambda c: self._leases.adopt_presence(c, owner))
+        return found
 
     async def release(self, session_id: str, epoch: int) -> None:
         """Give a lease back; one that is already lost is left alone."""
@@ -285,9 +286,9 @@ class SqliteStore:
         """Remove a session held under `epoch`; the note goes to the system chain."""
 
         def write(connection: sqlite3.Connection) -> None:
-            stream, head = locate(connection, session_id)
-            if head.epoch != epoch:
-                raise LeaseLost(session_id=session_id, current=head.epoch, held=epoch)
+            stream, current = locate(connection, session_id)
+            if current != epoch:
+                raise LeaseLost(session_id=session_id, current=current, held=epoch)
             # The note comes first, so that the highest `seq` is never removed.
             self._appender.append(
                 connection, AppendRequest(session_id=SYSTEM_SESSION, drafts=(note,), epoch=None)
