@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.messages import Message as Message
     from holdfast.sync import Client as Client
     from holdfast.tools import tool as tool
+    from holdfast.tools import toolset as toolset
 
 _HOME = {
     "Agent": "holdfast.front:RunnableAgent",
@@ -33,6 +34,7 @@ _HOME = {
     "TellModel": "holdfast.errors",
     "ask_in_terminal": "holdfast.cli.approve",
     "tool": "holdfast.tools",
+    "toolset": "holdfast.tools",
 }
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "__version__",
     "ask_in_terminal",
     "tool",
+    "toolset",
 ]
 
 

@@ -18,6 +18,7 @@ One branch per reader::
           MissingWeights       a package that carries weights is not installed
         NotFound               the named thing does not exist
           McpToolMissing         an MCP server has no tool of this name
+          AgentToolMissing       this process lacks a tool that an agent was given
         AlreadyExists          the name or id is taken
         ScriptExhausted        a test model was asked more often than scripted
         CassetteMismatch       a request that the cassette did not record
@@ -310,6 +311,17 @@ class McpToolMissing(NotFound):
     code = "mcp.no_tool"
     message = "The MCP server {endpoint} has no tool {value!r}."
     next_step = "`holdfast mcp tools {endpoint}` shows which it has."
+
+
+class AgentToolMissing(NotFound):
+    """This process lacks a tool that an agent was given where it was registered; it cannot start.
+
+    A tool is code: whoever runs the agent has to register the same tool again.
+    """
+
+    code = "agent.tool_missing"
+    message = "The agent {agent!r} was given the tool {value!r}, and this process {what}."
+    next_step = "Register the tool with `register_tool`, or register the agent again with it."
 
 
 class AlreadyExists(UsageError):

@@ -35,6 +35,7 @@ from holdfast.turns import Outcome, Turn, finish
 
 AgentLookup: TypeAlias = Callable[[str], Awaitable[Agent | None]]
 ModelLookup: TypeAlias = Callable[[str | Model], Awaitable[tuple[Model, Charge]]]
+ToolLookup: TypeAlias = Callable[[Agent, Session], Awaitable[ToolRegistry]]
 TakeOver: TypeAlias = Callable[[Turn], Awaitable[Outcome | None]]
 
 
@@ -68,6 +69,8 @@ class AgentRuntime:
         """Finds the agents of runs that other processes left behind."""
         self.find_model: ModelLookup | None = None
         """Opens the models of those runs; without it they use the one that is here."""
+        self.find_tools: ToolLookup | None = None
+        """Finds the tools of those agents; without it they have those that are here."""
         self.take_over: TakeOver = _takes_nothing
         """Executes what they left behind that is no agent's run; `None` for all else."""
 
@@ -185,6 +188,9 @@ class AgentRuntime:
         wanted = KeptRequest.of(turn.request.options).model or who.model
         if wanted and self.find_model is not None:
             model, charge = await self.find_model(wanted)
+        if who is not agent and self.find_tools is not None:
+            # What one agent was given, no other was.
+            tools = await self.find_tools(who, session)
         doing = self._turn(
             turn, who, session, tools, skills=skills, options={}, model=model, charge=charge
         )

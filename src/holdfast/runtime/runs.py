@@ -67,7 +67,7 @@ from holdfast.sessions import (
     request_of,
 )
 from holdfast.settings import Settings
-from holdfast.tools import Approver, NobodyApproves
+from holdfast.tools import Approver, NobodyApproves, ToolRegistry
 from holdfast.turns import TurnQueue
 
 DEFAULT_AGENT = "build"
@@ -405,8 +405,11 @@ class RunService:
         at = locate_run(agent, session)
         runtime = await self._runtime_for(request, agent, at)
         runtime.opening = opening
-        skills = await self._skills.offered_in(session)
         tools = await self._toolbox.tools_for(agent, at)
+        # Skills of a folder are for agents that can load them, and for runs that name them.
+        skills = self._skills.registered
+        if "skill" in tools or request.skill_names:
+            skills = await self._skills.offered_in(session)
         if not run_id and is_observed:
             # Whoever listens wants to know which run it is about to be.
             run_id = new_id("run")
@@ -441,9 +444,14 @@ class RunService:
         runtime.on_busy = request.on_busy or self._settings.sessions.on_busy
         runtime.find_agent = self._agents.get_agent
         runtime.find_model = self._models.open
+        runtime.find_tools = self._find_tools
         if self.take_over is not None:
             runtime.take_over = self.take_over
         return runtime
+
+    async def _find_tools(self, agent: Agent, session: Session) -> ToolRegistry:
+        """Return the tools of the agent of a run that was left behind."""
+        return await self._toolbox.tools_for(agent, locate_run(agent, session))
 
     async def _session_of(self, request: RunRequest) -> Session:
         """The session that a run is meant for, which begins now if it is not there yet."""
@@ -469,7 +477,7 @@ class RunService:
         agent = await self.agent_for(request.agent, session)
         await self.check_policies()
         tools = await self._toolbox.tools_for(agent, locate_run(agent, session))
-        request.check_names([*tools, *agent.tools], await self._skills.offered_in(session))
+        request.check_names(tools, await self._skills.offered_in(session))
 
     async def _resuming(self, request: RunRequest, agent: Agent) -> RunRequest:
         """Return a request with the model that its run began with, unless it names another.

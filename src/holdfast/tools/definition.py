@@ -189,6 +189,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
         return digest([sha256_hex(_source(self.function)), declared])
 
     @functools.cached_property
+    def schema_hash(self) -> str:
+        """A digest of the arguments' schema: what an agent that was given the tool relies on."""
+        return digest(self.signature.parameters)
+
+    @functools.cached_property
     def provenance(self) -> JsonObject:
         """What every result of the tool says about where it comes from."""
         said: JsonObject = {"tool_version": self.version, "source_hash": self.source_hash}
