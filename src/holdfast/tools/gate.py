@@ -117,6 +117,17 @@ class Gate:
         self._judged: dict[CallRequest, Decision] = {}
         self._judged_by: tuple[RuleSet, Rights, str] | None = None
 
+    def describe(self, tool: Tool, targets: tuple[str, ...], scope: str) -> CallRequest:
+        """Return what a call asks for: by a tool that stands in a scope, on these targets."""
+        return CallRequest(
+            permission=tool.name,
+            targets=targets,
+            target_kind=tool.target.kind,
+            default="allow" if is_known_to_read(tool, scope) else "ask",
+            own=tool.permission,
+            is_given=scope in self.given,
+        )
+
     def decide(self, request: CallRequest) -> Decision:
         """Decide by the rules alone; a command that cannot be read asks at least.
 
@@ -289,15 +300,8 @@ class Admission(msgspec.Struct, eq=False):
 
     def _request(self, tool: Tool, values: dict[str, Any]) -> CallRequest:
         is_fixed = tool.target is NO_TARGET
-        scope = self.registry.scope_of(tool.name)
-        request = CallRequest(
-            permission=tool.name,
-            targets=("*",) if is_fixed else tool.targets(values, self.context.workspace),
-            target_kind=tool.target.kind,
-            default="allow" if is_known_to_read(tool, scope) else "ask",
-            own=tool.permission,
-            is_given=scope in self.gate.given,
-        )
+        targets = ("*",) if is_fixed else tool.targets(values, self.context.workspace)
+        request = self.gate.describe(tool, targets, self.registry.scope_of(tool.name))
         if is_fixed:
             self.fixed[tool] = request
         return request
