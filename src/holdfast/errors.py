@@ -20,6 +20,7 @@ One branch per reader::
           McpToolMissing         an MCP server has no tool of this name
           AgentToolMissing       this process lacks a tool that an agent was given
         AlreadyExists          the name or id is taken
+        RunIdReused            a run of this id began with another message
         ScriptExhausted        a test model was asked more often than scripted
         CassetteMismatch       a request that the cassette did not record
       Refused                the system said no
@@ -41,6 +42,7 @@ One branch per reader::
         WorkflowLimit          a workflow wants more steps, rounds or bytes than it may have
       Failed                 the world said no
         RunFailed              an agent's run ended as failed; it has the partial result
+        RunInterrupted         the machine failed an agent's run, which has not ended
         LLMError               a model call failed; its children say how
           LLMConnectionError     no connection, or it broke
           LLMTimeout             connect, first token, idle or total time ran out
@@ -332,6 +334,17 @@ class AlreadyExists(UsageError):
     next_step = "Choose another name, or remove the existing one first."
 
 
+class RunIdReused(UsageError):
+    """A run of this id began with another message; neither was executed again."""
+
+    code = "run.id_reused"
+    message = "The run {run_id!r} began with another message than this one."
+    next_step = (
+        "Take a new run_id for a new message; to go on with the run, repeat its message or leave "
+        "it empty."
+    )
+
+
 class ScriptExhausted(UsageError):
     """A scripted test model was asked more often than its script has answers."""
 
@@ -401,6 +414,13 @@ class BudgetExceeded(Refused):
     code = "budget.exceeded"
     message = "The {kind} budget of {scope} is exhausted: {used} of {limit} used."
     next_step = "Raise the budget, or go on with a cheaper model."
+
+    @property
+    def hint(self) -> str:
+        """What to do next: steps are a field of the agent, and cost no money by themselves."""
+        if self.context.get("kind") != "step":
+            return super().hint
+        return "Give the agent more `steps`, or a smaller task; its last calls show where it was."
 
 
 class BundleRefused(Refused):
@@ -532,6 +552,26 @@ class RunFailed(Failed):
     def status(self) -> str:
         """How the run ended."""
         return str(self.context.get("status", "failed"))
+
+
+class RunInterrupted(Failed):
+    """The machine failed while an agent worked: a full disk, a store that cannot be used.
+
+    The run has not ended. The same call with the same `run_id` goes on where it stopped, and
+    repeats nothing that was done.
+    """
+
+    code = "run.interrupted"
+    is_retryable = True
+    message = "The run {run_id} of the agent {agent!r} was interrupted: {detail}"
+    next_step = "{advice} Then call again with run_id={run_id!r}: it goes on where it stopped."
+    error: BaseException | None = None
+    """What the machine failed with."""
+
+    @property
+    def run_id(self) -> str:
+        """The run, which goes on by this id."""
+        return str(self.context.get("run_id", ""))
 
 
 class LLMError(Failed):

@@ -11,8 +11,8 @@ import random
 from typing import Any
 
 import pytest
-
 import rule_table as table
+
 from holdfast.agents import Agent, UnlimitedAgent
 from holdfast.policy import Rights, RuleSet, could_ever
 from holdfast.policy.explanation import explain

@@ -49,6 +49,7 @@ from holdfast.turns import (
     TurnFailed,
     TurnParked,
     finish,
+    is_machine_fault,
 )
 
 _MOST_CORRECTIONS = 2
@@ -156,8 +157,9 @@ class AgentTurn:
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))
             raise
-        except Exception:
-            await finish(self._turn.close_calls(_FAILED))
+        except Exception as error:
+            if not is_machine_fault(error):
+                await finish(self._turn.close_calls(_FAILED))
             raise
         finally:
             if self._calls is not None:

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import Coroutine
 from typing import Any
 
-from holdfast.errors import HoldfastError, LeaseLost, ResultNotStored, RunInTheWay
+from holdfast.errors import HoldfastError, LeaseLost, RunInTheWay, StorageError
 from holdfast.ids import new_id
 from holdfast.journal import Payload
 from holdfast.sessions import events as facts
 from holdfast.turns.turn import Outcome, Turn, TurnCancelled, TurnFailed
+
+_MACHINE = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+    }
+)
+
+
+def is_machine_fault(error: BaseException) -> bool:
+    """Say whether the machine failed, rather than the run: then the run can go on later."""
+    if isinstance(error, OSError):
+        return error.errno in _MACHINE
+    return isinstance(error, StorageError | MemoryError)
 
 
 async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
@@ -24,14 +44,14 @@ async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
         if task is not None and task.cancelling():
             raise error
         return TurnCancelled(reason="a task inside the handler was cancelled")
+    if is_machine_fault(error):
+        raise error  # an end would make for good what can be mended, and hide open effects
     if not isinstance(error, HoldfastError):
         return failed(f"{type(error).__name__}: {error}")
     if isinstance(error, LeaseLost) and await turn.is_lost():
         raise error
     if isinstance(error, RunInTheWay) and error.context["run_id"] == turn.run.id:
         raise error  # for whoever can execute it
-    if isinstance(error, ResultNotStored):
-        raise error  # an end would hide that nobody knows what became of an effect
     return TurnFailed(error=error.to_dict())
 
 
