@@ -17,7 +17,7 @@ from holdfast.errors import UsageError
 from holdfast.policy import FORBIDS_NOTHING, NO_BUDGET, QUESTIONS, Budget, RuleSet, name_matches
 from holdfast.providers import Model
 from holdfast.sessions import PermissionRule
-from holdfast.tools import Approver, Tool
+from holdfast.tools import Approver, Tool, stands_for_builtin
 
 if TYPE_CHECKING:
     from holdfast.agents.as_tool import ToTask
@@ -35,11 +35,15 @@ After: TypeAlias = "Callable[[AgentResult], Any]"
 """Takes the result of a run and returns the one to give back; plain or `async`."""
 
 
-class ToolReference(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a tool that an agent was given: its name, and the digest of its schema."""
+class ToolReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is kept of a tool that an agent was given: its name, and the digest of its schema.
+
+    One of a toolset is the built-in tool of its name, whatever schema that has.
+    """
 
     name: str
     schema_hash: str
+    is_builtin: bool = False
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -247,8 +251,7 @@ class Agent:
             kept["model"] = ""
         given: tuple[ToolReference, ...] | None = None
         if self.has_tools:
-            own = [ToolReference(name=t.name, schema_hash=t.schema_hash) for t in self.tools]
-            given = (*self.required_tools, *own)
+            given = (*self.required_tools, *map(_reference, self.tools))
         return AgentRecord(**kept, tools=given)
 
     @classmethod
@@ -324,6 +327,12 @@ def _rule_set(
     closed = PermissionRule(permission="*", action="deny")
     only = RuleSet(rules=(closed, *left, *denied), is_filter=True)
     return RuleSet(rules=permission, also=(only,))
+
+
+def _reference(tool: Tool) -> ToolReference:
+    return ToolReference(
+        name=tool.name, schema_hash=tool.schema_hash, is_builtin=stands_for_builtin(tool)
+    )
 
 
 def _is_number_or_none(value: object) -> bool:

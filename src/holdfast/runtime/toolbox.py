@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.agents import Agent, AgentRegistry
+from holdfast.agents import Agent, AgentRegistry, ToolReference
 from holdfast.clock import Clock
 from holdfast.errors import AgentToolMissing, AlreadyExists, NotFound
 from holdfast.policy import Rights, RuleSet, has_fixed_part, name_matches, same_permission
@@ -112,10 +112,8 @@ class ToolService:
         if layer is None:
             if len(self._layers) >= _MOST_LAYERS:
                 self._layers.clear()
-            chosen = self._given(agent, registry)
-            if chosen is None:
-                chosen = self._chosen(agent, registry, ceiling, at.rights)
-            layer = self._layers[key] = chosen
+            choose = self._given if agent.has_tools else self._chosen
+            layer = self._layers[key] = choose(agent, registry, ceiling, at.rights)
         return layer
 
     async def _look_for_agents(self) -> None:
@@ -130,36 +128,52 @@ class ToolService:
                 self._subagents = found
                 self._layers.clear()
 
-    def _given(self, agent: Agent, registry: ToolRegistry) -> ToolRegistry | None:
-        """Return the tools of an agent that was given tools; `None` for any other."""
-        if not agent.has_tools:
-            return None
-        given = [
-            self._required(agent, registry, one.name, one.schema_hash)
-            for one in agent.required_tools
-        ]
+    def _given(
+        self, agent: Agent, registry: ToolRegistry, ceiling: RuleSet, rights: Rights
+    ) -> ToolRegistry:
+        """Return the tools of an agent that was given tools."""
+        given = [self._required(agent, registry, one) for one in agent.required_tools]
         for tool in agent.tools:
-            known = registry.find(tool.name)
-            if known is not None and known is not tool:
-                if stands_for_builtin(tool):
-                    tool = known
-                elif registry.scope_of(tool.name) == "project":
+            if stands_for_builtin(tool):
+                tool = self._builtin(agent, registry, tool.name)
+            elif registry.scope_of(tool.name) == "project":
+                if registry.find(tool.name) is not tool:
                     # Rules and consents know tools by their names: two would share them.
                     raise AlreadyExists(kind="tool", value=tool.name)
             given.append(tool)
-        return ToolRegistry(given, scope="agent")
+        layer = ToolRegistry(given, scope="agent")
+        if any(tool.name == "task" and tool is registry.find("task") for tool in given):
+            self._offer_agents(layer, ceiling, rights)
+        return layer
 
-    def _required(self, agent: Agent, registry: ToolRegistry, name: str, schema_hash: str) -> Tool:
-        """Return the tool of this process that an agent was given where it was registered."""
+    def _builtin(self, agent: Agent, registry: ToolRegistry, name: str) -> Tool:
         found = registry.find(name)
-        is_known = found is not None and registry.scope_of(name) in _IN_CODE
-        if found is None or not is_known or found.schema_hash != schema_hash:
-            raise AgentToolMissing(
-                agent=agent.name,
-                value=name,
-                what="has it with other arguments" if is_known else "lacks it",
-            )
+        if found is None:
+            what = "has it switched off"
+            raise AgentToolMissing(agent=agent.name, value=name, what=what)
         return found
+
+    def _required(self, agent: Agent, registry: ToolRegistry, wanted: ToolReference) -> Tool:
+        """Return the tool of this process that an agent was given where it was registered."""
+        if wanted.is_builtin:
+            return self._builtin(agent, registry, wanted.name)
+        found = registry.find(wanted.name)
+        if found is not None and registry.scope_of(wanted.name) in _IN_CODE:
+            if found.schema_hash == wanted.schema_hash:
+                return found
+        what = "lacks it" if found is None else "has another one of this name"
+        raise AgentToolMissing(agent=agent.name, value=wanted.name, what=what)
+
+    def _offer_agents(self, layer: ToolRegistry, ceiling: RuleSet, rights: Rights) -> None:
+        """Let `task` name the agents that may be delegated to, if there are any."""
+        from holdfast.orchestration.delegation import (  # noqa: PLC0415 - where it is offered
+            select_subagents,
+            task_tool,
+        )
+
+        others = select_subagents(self._subagents, ceiling, rights)
+        if others:
+            layer.register(task_tool(others), replace=True)
 
     def _chosen(
         self, agent: Agent, registry: ToolRegistry, ceiling: RuleSet, rights: Rights
@@ -176,15 +190,8 @@ class ToolService:
             names = [tool.name for tool in registry if agent.chooses(tool.name, tool.target_kind)]
         chosen = registry.select(names)
         if "task" in names:
-            from holdfast.orchestration.delegation import (  # noqa: PLC0415 - where it is offered
-                select_subagents,
-                task_tool,
-            )
-
-            others = select_subagents(self._subagents, ceiling, rights)
-            if others:
-                chosen = chosen.child(scope="built-in")
-                chosen.register(task_tool(others), replace=True)
+            chosen = chosen.child(scope="built-in")
+            self._offer_agents(chosen, ceiling, rights)
         return chosen
 
     def _check_listed(self, agent: Agent, known: frozenset[str]) -> None:

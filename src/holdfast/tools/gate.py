@@ -69,9 +69,10 @@ _PREVIEW_CHARS = 20_000
 _LOOP_THRESHOLD = 3
 GIVEN = frozenset({"agent", "session"})
 """The scopes of tools that were handed over in code: to this agent, or with this run."""
-GIVEN_BY_HAND = GIVEN | {"project"}
-"""The same for a call that no agent makes: the application calls what it has registered."""
-_KNOWN_TO_READ = frozenset({"built-in", "skills", "project", *GIVEN})
+GIVEN_BY_HAND = GIVEN | {"project", "workflow"}
+"""The same for a call that no agent makes: the application calls what it has registered, and a
+workflow what it was made of."""
+_KNOWN_TO_READ = frozenset({"built-in", "skills", *GIVEN_BY_HAND})
 """Where `effect="read"` is believed: never what an MCP server, a bundle or a file says."""
 _MOST_JUDGED = 1_024
 

@@ -1,7 +1,7 @@
 """Toolsets: built-in tools by name, for agents that are given their tools in code.
 
 A tool of a toolset stands for the built-in tool of its name: at a run it is the one that the
-runtime has configured, with its search provider or its language servers.
+runtime has made, with its search provider, its language servers, its sessions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, ToolError
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.definition import Tool
 from holdfast.tools.registry import ToolRegistry
@@ -27,6 +27,11 @@ TOOLSETS: Final[Mapping[str, tuple[str, ...]]] = {
     "todo": _TODO,
     "coding": (*_READING, "ast_grep_search", "lsp", *_WRITING, "bash", *_TODO),
     "web": ("webfetch", "websearch"),
+    "batch": ("batch",),
+    "question": ("question",),
+    "agents": ("task",),
+    "memory": ("remember", "recall"),
+    "skills": ("skill",),
 }
 """The tools of each set, by their names."""
 
@@ -35,7 +40,8 @@ def toolset(name: str) -> tuple[Tool, ...]:
     """Return the built-in tools of a set, to be handed to an agent.
 
     `tools=[my_tool, *toolset("files:read")]`. The sets are `files:read`, `files:write`, `files`,
-    `shell`, `todo`, `coding` and `web`. Handing a tool over allows it, as for every other tool in
+    `shell`, `todo`, `coding`, `web`, `batch`, `question`, `agents`, `memory` and `skills`.
+    Handing a tool over allows it, as for every other tool in
     `tools`; rules of the agent and of the operator may say otherwise.
 
     Raises:
@@ -59,7 +65,18 @@ def stands_for_builtin(tool: Tool) -> bool:
 @functools.cache
 def _tools() -> ToolRegistry:
     """One registry for all sets, so that the same tool is the same object in each."""
-    return builtin_tools()
+    known = builtin_tools()
+    names = {name for names in TOOLSETS.values() for name in names} - known.names()
+    return known.child(map(_stand_in, sorted(names)), scope="built-in")
+
+
+def _stand_in(name: str) -> Tool:
+    """Return what stands for a tool that only a runtime can make."""
+
+    async def stand_in() -> str:
+        raise ToolError(tool=name, detail="it works in a run only")
+
+    return Tool.from_function(stand_in, name=name, description=f"The built-in tool {name}.")
 
 
 __all__ = ["TOOLSETS", "stands_for_builtin", "toolset"]
