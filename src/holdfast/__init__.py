@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.client import AsyncClient as AsyncClient
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import RunFailed as RunFailed
+    from holdfast.errors import RunInterrupted as RunInterrupted
     from holdfast.errors import TellModel as TellModel
     from holdfast.front import RunnableAgent as Agent
     from holdfast.messages import Message as Message
@@ -31,6 +32,7 @@ _HOME = {
     "HoldfastError": "holdfast.errors",
     "Message": "holdfast.messages",
     "RunFailed": "holdfast.errors",
+    "RunInterrupted": "holdfast.errors",
     "TellModel": "holdfast.errors",
     "ask_in_terminal": "holdfast.cli.approve",
     "tool": "holdfast.tools",
@@ -45,6 +47,7 @@ __all__ = [
     "HoldfastError",
     "Message",
     "RunFailed",
+    "RunInterrupted",
     "TellModel",
     "__version__",
     "ask_in_terminal",

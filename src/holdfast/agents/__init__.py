@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.agents.registry import AGENTS as AGENTS
     from holdfast.agents.registry import AgentEntry as AgentEntry
     from holdfast.agents.registry import AgentRegistry as AgentRegistry
+    from holdfast.agents.registry import AgentWarning as AgentWarning
     from holdfast.agents.request import UNLIMITED as UNLIMITED
     from holdfast.agents.request import KeptRequest as KeptRequest
     from holdfast.agents.request import RunExecutor as RunExecutor
@@ -73,7 +74,7 @@ else:
             "factory": "AgentBuilder AgentConfig AgentFactory",
             "files": "MAX_BYTES AgentFile AgentFiles parse_agent",
             "lifecycle": "Resource AgentLifecycle AgentManager AgentState",
-            "registry": "AGENTS AgentEntry AgentRegistry",
+            "registry": "AGENTS AgentEntry AgentRegistry AgentWarning",
             "result": "ChildPiece Listener RunOutcome hear_nothing AgentResult",
             "templates": "CostEstimate Template builtin_templates find_template",
         },

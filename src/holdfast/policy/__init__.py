@@ -62,6 +62,9 @@ if TYPE_CHECKING:
     from holdfast.policy.file_events import PolicyReloadRequested as PolicyReloadRequested
     from holdfast.policy.file_events import PolicyViolation as PolicyViolation
     from holdfast.policy.file_events import violation as violation
+    from holdfast.policy.idle_rules import IdleRule as IdleRule
+    from holdfast.policy.idle_rules import RuledTool as RuledTool
+    from holdfast.policy.idle_rules import find_idle_rules as find_idle_rules
     from holdfast.policy.loader import load_policies as load_policies
     from holdfast.policy.network import NetworkRules as NetworkRules
     from holdfast.policy.network import covers as covers
@@ -101,6 +104,7 @@ else:
             "events": "ApprovalAnswered ApprovalRequested ApprovalUsed",
             "explanation": "Explanation RuleLine explain",
             "file_events": "PolicyDiffered PolicyReloadRequested PolicyViolation violation",
+            "idle_rules": "IdleRule RuledTool find_idle_rules",
             "loader": "load_policies",
             "network": "NetworkRules covers",
             "patterns": "has_fixed_part matcher name_matches plain_name",

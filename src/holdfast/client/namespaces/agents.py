@@ -12,6 +12,7 @@ class AgentNamespace(Surface[Mode]):
     get = agents.get
     list = agents.list_
     remove = agents.remove
+    check = agents.check
     load_installed = agents.load_installed
     registry = agents.registry
     add_resource = agents.add_resource
