@@ -58,7 +58,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     spending: Spending | None = None
     skill_names: tuple[str, ...] | None = None
     before: Sequence[ToolPart] = ()
-    given: frozenset[str] = GIVEN
+    given: tuple[str, ...] = GIVEN
 
 
 class RunCalls(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,9 +67,9 @@ ContextOf: TypeAlias = Callable[[Call], ToolContext]
 
 _PREVIEW_CHARS = 20_000
 _LOOP_THRESHOLD = 3
-GIVEN = frozenset({"agent", "session"})
+GIVEN = ("agent", "session")
 """The scopes of tools that were handed over in code: to this agent, or with this run."""
-GIVEN_BY_HAND = GIVEN | {"project", "workflow"}
+GIVEN_BY_HAND = (*GIVEN, "project", "workflow")
 """The same for a call that no agent makes: the application calls what it has registered, and a
 workflow what it was made of."""
 _KNOWN_TO_READ = frozenset({"built-in", "skills", *GIVEN_BY_HAND})
@@ -94,7 +94,7 @@ class Gate:
         policy_version: str = "",
         policies: PolicyStore | None = None,
         agent_path: str = "",
-        given: frozenset[str] = GIVEN,
+        given: tuple[str, ...] = GIVEN,
     ) -> None:
         """Hold the rules; nobody approves unless somebody is given.
 
