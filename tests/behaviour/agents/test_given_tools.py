@@ -163,7 +163,7 @@ async def test_a_process_that_lacks_a_tool_refuses_the_agent_and_names_it(tmp_pa
         await client.register_tool(multiply)
         found = await offered(client, "clerk")
         assert found == ["glob", "grep", "list", "multiply", "read"]
-        again = await client.get_agent("clerk")
+        again = await client.agents.get_definition("clerk")
         assert again is not None and again.has_tools
         assert {one.name for one in again.required_tools} == {*found}
 
