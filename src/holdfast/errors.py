@@ -18,7 +18,9 @@ One branch per reader::
           MissingWeights       a package that carries weights is not installed
         NotFound               the named thing does not exist
           McpToolMissing         an MCP server has no tool of this name
+          AgentToolMissing       this process lacks a tool that an agent was given
         AlreadyExists          the name or id is taken
+        RunIdReused            a run of this id began with another message
         ScriptExhausted        a test model was asked more often than scripted
         CassetteMismatch       a request that the cassette did not record
       Refused                the system said no
@@ -40,6 +42,7 @@ One branch per reader::
         WorkflowLimit          a workflow wants more steps, rounds or bytes than it may have
       Failed                 the world said no
         RunFailed              an agent's run ended as failed; it has the partial result
+        RunInterrupted         the machine failed an agent's run, which has not ended
         LLMError               a model call failed; its children say how
           LLMConnectionError     no connection, or it broke
           LLMTimeout             connect, first token, idle or total time ran out
@@ -312,12 +315,34 @@ class McpToolMissing(NotFound):
     next_step = "`holdfast mcp tools {endpoint}` shows which it has."
 
 
+class AgentToolMissing(NotFound):
+    """This process lacks a tool that an agent was given where it was registered; it cannot start.
+
+    A tool is code: whoever runs the agent has to register the same tool again.
+    """
+
+    code = "agent.tool_missing"
+    message = "The agent {agent!r} was given the tool {value!r}, and this process {what}."
+    next_step = "Register the tool with `register_tool`, or register the agent again with it."
+
+
 class AlreadyExists(UsageError):
     """The name or id is taken."""
 
     code = "usage.already_exists"
     message = "The {kind} {value!r} exists already."
     next_step = "Choose another name, or remove the existing one first."
+
+
+class RunIdReused(UsageError):
+    """A run of this id began with another message; neither was executed again."""
+
+    code = "run.id_reused"
+    message = "The run {run_id!r} began with another message than this one."
+    next_step = (
+        "Take a new run_id for a new message; to go on with the run, repeat its message or leave "
+        "it empty."
+    )
 
 
 class ScriptExhausted(UsageError):
@@ -389,6 +414,13 @@ class BudgetExceeded(Refused):
     code = "budget.exceeded"
     message = "The {kind} budget of {scope} is exhausted: {used} of {limit} used."
     next_step = "Raise the budget, or go on with a cheaper model."
+
+    @property
+    def hint(self) -> str:
+        """What to do next: steps are a field of the agent, and cost no money by themselves."""
+        if self.context.get("kind") != "step":
+            return super().hint
+        return "Give the agent more `steps`, or a smaller task; its last calls show where it was."
 
 
 class BundleRefused(Refused):

@@ -132,6 +132,7 @@ class CallEnvironment:
                 rights=scope.rights,
                 approver=scope.approver,
                 terms=scope.terms,
+                given=scope.given,
             ),
             # Only a run that was parked or interrupted can have been asked about before.
             approvals=ApprovalBook(journal, session.id) if turn.is_resumed else None,
