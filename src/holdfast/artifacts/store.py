@@ -524,7 +524,9 @@ class ArtifactStore:
         """Return who was given access, and which links there are; expired ones are left out."""
         session_id, row = await self._find(artifact_id, "admin", "see who shares")
         now = self._journal.clock.now()
-        return [one for one in await self._grants(session_id, row.artifact.id) if one.expires_at > now]
+        return [
+            one for one in await self._grants(session_id, row.artifact.id) if one.expires_at > now
+        ]
 
     async def share(self, artifact_id: str, *, expires_in_s: float) -> SharedLink:
         """Make a signed link by which anyone may read this version until it expires.
@@ -603,9 +605,7 @@ class ArtifactStore:
 
     # --- finding ----------------------------------------------------------------------
 
-    async def _find(
-        self, artifact_id: str, wanted: Access, action: str
-    ) -> tuple[str, ArtifactRow]:
+    async def _find(self, artifact_id: str, wanted: Access, action: str) -> tuple[str, ArtifactRow]:
         """Return the chain and the row of an artifact that the actor may do something to."""
         now = self._journal.clock.now()
         best: tuple[Access, str, ArtifactRow] | None = None
@@ -682,7 +682,9 @@ async def _pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, N
             yield whole[start : start + 4 * BLOCK_BYTES]
         return
     if not isinstance(data, AsyncIterable):
-        raise UsageError(detail="The content of an artifact is bytes, or an async iterable of them.")
+        raise UsageError(
+            detail="The content of an artifact is bytes, or an async iterable of them."
+        )
     async for piece in data:
         if not isinstance(piece, bytes | bytearray | memoryview):
             raise UsageError(detail="The content of an artifact comes in pieces of bytes.")

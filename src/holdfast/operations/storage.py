@@ -12,7 +12,6 @@ from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
 from holdfast.runtime import Runtime
 from holdfast.sessions import RetentionPolicy, RetentionReport
-from holdfast.sessions import clean_up as remove_expired
 
 
 @operation("storage:write")
@@ -21,7 +20,7 @@ async def clean_up(
 ) -> RetentionReport:
     """Remove what the retention settings, or the given policy, no longer want."""
     kept = runtime.settings.storage.retention.model_dump()
-    return await remove_expired(runtime.sessions, policy or RetentionPolicy(**kept))
+    return await runtime.storage.clean_up(policy or RetentionPolicy(**kept))
 
 
 @operation("storage:write")

@@ -13,6 +13,7 @@ from holdfast.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
+    from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
     from holdfast.runtime.loops import LoopItem as LoopItem
@@ -31,6 +32,7 @@ else:
         __name__,
         {
             "approvals": "ApprovalDetails OpenQuestion",
+            "artifacts": "LOCAL_USER",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
             "loops": "LoopItem read_news",

@@ -7,19 +7,23 @@ forgot something, and what one forgot was a hole.
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from holdfast.artifacts import ArtifactActor, ArtifactStore
 from holdfast.clock import Clock
 from holdfast.journal import Journal
 from holdfast.policy import ApprovalBook
 from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
+from holdfast.runtime.artifacts import LOCAL_USER
 from holdfast.tools import (
     Cancellation,
     ChildLimits,
     ContextLabels,
     Gate,
-    JournalArtifacts,
     JournalState,
     NobodyApproves,
     NoNestedCalls,
+    RunArtifacts,
     ToolContext,
     ToolExecutionManager,
     ToolHooks,
@@ -34,12 +38,32 @@ _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""
 
 
+class OpensArtifacts(Protocol):
+    """Has the store of artifacts, opened when it is first needed."""
+
+    @property
+    def tenant(self) -> str:
+        """On whose account artifacts are kept."""
+        ...
+
+    async def opened(self) -> ArtifactStore:
+        """Return the store."""
+        ...
+
+
 class CallEnvironment:
     """Opens what executes the calls of a run; the only constructor of a `ToolContext`."""
 
-    def __init__(self, journal: Journal, confinement: Confinement, clock: Clock) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        confinement: Confinement,
+        artifacts: OpensArtifacts,
+        clock: Clock,
+    ) -> None:
         """Keep facts in this journal, and confine calls as the operator wants."""
         self._journal = journal
+        self._artifacts = artifacts
         self._confinement = confinement
         self._clock = clock
 
@@ -65,6 +89,14 @@ class CallEnvironment:
         # Whoever is asked in the name of a child is asked by its children themselves.
         asked = scope.approver
         asked = asked.inner if isinstance(asked, PropagatingApprover) else asked
+        actor = ArtifactActor(
+            tenant=self._artifacts.tenant,
+            subject=around.execution.user_id or "owner",
+            user=LOCAL_USER,
+            session_id=session.id,
+            project_id=session.project_id,
+            run_id=turn.run.id,
+        )
         context = ToolContext(
             workspace=workspace,
             session_id=session.id,
@@ -86,7 +118,7 @@ class CallEnvironment:
             cancellation=Cancellation(),
             progress=around.progress_sink(),
             state=JournalState(turn, journal, session.id),
-            artifacts=JournalArtifacts(turn, journal, session.id),
+            artifacts=RunArtifacts(self._artifacts.opened, actor, turn, journal),
             http=confinement.http,
             commands=commands,
             attendant=around.attendant,

@@ -13,19 +13,24 @@ import msgspec
 
 from holdfast import private_files
 from holdfast.agents import AgentRegistry, export_agent_files
+from holdfast.artifacts import ARTIFACTS, collect, collect_digests
 from holdfast.errors import InvalidImport, UsageError
 from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import Message, TokenUsage
 from holdfast.orchestration import LOOP_AGENT
 from holdfast.providers import PICO, Charge, LedgerScope, UsageLedger, UsageTotals
+from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.memory import MemoryService
 from holdfast.sessions import (
     RUNS,
     MessageCreated,
+    RetentionPolicy,
+    RetentionReport,
     Run,
     RunStatus,
     SessionForked,
     SessionManager,
+    clean_up,
     export_layout_files,
     parse_export,
 )
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
 _KINDS = frozenset({MessageCreated.kind, SessionForked.kind})
 _PAGE = 500
 _MOST_RUNS = 100_000
+_MOST_ROWS = 10_000
 
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +63,11 @@ class StorageService:
         sessions: SessionManager,
         agents: AgentRegistry,
         memory: MemoryService,
+        artifacts: ArtifactService,
         loops: Callable[[], LoopService],
     ) -> None:
         """Work on these records."""
+        self._artifacts = artifacts
         self._sessions = sessions
         self._journal = sessions.journal
         self._agents = agents
@@ -94,12 +102,16 @@ class StorageService:
         return found[:limit]
 
     async def delete_session(self, session_id: str, *, reason: str) -> None:
-        """Remove a session for good, with the memories and loop files that are its own."""
+        """Remove a session for good, with memories, artifacts and loop files that are its own."""
         name = (await self._sessions.get_session(session_id)).id
         query = RowQuery(projection=RUNS, session_id=name, limit=1_000)
         runs = [keyed.row for keyed in await self._journal.rows(query)]
         await self._memory.forget_session(name, reason=reason)
+        contents = await self._contents_of(name)
         await self._sessions.delete_session(name, reason=reason)
+        if contents:
+            # Killed before this, the next collection removes them.
+            await collect_digests(await self._artifacts.opened(), contents)
         if any(run.agent == LOOP_AGENT for run in runs):
             await self._loops().remove_files(runs)
 
@@ -136,7 +148,21 @@ class StorageService:
         by = {f"by_{scope}": ledger.all_of(scope) for scope in scopes}
         return UsageReport(total=ledger.of("all"), **by)
 
+    async def clean_up(self, policy: RetentionPolicy) -> RetentionReport:
+        """Remove what a policy no longer wants, and the artifacts that go with it."""
+        report = await clean_up(self._sessions, policy)
+        if await self._journal.rows(RowQuery(projection=ARTIFACTS, limit=1)) or (
+            report.sessions_deleted or report.events_redacted
+        ):
+            await collect(await self._artifacts.opened())
+        return report
+
     # --- inside -----------------------------------------------------------------------
+
+    async def _contents_of(self, session_id: str) -> list[str]:
+        """Return the digests of a session's own artifacts."""
+        query = RowQuery(projection=ARTIFACTS, session_id=session_id, limit=_MOST_ROWS)
+        return [keyed.row.digest for keyed in await self._journal.rows(query)]
 
     async def _memory_files(self) -> AsyncIterator[tuple[str, bytes]]:
         """Yield storage/memory/{session}/{id}.json; `-` stands for memories of no session."""

@@ -15,7 +15,6 @@ from holdfast.sandbox import Workspace
 from holdfast.tools.child_limits import ChildLimits
 from holdfast.tools.labels import ContextLabels
 from holdfast.tools.services import (
-    ArtifactStore,
     Attendant,
     Cancellation,
     CommandRunner,
@@ -23,6 +22,7 @@ from holdfast.tools.services import (
     NestedCalls,
     ProgressSink,
     ProgressUpdate,
+    ToolArtifacts,
     ToolStateStore,
 )
 from holdfast.tools.threads import ToolThreads
@@ -59,7 +59,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     cancellation: Cancellation
     progress: ProgressSink
     state: ToolStateStore
-    artifacts: ArtifactStore
+    artifacts: ToolArtifacts
     http: HttpClient
     commands: CommandRunner
     attendant: Attendant
