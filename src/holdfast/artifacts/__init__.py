@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from holdfast.artifacts.locks import ProcessLocks as ProcessLocks
     from holdfast.artifacts.sealing import Sealer as Sealer
     from holdfast.artifacts.sealing import Unsealer as Unsealer
+    from holdfast.artifacts.sharing import ArtifactSharing as ArtifactSharing
+    from holdfast.artifacts.sharing import SharedLink as SharedLink
     from holdfast.artifacts.store import ArtifactRecorder as ArtifactRecorder
     from holdfast.artifacts.store import ArtifactRules as ArtifactRules
     from holdfast.artifacts.store import ArtifactServices as ArtifactServices
     from holdfast.artifacts.store import ArtifactStore as ArtifactStore
-    from holdfast.artifacts.store import SharedLink as SharedLink
     from holdfast.artifacts.stores.files import FileBlobs as FileBlobs
     from holdfast.artifacts.stores.memory import MemoryBlobs as MemoryBlobs
     from holdfast.artifacts.stores.objects import ObjectBlobs as ObjectBlobs
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from holdfast.artifacts.upkeep import collect as collect
     from holdfast.artifacts.upkeep import collect_digests as collect_digests
     from holdfast.artifacts.upkeep import expire as expire
-    from holdfast.artifacts.upkeep import read_content as read_content
     from holdfast.artifacts.upkeep import rekey as rekey
     from holdfast.artifacts.upkeep import verify as verify
 else:
@@ -83,14 +83,15 @@ else:
             "keys": "ArtifactKey KeyRing parse_key",
             "links": "LinkClaim sign_link verify_link",
             "locks": "ArtifactLocks FileLocks ProcessLocks",
+            "sharing": "ArtifactSharing SharedLink",
             "sealing": "Sealer Unsealer",
-            "store": "ArtifactRecorder ArtifactRules ArtifactServices ArtifactStore SharedLink",
+            "store": "ArtifactRecorder ArtifactRules ArtifactServices ArtifactStore",
             "stores.files": "FileBlobs",
             "stores.memory": "MemoryBlobs",
             "stores.objects": "ObjectBlobs",
             "stores.registry": "BlobStoreKind BlobStoreOptions find_blob_place open_blob_store",
             "stores.sqlite": "SqliteBlobs",
             "upkeep": "ArtifactFinding CollectReport RekeyReport collect collect_digests expire "
-            "read_content rekey verify",
+            "rekey verify",
         },
     )

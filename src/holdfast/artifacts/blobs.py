@@ -84,7 +84,7 @@ class BlobStore(Protocol):
         """Remove blobs; those that are not there are left out."""
         ...
 
-    def list(self) -> AsyncGenerator[BlobInfo, None]:
+    def scan(self) -> AsyncGenerator[BlobInfo, None]:
         """Yield every blob once, in any order."""
         ...
 

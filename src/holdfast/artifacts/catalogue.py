@@ -134,6 +134,7 @@ class ArtifactTable(Projection[ArtifactRow]):
         if not payload.digest:
             return None
         known = msgspec.structs.asdict(payload)
+        known["kind"] = known.pop("artifact_kind")
         is_of_session = event.session_id != SYSTEM_SESSION
         return ArtifactRow(
             artifact=Artifact(

@@ -21,7 +21,7 @@ class ArtifactSaved(Payload, frozen=True, kw_only=True):
     digest: str
     size: int
     media_type: str
-    kind: ArtifactKind
+    artifact_kind: ArtifactKind
     scope: ArtifactScope
     scope_id: str = ""
     owner: str = ""

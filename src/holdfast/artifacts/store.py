@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
-from typing import Final, Protocol
+from collections.abc import AsyncGenerator, AsyncIterable
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -24,12 +24,10 @@ from holdfast.artifacts.artifact import (
 from holdfast.artifacts.blobs import BlobStore, BlobUpload, blob_key
 from holdfast.artifacts.catalogue import (
     ARTIFACTS,
-    GRANTS,
     PLACES,
     USAGE,
     ArtifactRow,
     ArtifactUsage,
-    GrantRow,
     lineage_of,
 )
 from holdfast.artifacts.events import (
@@ -37,25 +35,20 @@ from holdfast.artifacts.events import (
     ArtifactDeleted,
     ArtifactPlaceClaimed,
     ArtifactSaved,
-    ArtifactShared,
-    ArtifactUnshared,
 )
 from holdfast.artifacts.keys import KeyRing, no_keys
-from holdfast.artifacts.links import LinkClaim, sign_link, verify_link
 from holdfast.artifacts.locks import ArtifactLocks
-from holdfast.artifacts.queries import filter_query, read_cursor, write_cursor
+from holdfast.artifacts.queries import CatalogueReader, filter_query, read_cursor, write_cursor
 from holdfast.artifacts.sealing import BLOCK_BYTES, Sealer, Unsealer, can_compress
 from holdfast.errors import (
     ArtifactDenied,
     ArtifactPlaceTaken,
     ArtifactQuotaExceeded,
-    ConfigError,
-    LinkRefused,
     NotFound,
     UsageError,
 )
 from holdfast.ids import new_id, random_token
-from holdfast.journal import SYSTEM_SESSION, Condition, Event, Journal, Payload, RowQuery
+from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload, RowQuery
 
 LARGEST_LOAD: Final = 512 * 1024 * 1024
 """What is larger is streamed, never loaded."""
@@ -64,8 +57,8 @@ _PAGE: Final = 500
 NO_OPTIONS: Final = ArtifactOptions()
 NO_FILTER: Final = ArtifactFilter()
 
-AppendFacts = Callable[[str, Payload], Awaitable[object]]
-"""Writes a fact to a chain."""
+# `list` is a method of the store.
+Artifacts: TypeAlias = list[Artifact]
 
 
 class ArtifactRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,15 +70,6 @@ class ArtifactRules(msgspec.Struct, frozen=True, kw_only=True):
     ttl_s: float | None = None
     keep_versions: int | None = None
     compresses: bool = True
-
-
-class SharedLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A signed link: whoever has the token may read this artifact until it expires."""
-
-    token: str
-    link_id: str
-    artifact_id: str
-    expires_at: float
 
 
 class ArtifactRecorder(Protocol):
@@ -131,6 +115,7 @@ class ArtifactStore:
         self.services = services
         self.actor = actor
         self._journal = services.journal
+        self.catalogue = CatalogueReader(services.journal, actor.tenant)
         self._recorder = recorder
 
     def acting_for(
@@ -177,7 +162,7 @@ class ArtifactStore:
             # What takes long (a copy inside a bucket) happens before others have to wait.
             await upload.publish(key)
             async with self.services.locks.alone():
-                before = await self._newest(session_id, lineage_of(scope, scope_id, name))
+                before = await self.catalogue.newest(session_id, lineage_of(scope, scope_id, name))
                 if before is not None and before.is_live and before.digest == sealer.digest:
                     await upload.publish(key)
                     return before.artifact
@@ -191,7 +176,7 @@ class ArtifactStore:
                 )
                 # Collected since, if nobody named it: nobody can collect it now.
                 await upload.publish(key)
-                event = await self._append(session_id, fact)
+                event = await self.append(session_id, fact)
         finally:
             await asyncio.shield(upload.discard())
         row = ARTIFACTS.apply(None, event, event.decode())
@@ -233,7 +218,7 @@ class ArtifactStore:
             digest="",
             size=0,
             media_type="",
-            kind=options.kind,
+            artifact_kind=options.kind,
             scope=scope,
             scope_id=scope_id,
             owner=actor.subject,
@@ -257,22 +242,6 @@ class ArtifactStore:
         if not owner:
             raise UsageError(detail=f"There is no {scope} to keep the artifact for.")
         return SYSTEM_SESSION, owner
-
-    async def _newest(self, session_id: str, lineage: str) -> ArtifactRow | None:
-        found = await self._journal.rows(
-            RowQuery(
-                projection=ARTIFACTS,
-                session_id=session_id,
-                where=(
-                    Condition("lineage", "=", lineage),
-                    Condition("tenant", "=", self.actor.tenant),
-                ),
-                order="version",
-                descending=True,
-                limit=1,
-            )
-        )
-        return found[0].row if found else None
 
     async def _check_quota(self, session_id: str, size: int) -> None:
         rules = self.services.rules
@@ -310,7 +279,7 @@ class ArtifactStore:
 
     async def get(self, artifact_id: str) -> Artifact:
         """Return what is known of an artifact; raises NotFound."""
-        return (await self._find(artifact_id, "read", "see"))[1].artifact
+        return (await self.find(artifact_id, "read", "see"))[1].artifact
 
     async def load(self, artifact_id: str) -> bytes:
         """Return the content of an artifact, checked.
@@ -327,7 +296,7 @@ class ArtifactStore:
                 detail=f"{artifact_id} has {artifact.size} bytes; stream it instead of loading it."
             )
         content = bytearray()
-        async for piece in self._content(artifact):
+        async for piece in self.read_content(artifact.digest, artifact.size):
             content += piece
         return bytes(content)
 
@@ -342,28 +311,38 @@ class ArtifactStore:
             ArtifactDamaged: the content is missing, or is not what was saved.
         """
         artifact = await self._opened(artifact_id)
-        async with contextlib.aclosing(self._content(artifact)) as pieces:
+        async with contextlib.aclosing(self.read_content(artifact.digest, artifact.size)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def _opened(self, artifact_id: str) -> Artifact:
         """Return an artifact whose content is about to be read; notes it where others do."""
-        session_id, row = await self._find(artifact_id, "read", "read")
+        session_id, row = await self.find(artifact_id, "read", "read")
         artifact, actor = row.artifact, self.actor
         is_own = actor.is_admin or artifact.owner == actor.subject
         if not is_own and find_access(artifact, _without_subject(actor), (), 0.0) is None:
             fact = ArtifactAccessed(id=artifact.id, tenant=artifact.tenant, by=actor.subject)
-            await self._append(session_id, fact)
+            await self.append(session_id, fact)
         return artifact
 
-    async def _content(self, artifact: Artifact) -> AsyncGenerator[bytes, None]:
-        services = self.services
-        unsealer = Unsealer(artifact.tenant, artifact.digest, artifact.size, services.keys)
+    async def read_content(
+        self, digest: str, size: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield a content of the tenant by its digest, for those who look after the store.
+
+        The last piece comes only after everything was checked.
+
+        Raises:
+            ArtifactDamaged: it is missing, or is not what was saved.
+            ArtifactKeyMissing: it is encrypted with a key that is not known.
+        """
+        tenant = self.actor.tenant
+        unsealer = Unsealer(tenant, digest, size, self.services.keys)
         held: bytes | None = None
-        sealed = services.blobs.read(blob_key(artifact.tenant, artifact.digest))
+        sealed = self.services.blobs.read(blob_key(tenant, digest))
         async with contextlib.aclosing(sealed):
             async for data in sealed:
-                for piece in await asyncio.to_thread(lambda d=data: list(unsealer.add(d))):
+                for piece in await asyncio.to_thread(_unsealed, unsealer, data):
                     if held is not None:
                         yield held
                     held = piece
@@ -402,55 +381,25 @@ class ArtifactStore:
             return False
         if 0 < artifact.expires_at <= now:
             return False
-        grants = [] if self.actor.is_admin else await self._grants(session_id, artifact.id)
+        grants = [] if self.actor.is_admin else await self.catalogue.grants(session_id, artifact.id)
         if find_access(artifact, self.actor, grants, now) is None:
             return False
         if wanted.has_old_versions:
             return True
-        newest = await self._newest_live(session_id, row.lineage)
-        return newest is None or newest.artifact.id == artifact.id
+        newest = await self.catalogue.versions(session_id, row.lineage, limit=1)
+        return not newest or newest[0].artifact.id == artifact.id
 
-    async def _newest_live(self, session_id: str, lineage: str) -> ArtifactRow | None:
-        found = await self._versions_of(session_id, lineage, limit=1)
-        return found[0] if found else None
-
-    async def versions(self, artifact_id: str) -> list[Artifact]:
-        """Return all versions of a file, newest first; `previous` links each to the one before."""
-        session_id, row = await self._find(artifact_id, "read", "see")
-        rows = await self._versions_of(session_id, row.lineage, limit=10_000)
+    async def versions(self, artifact_id: str) -> Artifacts:
+        """Return all versions of a file, newest first; each names the one before as `previous`."""
+        session_id, row = await self.find(artifact_id, "read", "see")
+        rows = await self.catalogue.versions(session_id, row.lineage, limit=10_000)
         return [one.artifact for one in rows]
-
-    async def _versions_of(self, session_id: str, lineage: str, limit: int) -> list[ArtifactRow]:
-        where = (
-            Condition("lineage", "=", lineage),
-            Condition("tenant", "=", self.actor.tenant),
-            Condition("is_live", "=", True),
-        )
-        query = RowQuery(
-            projection=ARTIFACTS,
-            session_id=session_id,
-            where=where,
-            order="version",
-            descending=True,
-            limit=limit,
-        )
-        return [keyed.row for keyed in await self._journal.rows(query)]
 
     async def usage(self) -> ArtifactUsage:
         """Return how much the artifacts of the tenant take, the same content counted each time."""
-        query = RowQuery(
-            projection=USAGE,
-            where=(Condition("tenant", "=", self.actor.tenant),),
-            limit=10_000,
-        )
-        rows = [keyed.row for keyed in await self._journal.rows(query)]
-        return ArtifactUsage(
-            tenant=self.actor.tenant,
-            bytes=sum(row.bytes for row in rows),
-            count=sum(row.count for row in rows),
-        )
+        return await self.catalogue.usage()
 
-    # --- deleting and sharing ---------------------------------------------------------
+    # --- deleting ---------------------------------------------------------
 
     async def delete(self, artifact_id: str, *, reason: str = "") -> None:
         """Delete one version for good; its content goes unless another artifact has the same.
@@ -461,8 +410,8 @@ class ArtifactStore:
         """
         from holdfast.artifacts.upkeep import collect_deleted  # noqa: PLC0415 - needs this class
 
-        session_id, row = await self._find(artifact_id, "write", "delete")
-        await self._append(session_id, self.deletion(row, reason))
+        session_id, row = await self.find(artifact_id, "write", "delete")
+        await self.append(session_id, self.deletion(row, reason))
         await collect_deleted(self, session_id, row.artifact.id)
 
     def deletion(self, row: ArtifactRow, reason: str) -> ArtifactDeleted:
@@ -476,143 +425,18 @@ class ArtifactStore:
             reason=reason,
         )
 
-    async def grant(
-        self, artifact_id: str, subject: str, access: Access = "read", *, expires_in_s: float
-    ) -> GrantRow:
-        """Give a subject access to an artifact until it expires; the last word holds.
-
-        Raises:
-            NotFound: there is no such artifact, or not for this actor.
-            ArtifactDenied: only its owner and admins share it.
-        """
-        session_id, row = await self._find(artifact_id, "admin", "share")
-        if not subject or len(subject) > 200:
-            raise UsageError(detail="Say with whom the artifact is shared.")
-        fact = ArtifactShared(
-            id=row.artifact.id,
-            tenant=self.actor.tenant,
-            access=access,
-            expires_at=self._expiry(expires_in_s),
-            by=self.actor.subject,
-            subject=subject,
-        )
-        event = await self._append(session_id, fact)
-        grant = GRANTS.apply(None, event, fact)
-        assert grant is not None
-        return grant
-
-    async def revoke(self, artifact_id: str, *, subject: str = "", link_id: str = "") -> None:
-        """Take access back from a subject, or withdraw a link; safe to repeat.
-
-        Raises:
-            NotFound: there is no such artifact, or not for this actor.
-            ArtifactDenied: only its owner and admins do that.
-        """
-        session_id, row = await self._find(artifact_id, "admin", "stop sharing")
-        if bool(subject) == bool(link_id):
-            raise UsageError(detail="Name a subject, or the id of a link.")
-        fact = ArtifactUnshared(
-            id=row.artifact.id,
-            tenant=self.actor.tenant,
-            by=self.actor.subject,
-            subject=subject,
-            link_id=link_id,
-        )
-        await self._append(session_id, fact)
-
-    async def grants(self, artifact_id: str) -> list[GrantRow]:
-        """Return who was given access, and which links there are; expired ones are left out."""
-        session_id, row = await self._find(artifact_id, "admin", "see who shares")
-        now = self._journal.clock.now()
-        return [
-            one for one in await self._grants(session_id, row.artifact.id) if one.expires_at > now
-        ]
-
-    async def share(self, artifact_id: str, *, expires_in_s: float) -> SharedLink:
-        """Make a signed link by which anyone may read this version until it expires.
-
-        Raises:
-            ConfigError: the settings have no key to sign with.
-            NotFound: there is no such artifact, or not for this actor.
-            ArtifactDenied: only its owner and admins share it.
-        """
-        session_id, row = await self._find(artifact_id, "admin", "share")
-        key = self._link_key()
-        claim = LinkClaim(
-            link_id=new_id("lnk"),
-            tenant=self.actor.tenant,
-            artifact_id=row.artifact.id,
-            digest=row.digest,
-            expires_at=self._expiry(expires_in_s),
-        )
-        fact = ArtifactShared(
-            id=row.artifact.id,
-            tenant=self.actor.tenant,
-            access="read",
-            expires_at=claim.expires_at,
-            by=self.actor.subject,
-            link_id=claim.link_id,
-        )
-        await self._append(session_id, fact)
-        return SharedLink(
-            token=sign_link(claim, key),
-            link_id=claim.link_id,
-            artifact_id=claim.artifact_id,
-            expires_at=claim.expires_at,
-        )
-
-    async def find_shared(self, token: str) -> Artifact:
-        """Return what a link leads to; raises LinkRefused if it leads nowhere any more."""
-        return (await self._follow(token))[1]
-
-    async def stream_shared(self, token: str) -> AsyncGenerator[bytes, None]:
-        """Yield the content that a link leads to, checked; who asks needs nothing but the link.
-
-        Raises:
-            LinkRefused: it is none of ours, has expired, was withdrawn, or its artifact is gone.
-        """
-        session_id, artifact, link_id = await self._follow(token)
-        fact = ArtifactAccessed(
-            id=artifact.id, tenant=artifact.tenant, by=self.actor.subject, link_id=link_id
-        )
-        await self._append(session_id, fact)
-        async with contextlib.aclosing(self._content(artifact)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def _follow(self, token: str) -> tuple[str, Artifact, str]:
-        claim = verify_link(token, self._link_key(), now=self._journal.clock.now())
-        if claim.tenant != self.actor.tenant:
-            raise LinkRefused(detail="it belongs to another tenant")
-        for session_id, row in await self._rows(claim.artifact_id):
-            links = await self._grants(session_id, claim.artifact_id)
-            if row.digest == claim.digest and claim.link_id in [one.link_id for one in links]:
-                return session_id, row.artifact, claim.link_id
-        raise LinkRefused(detail="it was withdrawn, or what it leads to is gone")
-
-    def _link_key(self) -> bytes:
-        if not self.services.link_key:
-            raise ConfigError(
-                detail="There is no key to sign links with: put HOLDFAST_LINK_KEY into the secrets "
-                "file, such as `openssl rand -base64 32` prints it."
-            )
-        return self.services.link_key
-
-    def _expiry(self, seconds: float) -> float:
-        if not 0 < seconds <= _MOST_SHARED_S:
-            raise UsageError(detail="Access is given for at least a moment and at most ten years.")
-        return self._journal.clock.now() + seconds
-
     # --- finding ----------------------------------------------------------------------
 
-    async def _find(self, artifact_id: str, wanted: Access, action: str) -> tuple[str, ArtifactRow]:
+    async def find(self, artifact_id: str, wanted: Access, action: str) -> tuple[str, ArtifactRow]:
         """Return the chain and the row of an artifact that the actor may do something to."""
         now = self._journal.clock.now()
         best: tuple[Access, str, ArtifactRow] | None = None
-        for session_id, row in await self._rows(artifact_id):
+        for session_id, row in await self.catalogue.rows(artifact_id):
             if 0 < row.expires_at <= now:
                 continue
-            grants = [] if self.actor.is_admin else await self._grants(session_id, artifact_id)
+            grants = (
+                [] if self.actor.is_admin else await self.catalogue.grants(session_id, artifact_id)
+            )
             given = find_access(row.artifact, self.actor, grants, now)
             # A fork has the same ones; that of the actor's own session comes first.
             is_nearer = best is None or session_id == self.actor.session_id
@@ -626,30 +450,7 @@ class ArtifactStore:
             )
         return best[1], best[2]
 
-    async def _rows(self, artifact_id: str) -> list[tuple[str, ArtifactRow]]:
-        if not isinstance(artifact_id, str) or not 0 < len(artifact_id) <= 64:
-            return []
-        query = RowQuery(
-            projection=ARTIFACTS,
-            key=artifact_id,
-            where=(
-                Condition("tenant", "=", self.actor.tenant),
-                Condition("is_live", "=", True),
-            ),
-            limit=1_000,
-        )
-        return [(keyed.session_id, keyed.row) for keyed in await self._journal.rows(query)]
-
-    async def _grants(self, session_id: str, artifact_id: str) -> list[GrantRow]:
-        query = RowQuery(
-            projection=GRANTS,
-            session_id=session_id,
-            where=(Condition("artifact_id", "=", artifact_id),),
-            limit=1_000,
-        )
-        return [keyed.row for keyed in await self._journal.rows(query)]
-
-    async def _append(self, session_id: str, fact: Payload) -> Event:
+    async def append(self, session_id: str, fact: Payload) -> Event:
         """Write a fact: by the run that saves it where there is one, or else by anyone."""
         if self._recorder is not None and session_id == self.actor.session_id:
             [event] = await self._recorder.append(fact)
@@ -658,12 +459,13 @@ class ArtifactStore:
         return event
 
 
-_MOST_SHARED_S: Final = 10 * 366 * 86_400.0
-
-
 def _check_limit(what: str, size: int, used: int, limit: int) -> None:
     if used + size > limit:
         raise ArtifactQuotaExceeded(what=what, size=size, used=used, limit=limit)
+
+
+def _unsealed(unsealer: Unsealer, data: bytes) -> list[bytes]:
+    return list(unsealer.add(data))
 
 
 def _without_subject(actor: ArtifactActor) -> ArtifactActor:
@@ -697,5 +499,4 @@ __all__ = [
     "ArtifactRules",
     "ArtifactServices",
     "ArtifactStore",
-    "SharedLink",
 ]

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.artifacts.blobs import BlobInfo, blob_key, split_key
 from holdfast.artifacts.catalogue import ARTIFACTS, ArtifactRow
-from holdfast.artifacts.sealing import HEADER_BYTES, Sealer, Unsealer, can_compress, parse_header
+from holdfast.artifacts.sealing import HEADER_BYTES, Sealer, can_compress, parse_header
 from holdfast.artifacts.store import ArtifactStore
 from holdfast.errors import ArtifactDamaged, ArtifactKeyMissing, HoldfastError, NotFound
 from holdfast.ids import random_token
@@ -144,7 +144,7 @@ async def _all_rows(
 
 
 async def _own_blobs(store: ArtifactStore) -> AsyncGenerator[BlobInfo, None]:
-    async for info in store.services.blobs.list():
+    async for info in store.services.blobs.scan():
         found = split_key(info.key)
         if found is not None and found[0] == store.actor.tenant:
             yield info
@@ -253,23 +253,9 @@ async def verify(store: ArtifactStore, *, progress: Progress = _silent) -> list[
 
 
 async def _read_through(store: ArtifactStore, digest: str, size: int | None) -> None:
-    async with contextlib.aclosing(read_content(store, digest, size)) as pieces:
+    async with contextlib.aclosing(store.read_content(digest, size)) as pieces:
         async for _ in pieces:
             pass
-
-
-async def read_content(
-    store: ArtifactStore, digest: str, size: int | None = None
-) -> AsyncGenerator[bytes, None]:
-    """Yield a content by its digest, for those who look after the store; checked at its end."""
-    services = store.services
-    unsealer = Unsealer(store.actor.tenant, digest, size, services.keys)
-    sealed = services.blobs.read(blob_key(store.actor.tenant, digest))
-    async with contextlib.aclosing(sealed):
-        async for data in sealed:
-            for piece in await asyncio.to_thread(lambda d=data: list(unsealer.add(d))):
-                yield piece
-    unsealer.finish()
 
 
 # --- keys -----------------------------------------------------------------------------
@@ -313,7 +299,7 @@ async def _rekey_one(store: ArtifactStore, key: str, digest: str) -> bool:
     try:
         compresses = services.rules.compresses and can_compress()
         sealer = Sealer(store.actor.tenant, active, compresses=compresses)
-        async with contextlib.aclosing(read_content(store, digest)) as pieces:
+        async with contextlib.aclosing(store.read_content(digest)) as pieces:
             async for piece in pieces:
                 sealed = await asyncio.to_thread(sealer.add, piece)
                 if sealed:
@@ -348,7 +334,6 @@ __all__ = [
     "collect_deleted",
     "collect_digests",
     "expire",
-    "read_content",
     "rekey",
     "verify",
 ]

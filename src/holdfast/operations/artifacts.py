@@ -17,6 +17,7 @@ from holdfast.artifacts import (
     ArtifactFinding,
     ArtifactOptions,
     ArtifactPage,
+    ArtifactSharing,
     ArtifactStore,
     ArtifactUsage,
     CollectReport,
@@ -180,8 +181,8 @@ async def grant(
         NotFound: there is no such artifact, or not for this caller.
         ArtifactDenied: only its owner and admins share it.
     """
-    store = await _store(runtime, caller)
-    return await store.grant(artifact_id, subject, access, expires_in_s=expires_in_s)
+    sharing = ArtifactSharing(await _store(runtime, caller))
+    return await sharing.grant(artifact_id, subject, access, expires_in_s=expires_in_s)
 
 
 @operation("artifacts:write")
@@ -195,14 +196,14 @@ async def revoke(
     link_id: str = "",
 ) -> None:
     """Take access back from a subject, or withdraw a link; raises as `grant` does."""
-    store = await _store(runtime, caller)
-    await store.revoke(artifact_id, subject=subject, link_id=link_id)
+    sharing = ArtifactSharing(await _store(runtime, caller))
+    await sharing.revoke(artifact_id, subject=subject, link_id=link_id)
 
 
 @operation("artifacts:read")
 async def grants(runtime: Runtime, caller: Caller, /, artifact_id: str) -> list[GrantRow]:
     """Return who was given access, and which links hold; raises as `grant` does."""
-    return await (await _store(runtime, caller)).grants(artifact_id)
+    return await ArtifactSharing(await _store(runtime, caller)).grants(artifact_id)
 
 
 @operation("artifacts:write")
@@ -216,13 +217,14 @@ async def share(
         NotFound: there is no such artifact, or not for this caller.
         ArtifactDenied: only its owner and admins share it.
     """
-    return await (await _store(runtime, caller)).share(artifact_id, expires_in_s=expires_in_s)
+    sharing = ArtifactSharing(await _store(runtime, caller))
+    return await sharing.share(artifact_id, expires_in_s=expires_in_s)
 
 
 @operation("artifacts:read")
 async def shared(runtime: Runtime, caller: Caller, /, token: str) -> Artifact:
     """Return what a link leads to; raises LinkRefused."""
-    return await (await _store(runtime, caller)).find_shared(token)
+    return await ArtifactSharing(await _store(runtime, caller)).find_shared(token)
 
 
 @stream_operation("artifacts:read")
@@ -230,7 +232,8 @@ async def stream_shared(
     runtime: Runtime, caller: Caller, /, token: str
 ) -> AsyncGenerator[bytes, None]:
     """Yield the content that a link leads to, checked; raises LinkRefused."""
-    async for piece in (await _store(runtime, caller)).stream_shared(token):
+    sharing = ArtifactSharing(await _store(runtime, caller))
+    async for piece in sharing.stream_shared(token):
         yield piece
 
 

@@ -88,7 +88,6 @@ if TYPE_CHECKING:
     from holdfast.tools.sandbox import describe_sandbox as describe_sandbox
     from holdfast.tools.sandboxed_commands import SandboxedCommands as SandboxedCommands
     from holdfast.tools.schema import Signature as Signature
-    from holdfast.tools.services import ToolArtifacts as ToolArtifacts
     from holdfast.tools.services import Attendant as Attendant
     from holdfast.tools.services import Cancellation as Cancellation
     from holdfast.tools.services import ClosedNetwork as ClosedNetwork
@@ -106,6 +105,7 @@ if TYPE_CHECKING:
     from holdfast.tools.services import ProgressSink as ProgressSink
     from holdfast.tools.services import ProgressUpdate as ProgressUpdate
     from holdfast.tools.services import Question as Question
+    from holdfast.tools.services import ToolArtifacts as ToolArtifacts
     from holdfast.tools.services import ToolStateStore as ToolStateStore
     from holdfast.tools.services import ignore_progress as ignore_progress
     from holdfast.tools.state import TOOL_STATE as TOOL_STATE

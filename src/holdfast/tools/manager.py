@@ -34,8 +34,8 @@ from holdfast.messages import ToolPart
 from holdfast.policy import Approvals, NoApprovals, PolicyViolation
 from holdfast.sessions import MessagePartUpdated
 from holdfast.tools import ledger
-from holdfast.tools.artifacts import RunArtifacts
 from holdfast.tools.approval_broker import ApprovalBroker
+from holdfast.tools.artifacts import RunArtifacts
 from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_unsound
 from holdfast.tools.child_limits import without_end
 from holdfast.tools.context import ToolContext

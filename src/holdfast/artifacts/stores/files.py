@@ -83,7 +83,7 @@ class FileBlobs:
         """Remove blobs."""
         await asyncio.to_thread(self._remove, keys)
 
-    async def list(self) -> AsyncGenerator[BlobInfo, None]:
+    async def scan(self) -> AsyncGenerator[BlobInfo, None]:
         """Yield every blob once."""
         for folder in await asyncio.to_thread(self._folders):
             for info in await asyncio.to_thread(_blobs_in, folder):

@@ -53,7 +53,7 @@ class MemoryBlobs:
         for key in keys:
             self._blobs.pop("/".join(checked_key(key)), None)
 
-    async def list(self) -> AsyncGenerator[BlobInfo, None]:
+    async def scan(self) -> AsyncGenerator[BlobInfo, None]:
         """Yield every blob once."""
         for key, data in tuple(self._blobs.items()):
             yield BlobInfo(key=key, size=len(data))

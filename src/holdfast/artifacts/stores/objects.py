@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.artifacts.blobs import BlobInfo, split_key
 from holdfast.artifacts.stores.files import checked_key, checked_upload, missing
-from holdfast.errors import MissingExtra, StorageReadOnly, StorageUnavailable
+from holdfast.errors import MissingExtra, StorageError, StorageReadOnly, StorageUnavailable
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -84,7 +84,7 @@ class ObjectBlobs:
         """Remove blobs."""
         await self.remove_paths([path_of(key) for key in keys])
 
-    async def list(self) -> AsyncGenerator[BlobInfo, None]:
+    async def scan(self) -> AsyncGenerator[BlobInfo, None]:
         """Yield every blob once."""
         import obstore  # noqa: PLC0415 - an extra
 
@@ -141,6 +141,10 @@ class ObjectBlobs:
             raise StorageUnavailable(path=self.place, detail=_short(error)) from error
 
 
+class _Abandoned(Exception):
+    """Nobody wants what was going up."""
+
+
 class ObjectUpload:
     """Bytes on their way up: in memory while they are few, then in parts."""
 
@@ -153,6 +157,7 @@ class ObjectUpload:
         self._sending: asyncio.Task[None] | None = None
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_PIECES_WAITING)
         self._is_sent = False
+        self._is_over = False
 
     async def write(self, data: bytes) -> None:
         """Add bytes at the end."""
@@ -187,9 +192,11 @@ class ObjectUpload:
         if self._sending is None:
             return
         if not self._is_sent:
-            # The iterator ends with an error, and obstore then aborts the upload.
-            self._sending.cancel()
-            with contextlib.suppress(asyncio.CancelledError, StorageUnavailable, StorageReadOnly):
+            self._is_over = True
+            if self._pieces.full():
+                self._pieces.get_nowait()
+            self._pieces.put_nowait(b"")
+            with contextlib.suppress(StorageError, _Abandoned):
                 await self._sending
         await self._blobs.remove_paths([self._path])
 
@@ -224,6 +231,9 @@ class ObjectUpload:
 
     async def _waiting(self) -> AsyncIterator[bytes]:
         while (piece := await self._pieces.get()) is not None:
+            if self._is_over:
+                # obstore then aborts the upload, so that no parts stay in the bucket.
+                raise _Abandoned
             yield piece
 
 

@@ -104,7 +104,7 @@ class SqliteBlobs:
 
         await self.change(work)
 
-    async def list(self) -> AsyncGenerator[BlobInfo, None]:
+    async def scan(self) -> AsyncGenerator[BlobInfo, None]:
         """Yield every blob once."""
         last = ""
         sql = f"SELECT key, size FROM blobs WHERE key > ? ORDER BY key LIMIT {_PAGE}"
