@@ -141,9 +141,7 @@ class ArtifactBackendConformance:
             await upload.discard()
             assert await read_all(blobs, key_of(data)) == data
 
-    async def test_a_blob_that_is_there_stays_unless_it_is_replaced(
-        self, blobs: BlobStore
-    ) -> None:
+    async def test_a_blob_that_is_there_stays_unless_it_is_replaced(self, blobs: BlobStore) -> None:
         for size in (5, LARGE):
             key = key_of(make_bytes(size))
             for number, replaces in enumerate((False, False, True)):
