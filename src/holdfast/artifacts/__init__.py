@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from holdfast.artifacts.upkeep import collect as collect
     from holdfast.artifacts.upkeep import collect_digests as collect_digests
     from holdfast.artifacts.upkeep import expire as expire
+    from holdfast.artifacts.upkeep import forget_missing as forget_missing
     from holdfast.artifacts.upkeep import rekey as rekey
     from holdfast.artifacts.upkeep import verify as verify
 else:
@@ -91,7 +92,7 @@ else:
             "stores.objects": "ObjectBlobs",
             "stores.registry": "BlobStoreKind BlobStoreOptions find_blob_place open_blob_store",
             "stores.sqlite": "SqliteBlobs",
-            "upkeep": "ArtifactFinding CollectReport RekeyReport collect collect_digests expire "
+            "upkeep": "ArtifactFinding CollectReport RekeyReport collect collect_digests expire forget_missing "
             "rekey verify",
         },
     )

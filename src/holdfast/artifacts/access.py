@@ -16,13 +16,16 @@ _RANKS: Final[dict[Access, int]] = {"read": 1, "write": 2, "admin": 3}
 class ArtifactActor(msgspec.Struct, frozen=True, kw_only=True):
     """In whose name something is done to artifacts, and where it comes from.
 
-    `subject` is a person or a key. `session_id` and `project_id` say in which conversation and
-    project; `run_id` and `call_id` are noted as the origin of what is saved. `is_admin` is the
-    owner of the state directory, or a caller with the scope `artifacts:admin`.
+    `subject` is a person, a key, or a session (`session:ID`): an agent at work is not the person
+    it works for, and has the rights of its session only. `owner` is whose the saved ones are, if
+    not the subject's. `session_id` and `project_id` say in which conversation and project;
+    `run_id` and `call_id` are noted as the origin of what is saved. `is_admin` is the owner of
+    the state directory, or a caller with the scope `artifacts:admin`.
     """
 
     tenant: str
     subject: str
+    owner: str = ""
     user: str = ""
     session_id: str = ""
     project_id: str = ""

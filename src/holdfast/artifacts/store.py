@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -190,15 +190,23 @@ class ArtifactStore:
         services = self.services
         compresses = services.rules.compresses and can_compress()
         sealer = Sealer(self.actor.tenant, services.keys.active, compresses=compresses)
-        head = b""
-        async for piece in _pieces(data):
-            head = head or piece[:_HEAD_BYTES]
-            sealed = await asyncio.to_thread(sealer.add, piece)
-            if services.rules.largest_bytes is not None:
-                _check_limit("one artifact", sealer.size, 0, services.rules.largest_bytes)
-            if sealed:
-                await upload.write(sealed)
-        await upload.write(await asyncio.to_thread(sealer.finish))
+        head, largest = b"", services.rules.largest_bytes
+        writing: asyncio.Task[None] | None = None
+        try:
+            async for piece in _pieces(data):
+                head = head or piece[:_HEAD_BYTES]
+                # Written while the next piece is hashed, compressed and encrypted.
+                sealed = await asyncio.to_thread(sealer.add, piece)
+                if largest is not None:
+                    _check_limit("one artifact", sealer.size, 0, largest)
+                if writing is not None:
+                    await writing
+                writing = asyncio.create_task(upload.write(sealed)) if sealed else None
+            last = await asyncio.to_thread(sealer.finish)
+        finally:
+            if writing is not None:
+                await writing
+        await upload.write(last)
         return sealer, head
 
     def _make_fact(
@@ -221,7 +229,7 @@ class ArtifactStore:
             artifact_kind=options.kind,
             scope=scope,
             scope_id=scope_id,
-            owner=actor.subject,
+            owner=actor.owner or actor.subject,
             version=1 if before is None else before.version + 1,
             previous=before.artifact.id if before is not None and before.is_live else "",
             tags=tuple(dict.fromkeys(options.tags)),
@@ -264,16 +272,19 @@ class ArtifactStore:
         if services.is_claimed:
             return
         await services.blobs.open()
-        claims = [
-            keyed.row.mark
-            for keyed in await self._journal.rows(RowQuery(projection=PLACES, limit=1_000))
-        ]
+        claims = await self._claims()
         if not claims:
             claims = [random_token(16)]
             await self._journal.append(SYSTEM_SESSION, [ArtifactPlaceClaimed(mark=claims[0])])
-        if await services.blobs.claim(claims[0]) not in claims:
+        mark = await services.blobs.claim(claims[0])
+        # Another process of ours may have been quicker, with a claim of its own.
+        if mark not in claims and mark not in await self._claims():
             raise ArtifactPlaceTaken(place=services.place)
         services.is_claimed = True
+
+    async def _claims(self) -> Sequence[str]:
+        found = await self._journal.rows(RowQuery(projection=PLACES, limit=1_000))
+        return [keyed.row.mark for keyed in found]
 
     # --- reading ----------------------------------------------------------------------
 
@@ -480,8 +491,8 @@ async def _pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, N
     """
     if isinstance(data, bytes | bytearray | memoryview):
         whole = bytes(data)
-        for start in range(0, len(whole), 4 * BLOCK_BYTES):
-            yield whole[start : start + 4 * BLOCK_BYTES]
+        for start in range(0, len(whole), BLOCK_BYTES):
+            yield whole[start : start + BLOCK_BYTES]
         return
     if not isinstance(data, AsyncIterable):
         raise UsageError(
@@ -490,8 +501,8 @@ async def _pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, N
     async for piece in data:
         if not isinstance(piece, bytes | bytearray | memoryview):
             raise UsageError(detail="The content of an artifact comes in pieces of bytes.")
-        for start in range(0, len(piece), 4 * BLOCK_BYTES):
-            yield bytes(piece[start : start + 4 * BLOCK_BYTES])
+        for start in range(0, len(piece), BLOCK_BYTES):
+            yield bytes(piece[start : start + BLOCK_BYTES])
 
 
 __all__ = [

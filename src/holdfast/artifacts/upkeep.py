@@ -112,6 +112,24 @@ async def collect_digests(store: ArtifactStore, digests: Sequence[str]) -> int:
     return removed
 
 
+async def forget_missing(store: ArtifactStore, session_id: str) -> int:
+    """Delete the artifacts of a session that came without their contents; returns how many.
+
+    For records of another machine: what is listed is there.
+    """
+    services, count = store.services, 0
+    of_session = RowQuery(projection=ARTIFACTS, session_id=session_id, limit=10_000)
+    for keyed in await services.journal.rows(of_session):
+        key = blob_key(store.actor.tenant, keyed.row.digest)
+        if keyed.row.is_live and await services.blobs.size(key) is None:
+            fact = store.deletion(keyed.row, "its content was not brought along")
+            [event] = await services.journal.append(session_id, [fact])
+            row = msgspec.structs.replace(keyed.row, deleted_seq=event.session_seq)
+            await _redact(store, KeyedRow(session_id, keyed.key, row))
+            count += 1
+    return count
+
+
 async def _redact(store: ArtifactStore, keyed: KeyedRow[ArtifactRow]) -> None:
     """Take the content's address out of a deleted version's facts.
 
@@ -334,6 +352,7 @@ __all__ = [
     "collect_deleted",
     "collect_digests",
     "expire",
+    "forget_missing",
     "rekey",
     "verify",
 ]

@@ -102,5 +102,7 @@ async def output(runtime: Runtime, caller: Caller, /, session_id: str, handle: s
     session = await runtime.sessions.get_session(session_id)
     if handle.startswith("out_"):
         return await load_kept_output(runtime.journal, session.id, handle)
-    actor = ArtifactActor(tenant=runtime.tenant, subject=caller.subject, session_id=session.id)
+    actor = ArtifactActor(
+        tenant=runtime.tenant, subject=f"session:{session.id}", session_id=session.id
+    )
     return await (await runtime.artifacts.acting_for(actor)).load(handle)

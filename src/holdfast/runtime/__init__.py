@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
     from holdfast.runtime.storage import UsageReport as UsageReport
-    from holdfast.runtime.storage import read_export as read_export
     from holdfast.runtime.storage import whole_file as whole_file
     from holdfast.runtime.storage import write_whole as write_whole
+    from holdfast.runtime.transfer import export_session as export_session
+    from holdfast.runtime.transfer import import_session as import_session
     from holdfast.runtime.workflows import OnWait as OnWait
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -39,7 +40,8 @@ else:
             "models": "ReadyModel",
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
-            "storage": "UsageReport read_export whole_file write_whole",
+            "storage": "UsageReport whole_file write_whole",
+            "transfer": "export_session import_session",
             "workflows": "OnWait",
         },
     )

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.errors import ConfigError
 from holdfast.journal import Journal, list_store_places
 from holdfast.settings import Settings, list_secret_values
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 LOCAL_USER = "local"
 """A state directory belongs to one person."""
 _LOCKS = "artifact-locks"
+_LEAST_LINK_KEY = 32
 
 
 class ArtifactService:
@@ -106,7 +108,7 @@ class ArtifactService:
                 keep_versions=wanted.keep_versions,
                 compresses=wanted.compress,
             ),
-            link_key=link_key.get_secret_value().encode() if link_key else b"",
+            link_key=_link_key(link_key.get_secret_value()) if link_key else b"",
         )
 
     def _keys(self) -> KeyRing:
@@ -122,6 +124,15 @@ class ArtifactService:
             if former
             else None,
         )
+
+
+def _link_key(text: str) -> bytes:
+    if len(text) < _LEAST_LINK_KEY:
+        raise ConfigError(
+            detail="HOLDFAST_LINK_KEY is too short to sign with; `openssl rand -base64 32` prints "
+            "a good one."
+        )
+    return text.encode()
 
 
 __all__ = ["LOCAL_USER", "ArtifactService"]

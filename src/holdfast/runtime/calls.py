@@ -91,7 +91,8 @@ class CallEnvironment:
         asked = asked.inner if isinstance(asked, PropagatingApprover) else asked
         actor = ArtifactActor(
             tenant=self._artifacts.tenant,
-            subject=around.execution.user_id or "owner",
+            subject=f"session:{session.id}",
+            owner=around.execution.user_id or "owner",
             user=LOCAL_USER,
             session_id=session.id,
             project_id=session.project_id,

@@ -265,7 +265,9 @@ class Runtime:
         """Autonomous loops; the room behind them is loaded with the first one."""
         from holdfast.runtime.loops import LoopService  # noqa: PLC0415 - optional
 
-        return LoopService(self.settings, self.base_dir, self.sessions, self.turns, self.runs)
+        return LoopService(
+            self.settings, self.base_dir, self.sessions, self.turns, self.runs, self.artifacts
+        )
 
     @functools.cached_property
     def workflows(self) -> WorkflowService:

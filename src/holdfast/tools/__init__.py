@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.tools.approval_broker import NobodyApproves as NobodyApproves
     from holdfast.tools.artifacts import RunArtifacts as RunArtifacts
     from holdfast.tools.artifacts import load_kept_output as load_kept_output
+    from holdfast.tools.artifacts import redacted_text as redacted_text
     from holdfast.tools.builtin import SearchHit as SearchHit
     from holdfast.tools.builtin import SearchProvider as SearchProvider
     from holdfast.tools.builtin import SearxngSearch as SearxngSearch
@@ -125,7 +126,7 @@ else:
         __name__,
         {
             "approval_broker": "ApprovalAnswer ApprovalRequest Approver AutoConfirm NobodyApproves",
-            "artifacts": "RunArtifacts load_kept_output",
+            "artifacts": "RunArtifacts load_kept_output redacted_text",
             "builtin": "SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
             "builtin.search": "codesearch_tool searxng_tools websearch_tool",
             "bundles": "LocalToolManager read_manifest register_bundles",

@@ -1,6 +1,6 @@
 """Blobs as files of a directory: the default.
 
-`blobs/<tenant>/<two characters>/<digest>`, mode 0600; what is on its way lies in `incoming/`.
+`blobs/<tenant>/<digest>`, mode 0600; what is on its way lies in `incoming/`.
 A blob becomes visible by a hard link to bytes that are on the disk already.
 """
 
@@ -104,7 +104,7 @@ class FileBlobs:
     def path(self, key: str) -> Path:
         """Return where a blob lies."""
         tenant, digest = checked_key(key)
-        return self._blobs / tenant / digest[:2] / digest
+        return self._blobs / tenant / digest
 
     def _claim(self, mark: str) -> str:
         path = self._directory / _MARK
@@ -135,11 +135,9 @@ class FileBlobs:
     def _folders(self) -> list[Path]:
         try:
             return [
-                Path(inner.path)
+                Path(tenant.path)
                 for tenant in os.scandir(self._blobs)
                 if tenant.is_dir(follow_symlinks=False)
-                for inner in os.scandir(tenant.path)
-                if inner.is_dir(follow_symlinks=False)
             ]
         except FileNotFoundError:
             return []
@@ -226,7 +224,7 @@ def _write_file(path: Path, data: bytes) -> None:
 
 
 def _blobs_in(folder: Path) -> list[BlobInfo]:
-    tenant = folder.parent.name
+    tenant = folder.name
     found = []
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(folder):

@@ -240,12 +240,12 @@ class ObjectUpload:
 def path_of(key: str) -> str:
     """Return the path of a blob below the prefix."""
     tenant, digest = checked_key(key)
-    return f"blobs/{tenant}/{digest[:2]}/{digest}"
+    return f"blobs/{tenant}/{digest}"
 
 
 def _key_of(path: str) -> str | None:
     parts = path.split("/")
-    key = f"{parts[-3]}/{parts[-1]}" if len(parts) == 4 else ""
+    key = f"{parts[-2]}/{parts[-1]}" if len(parts) == 3 else ""
     return key if split_key(key) is not None else None
 
 
