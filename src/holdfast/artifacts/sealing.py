@@ -99,7 +99,15 @@ class Sealer:
 
     def add(self, data: bytes) -> bytes:
         """Take bytes of the content; return bytes of the blob, perhaps none yet."""
+        self.hash(data)
+        return self.seal(data)
+
+    def hash(self, data: bytes) -> None:
+        """Do the one half of `add`; a second thread may do the other."""
         self._hash.update(data)
+
+    def seal(self, data: bytes) -> bytes:
+        """Do the other half of `add`: return bytes of the blob, perhaps none yet."""
         self.size += len(data)
         rest = self._rest
         if len(rest) + len(data) < BLOCK_BYTES:

@@ -53,6 +53,7 @@ from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload, RowQuery
 LARGEST_LOAD: Final = 512 * 1024 * 1024
 """What is larger is streamed, never loaded."""
 _HEAD_BYTES: Final = 512
+_PIECE_BYTES: Final = 2 * BLOCK_BYTES
 _PAGE: Final = 500
 NO_OPTIONS: Final = ArtifactOptions()
 NO_FILTER: Final = ArtifactFilter()
@@ -195,8 +196,10 @@ class ArtifactStore:
         try:
             async for piece in _pieces(data):
                 head = head or piece[:_HEAD_BYTES]
-                # Written while the next piece is hashed, compressed and encrypted.
-                sealed = await asyncio.to_thread(sealer.add, piece)
+                # Hashed while it is compressed and encrypted; written while the next one is.
+                sealed, _ = await asyncio.gather(
+                    asyncio.to_thread(sealer.seal, piece), asyncio.to_thread(sealer.hash, piece)
+                )
                 if largest is not None:
                     _check_limit("one artifact", sealer.size, 0, largest)
                 if writing is not None:
@@ -491,8 +494,8 @@ async def _pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, N
     """
     if isinstance(data, bytes | bytearray | memoryview):
         whole = bytes(data)
-        for start in range(0, len(whole), BLOCK_BYTES):
-            yield whole[start : start + BLOCK_BYTES]
+        for start in range(0, len(whole), _PIECE_BYTES):
+            yield whole[start : start + _PIECE_BYTES]
         return
     if not isinstance(data, AsyncIterable):
         raise UsageError(
@@ -501,8 +504,8 @@ async def _pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, N
     async for piece in data:
         if not isinstance(piece, bytes | bytearray | memoryview):
             raise UsageError(detail="The content of an artifact comes in pieces of bytes.")
-        for start in range(0, len(piece), BLOCK_BYTES):
-            yield bytes(piece[start : start + BLOCK_BYTES])
+        for start in range(0, len(piece), _PIECE_BYTES):
+            yield bytes(piece[start : start + _PIECE_BYTES])
 
 
 __all__ = [
