@@ -202,7 +202,7 @@ def value_of(hint: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         kinds = typing.get_args(hint)
         return value_of(str) if str in kinds else TextPart(text="x")
-    plain = {str: "x", int: 1, bool: True, dict: {}, collections.abc.Mapping: {}}
+    plain = {str: "x", bytes: b"x", int: 1, bool: True, dict: {}, collections.abc.Mapping: {}}
     if origin in plain:
         return plain[origin]
     if origin is collections.abc.Sequence:

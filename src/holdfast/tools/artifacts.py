@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from holdfast.artifacts import ArtifactActor
 from holdfast.canonical import sha256_hex
 from holdfast.errors import NotFound
 from holdfast.journal import Journal
@@ -16,13 +17,21 @@ from holdfast.tools.events import ToolOutputKept
 from holdfast.tools.recording import Recorder
 
 if TYPE_CHECKING:
-    from holdfast.artifacts import Artifact, ArtifactActor, ArtifactScope, ArtifactStore
+    from holdfast.artifacts import Artifact, ArtifactScope, ArtifactStore
     from holdfast.redaction import Redactor
 
 
 @functools.cache
 def _former_handle() -> re.Pattern[str]:
     return re.compile(r"out_(\d{1,18})_([0-9a-f]{16})")
+
+
+class OpensStore(Protocol):
+    """Gives the store of artifacts, opened when it is first needed."""
+
+    def __call__(self) -> Awaitable[ArtifactStore]:
+        """Return the store."""
+        ...
 
 
 class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
@@ -33,7 +42,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
     content is in the journal itself, are read for ever.
     """
 
-    opened: Callable[[], Awaitable[ArtifactStore]]
+    opened: OpensStore
     actor: ArtifactActor
     recorder: Recorder
     journal: Journal
