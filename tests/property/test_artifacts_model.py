@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import tempfile
 from pathlib import Path
 
@@ -122,8 +123,6 @@ class ArtifactMachine(RuleBasedStateMachine):
             # The kernel takes the locks of a dead process.
             locks = self.services.locks
             if locks._held >= 0:
-                import os
-
                 os.close(locks._held)
                 locks._held = -1
             self.open()

@@ -11,6 +11,7 @@ Write a subclass in your tests, and pytest (with pytest-asyncio in auto mode) ru
 A place that forgets everything when its object goes sets `is_kept = False`.
 """
 
+# ruff: noqa: D102 - the name of a test is its sentence
 from __future__ import annotations
 
 import asyncio
