@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated, TypeAlias
 
 from holdfast import artifacts as room
 from holdfast.artifacts import (
@@ -27,10 +27,12 @@ from holdfast.artifacts import (
 )
 from holdfast.errors import FileError
 from holdfast.operations.caller import OWNER, Caller
+from holdfast.operations.local_values import Local
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.runtime import LOCAL_USER, Runtime, whole_file
 
 _PIECE = 1024 * 1024
+LocalProgress: TypeAlias = Annotated[Callable[[int, int], None], Local("wait for the answer")]
 
 
 async def _store(runtime: Runtime, caller: Caller, session_id: str = "") -> ArtifactStore:
@@ -242,7 +244,7 @@ async def collect(
     runtime: Runtime,
     caller: Caller,
     /,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: LocalProgress = lambda done, total: None,
 ) -> CollectReport:
     """Remove what nothing refers to, and what retention no longer wants.
 
@@ -256,7 +258,7 @@ async def verify(
     runtime: Runtime,
     caller: Caller,
     /,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: LocalProgress = lambda done, total: None,
 ) -> list[ArtifactFinding]:
     """Read every content and return the artifacts whose content is missing or damaged."""
     return await room.verify(await _store(runtime, caller), progress=progress)
@@ -267,7 +269,7 @@ async def rekey(
     runtime: Runtime,
     caller: Caller,
     /,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: LocalProgress = lambda done, total: None,
 ) -> RekeyReport:
     """Encrypt every content with the key of the settings; without one, decrypt it.
 

