@@ -55,7 +55,7 @@ class FileLocks:
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncGenerator[None, None]:
         """Be the only one who changes the catalogue."""
-        descriptor = await asyncio.to_thread(self._open, "catalogue.lock")
+        descriptor = self._open("catalogue.lock")
         try:
             wait_s = _WAIT_S
             # Asked again rather than waited for in a thread, which could not be cancelled.

@@ -54,6 +54,8 @@ LARGEST_LOAD: Final = 512 * 1024 * 1024
 """What is larger is streamed, never loaded."""
 _HEAD_BYTES: Final = 512
 _PIECE_BYTES: Final = 2 * BLOCK_BYTES
+_WHOLE_BYTES: Final = 16 * BLOCK_BYTES
+"""What is in memory anyway is handed to threads in larger pieces: each way there takes time."""
 _PAGE: Final = 500
 NO_OPTIONS: Final = ArtifactOptions()
 NO_FILTER: Final = ArtifactFilter()
@@ -494,8 +496,8 @@ async def _pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, N
     """
     if isinstance(data, bytes | bytearray | memoryview):
         whole = bytes(data)
-        for start in range(0, len(whole), _PIECE_BYTES):
-            yield whole[start : start + _PIECE_BYTES]
+        for start in range(0, len(whole), _WHOLE_BYTES):
+            yield whole[start : start + _WHOLE_BYTES]
         return
     if not isinstance(data, AsyncIterable):
         raise UsageError(
