@@ -50,7 +50,7 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--cursor", default="", help="Continue after an earlier page.")
 @pass_invocation
-def list_(invocation: Invocation, limit: int, cursor: str, **given: object) -> None:
+def list_(invocation: Invocation, /, limit: int, cursor: str, **given: object) -> None:
     """List artifacts, newest first.
 
     Example: holdfast artifacts list --tag report --since 2026-11-01

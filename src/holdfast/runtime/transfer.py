@@ -216,9 +216,7 @@ class _EventLines:
 def _read_contents(file: IO[bytes], stack: contextlib.ExitStack) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield each content of an export, unpacked into a file that nobody sees."""
     while line := file.readline(_LARGEST_LINE + 1):
-        packed: IO[bytes] = stack.enter_context(
-            tempfile.SpooledTemporaryFile(_IN_MEMORY)  # type: ignore[arg-type]
-        )
+        packed: IO[bytes] = stack.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY))
         first = found = _content_line(line, "", 0)
         while not found.is_last:
             packed.write(found.data)
