@@ -77,6 +77,23 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     lease_expires: float
 
 
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as it was written; `session_seq` 0 means the session as a whole."""
+
+    session_id: str
+    session_seq: int
+    problem: str
+
+
+class MendReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was left of a damaged store, and what was not; the damaged file is kept `aside`."""
+
+    events: int
+    sessions: int
+    lost: tuple[Finding, ...] = ()
+    aside: str = ""
+
+
 class Chains(Protocol):
     """Chains that can be checked: those of a store, or of a file at rest."""
 
@@ -86,6 +103,13 @@ class Chains(Protocol):
 
     async def read(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """Return events of one session in order."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """Return what is wrong besides the chains: damaged files, tables that do not follow.
+
+        Every row of every table is compared with what the log says.
+        """
         ...
 
 
@@ -189,6 +213,22 @@ class Store(Protocol):
 
     async def rebuild(self, progress: Callable[[int, int], None]) -> int:
         """Drop and rebuild all projections; returns the number of events folded."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """Return what is wrong besides the chains; see `Chains.examine`."""
+        ...
+
+    async def mend(self) -> MendReport:
+        """Make a damaged store sound from what can be read of it; it must not be open.
+
+        Each session is kept up to the first event that is missing or was changed.
+
+        Raises:
+            StorageDamaged: nothing can be read.
+            StorageLocked: somebody has it open.
+            UsageError: this kind of store cannot be mended here.
+        """
         ...
 
     async def collect(self) -> dict[str, int]:

@@ -30,9 +30,9 @@ from holdfast.tools import (
     ToolContext,
     ToolExecutionManager,
     ToolHooks,
-    ToolThreads,
     read_kept_labels,
     restore_grants,
+    share_threads,
     spend_freely,
     without_end,
 )
@@ -71,6 +71,7 @@ class CallEnvironment:
         self._confinement = confinement
         self._processes = processes
         self._clock = clock
+        self._threads = share_threads()
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
         """Return what executes the calls of a run.
@@ -135,7 +136,7 @@ class CallEnvironment:
             open_reader=self._processes.open_reader,
             attendant=around.attendant,
             nested=_NOT_NESTED,
-            threads=ToolThreads(),
+            threads=self._threads,
             clock=self._clock,
             execution=around.execution.inherit(
                 session_id=session.id,

@@ -202,9 +202,10 @@ class KnownChains(dict[str, Chain]):
 
     Whoever appends to a chain makes it longer, and whoever writes rows that wait moves
     `rows_from`; as long as both are what this store wrote last, what it remembers is true.
+    Those that were looked up first go when there are too many: they are found again in the file.
     """
 
-    _MOST = 10_000
+    _MOST = 2_048
 
     def __init__(self) -> None:
         """Remember nothing yet; what is remembered may be out of date until it is looked up."""
@@ -222,8 +223,7 @@ class KnownChains(dict[str, Chain]):
                 return known
             self.drop(session_id)
         elif len(self) >= self._MOST:
-            # Too many: only the one that is looked up, or created next, is remembered.
-            self.clear()
+            del self[next(iter(self))]
         self.seq = connection.execute(_LAST_SEQ).fetchone()[0] or 0
         found = connection.execute(ONE_HEAD, (session_id,)).fetchone()
         if found is None:

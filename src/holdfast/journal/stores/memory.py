@@ -27,7 +27,15 @@ from holdfast.journal.projection import (
     by_kind,
     check_query,
 )
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish, check_restored
+from holdfast.journal.store import (
+    BLOB_THRESHOLD,
+    AppendRequest,
+    Finding,
+    Head,
+    LeaseWish,
+    MendReport,
+    check_restored,
+)
 from holdfast.journal.stores._wakeups import Wakeups
 from holdfast.journal.stores.registry import StoreKind, StoreOptions
 
@@ -240,6 +248,14 @@ class MemoryStore:
             raise
         progress(len(events), len(events))
         return len(events)
+
+    async def examine(self) -> list[Finding]:
+        """Find nothing: there is no file, and rows cannot be changed behind the store's back."""
+        return []
+
+    async def mend(self) -> MendReport:
+        """Refuse: what lives in memory is not damaged, and ends with the process."""
+        raise UsageError(detail="A store in memory cannot be mended.")
 
     async def collect(self) -> dict[str, int]:
         """Nothing to collect: content lives as long as an event refers to it."""

@@ -12,10 +12,18 @@ from urllib.parse import SplitResult
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import AlreadyExists, LeaseLost, StorageError
+from holdfast.errors import AlreadyExists, LeaseLost, StorageError, StorageLocked
 from holdfast.journal.envelope import SYSTEM_SESSION, Draft, Event
 from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check_query
-from holdfast.journal.store import AppendRequest, Durability, Head, LeaseWish, check_restored
+from holdfast.journal.store import (
+    AppendRequest,
+    Durability,
+    Finding,
+    Head,
+    LeaseWish,
+    MendReport,
+    check_restored,
+)
 from holdfast.journal.stores import _sqlite_file as file
 from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_at_rest import SqliteAtRest
@@ -33,8 +41,11 @@ from holdfast.journal.stores._sqlite_chains import (
     read_head,
 )
 from holdfast.journal.stores._sqlite_errors import translate
+from holdfast.journal.stores._sqlite_examination import examine, require_sound
+from holdfast.journal.stores._sqlite_guard import FileGuard
 from holdfast.journal.stores._sqlite_reader import Reader
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, is_for_one
+from holdfast.journal.stores._sqlite_salvage import salvage
 from holdfast.journal.stores._wakeups import Wakeups
 from holdfast.journal.stores.registry import StoreKind, StoreOptions, resolve_directory
 
@@ -71,6 +82,7 @@ class SqliteStore:
         self._durability = durability
         self._clock = clock
         self._wakeups = Wakeups()
+        self._guard = FileGuard(self.path)
         self._writer: GroupCommit | None = None
         self._reader: Reader | None = None
         self._chains = KnownChains()
@@ -80,7 +92,9 @@ class SqliteStore:
         """Open the file, creating it (mode 0600) or migrating it where needed.
 
         Raises:
-            StorageDamaged: the file is no database of ours; it is left untouched.
+            StorageDamaged: the file is no database of ours, or it is broken, which is looked
+                for after an unclean end and when something else has changed it; it is left
+                untouched.
             SchemaTooNew: a newer Holdfast wrote it; it is left untouched.
             StorageReadOnly: the place cannot be written.
         """
@@ -102,6 +116,7 @@ class SqliteStore:
         if self._reader is not None:
             reader, self._reader = self._reader, None
             await reader.close()
+            await asyncio.to_thread(self._guard.leave)
 
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows in one transaction; see `Store.append`."""
@@ -296,6 +311,22 @@ class SqliteStore:
         self._chains.forget()
         return done
 
+    async def examine(self) -> list[Finding]:
+        """Return what is wrong with the file, and with tables that do not follow from the log."""
+        await self._write_waiting("")
+        return await asyncio.to_thread(examine, self.path, self._tables)
+
+    async def mend(self) -> MendReport:
+        """Put a sound file in the place of a damaged one; see `Store.mend`."""
+
+        def work() -> MendReport:
+            with self._guard.alone() as is_alone:
+                if not is_alone or self._writer is not None:
+                    raise StorageLocked(path=str(self.path))
+                return salvage(self.path, self._clock)
+
+        return await asyncio.to_thread(work)
+
     async def collect(self) -> dict[str, int]:
         """Remove blobs that no event refers to, and give space back to the disk."""
 
@@ -395,7 +426,14 @@ class SqliteStore:
     # --- connections ------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        file.prepare(self.path)
+        file.prepare(self.path, lambda: self._guard.enter(lambda: require_sound(self.path)))
+        try:
+            self._update_tables()
+        except BaseException:
+            self._guard.abandon()
+            raise
+
+    def _update_tables(self) -> None:
         # A look first: a store that is up to date opens also while somebody writes.
         with file.reading(self.path) as connection:
             if not self._tables.outdated(connection):
