@@ -44,13 +44,20 @@ async def _store(runtime: Runtime, caller: Caller, session_id: str = "") -> Arti
         session_id, project_id = session.id, session.project_id
     actor = ArtifactActor(
         tenant=runtime.tenant,
-        subject=caller.subject,
-        user=LOCAL_USER if caller is OWNER else caller.subject,
+        subject=_subject(caller),
+        user=LOCAL_USER if caller is OWNER else _subject(caller),
         session_id=session_id,
         project_id=project_id,
         is_admin=caller.may("artifacts:admin"),
     )
     return await runtime.artifacts.acting_for(actor)
+
+
+def _subject(caller: Caller) -> str:
+    """Return a caller's name; one from elsewhere never passes for the owner or a session."""
+    name = caller.subject
+    is_taken = name in (OWNER.subject, LOCAL_USER) or name.startswith(("session:", "user:"))
+    return f"user:{name}" if is_taken and caller is not OWNER else name
 
 
 @operation("artifacts:write")

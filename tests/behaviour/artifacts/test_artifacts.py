@@ -125,7 +125,7 @@ async def test_callers_need_scopes_and_see_what_is_theirs(tmp_path):
         await client.artifacts.save("all", b"all", options=ArtifactOptions(scope="tenant"))
 
         def as_(subject: str, *scopes: str) -> ArtifactNamespace:
-            caller = Caller(subject=subject, scopes=frozenset(scopes))
+            caller = Caller(tenant="default", subject=subject, scopes=frozenset(scopes))
             return ArtifactNamespace(LocalChannel(client._runtime, caller))
 
         ann = as_("ann", "artifacts:read", "artifacts:write")
@@ -142,6 +142,9 @@ async def test_callers_need_scopes_and_see_what_is_theirs(tmp_path):
         assert await ann.load(saved.id) == b"mine"
         with pytest.raises(ArtifactDenied):
             await ann.delete(saved.id)
+        for pretender in ("owner", "local", f"session:{session.id}"):
+            with pytest.raises(NotFound):
+                await as_(pretender, "artifacts:read").load(saved.id)
         own = await ann.save("hers", b"hers")
         with pytest.raises(NotFound):
             await as_("bob", "artifacts:read").load(own.id)
