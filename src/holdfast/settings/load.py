@@ -36,6 +36,8 @@ _NOT_FOR_PROJECTS: Final = {
     _SERVERS: "have a program started",
     # Whoever says where records go could have them sent elsewhere, or kept nowhere.
     "storage.url": "say where records are kept",
+    "artifacts.url": "say where artifacts are kept",
+    "artifacts.endpoint_url": "say where artifacts are kept",
 }
 _LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
 
