@@ -909,7 +909,9 @@ class StorageDamaged(Damaged):
 
     code = "storage.damaged"
     message = "{path} is not a sound Holdfast database: {detail}"
-    next_step = "It was not touched. Restore a copy, or move it away to start afresh."
+    next_step = (
+        "It was not touched. Restore a copy, or mend what can be mended: holdfast storage rebuild"
+    )
 
 
 class MemoryIndexDamaged(StorageDamaged):

@@ -167,8 +167,8 @@ class AgentRuntime:
             # Its caller is told that it did not run; then it must not do so later.
             await finish(services.turns.cancel(own_id, reason=str(first)))
             raise
-        except (HoldfastError, MemoryError, OSError) as error:
-            if not own or not is_machine_fault(error):
+        except Exception as error:
+            if not own or isinstance(error, RunInterrupted) or not is_machine_fault(error):
                 raise
             raise _interrupted(agent, own_id, error) from error
         # Those at hand if it was executed here, else as they are stored.

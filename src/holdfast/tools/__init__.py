@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from holdfast.tools.target import paths_target as paths_target
     from holdfast.tools.target import text_target as text_target
     from holdfast.tools.threads import ToolThreads as ToolThreads
+    from holdfast.tools.threads import share_threads as share_threads
     from holdfast.tools.toolsets import TOOLSETS as TOOLSETS
     from holdfast.tools.toolsets import stands_for_builtin as stands_for_builtin
     from holdfast.tools.toolsets import toolset as toolset
@@ -172,7 +173,7 @@ else:
             """,
             "state": "JournalState TOOL_STATE",
             "target": "Target command_target host_target path_target paths_target text_target",
-            "threads": "ToolThreads",
+            "threads": "ToolThreads share_threads",
             "toolsets": "TOOLSETS stands_for_builtin toolset",
             "tracker": "ToolExecution ToolExecutionTracker export_execution_files",
         },
