@@ -168,7 +168,7 @@ class AgentRuntime:
             await finish(services.turns.cancel(own_id, reason=str(first)))
             raise
         except Exception as error:
-            if not own or not is_machine_fault(error):
+            if not own or isinstance(error, RunInterrupted) or not is_machine_fault(error):
                 raise
             raise _interrupted(agent, own_id, error) from error
         # Those at hand if it was executed here, else as they are stored.

@@ -184,6 +184,8 @@ def test_show_says_what_holds_where_no_rule_speaks(home: Path, name: str, said: 
     assert json.loads(call("show", name, "--json").stdout)["permission"] == said
 
 
-def test_reading_outside_the_workspace_exits_like_a_denial():
-    assert call("tools", "run", "read", "file_path=/etc/hostname").exit_code == 6
-    assert call("tools", "run", "read", "file_path=missing.txt").exit_code == 1
+def test_reading_outside_the_workspace_exits_like_a_denial(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    assert call("run", "read", "--args", '{"file_path": "/etc/hostname"}').exit_code == 6
+    assert call("run", "read", "--args", '{"file_path": "missing.txt"}').exit_code == 1
