@@ -20,6 +20,7 @@ async def clean_up(
     runtime: Runtime, caller: Caller, /, policy: RetentionPolicy | None = None
 ) -> RetentionReport:
     """Remove what the retention settings, or the given policy, no longer want."""
+    await runtime.state.manager().sweep()
     kept = runtime.settings.storage.retention.model_dump()
     return await remove_expired(runtime.sessions, policy or RetentionPolicy(**kept))
 

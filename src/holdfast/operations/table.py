@@ -23,6 +23,7 @@ NAMESPACES: Final = (
     "runs",
     "sessions",
     "skills",
+    "state",
     "storage",
     "tools",
     "triggers",

@@ -11,6 +11,7 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Mapping, Sequence
 
 import msgspec
@@ -26,7 +27,14 @@ from holdfast.agents import (
     hear_nothing,
 )
 from holdfast.canonical import JsonObject
-from holdfast.context import MOST_ATTEMPTS, CompactionHooks, Compactor, Conversation
+from holdfast.context import (
+    MOST_ATTEMPTS,
+    STATE_MARK,
+    CompactionHooks,
+    Compactor,
+    Conversation,
+    render_state,
+)
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
@@ -39,6 +47,7 @@ from holdfast.runs.services import CallScope, RunCalls, RunServices
 from holdfast.runs.spending import Charge, Spending
 from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.skills import Skill
+from holdfast.state import StateManager
 from holdfast.tools import Call, CallRecord, Tool, ToolRegistry, read_records
 from holdfast.tools import Parked as ParkedCall
 from holdfast.turns import (
@@ -145,6 +154,8 @@ class AgentTurn:
                     pending=sum(one.state == "pending" for one in self._messages.last.tool_calls),
                 )
                 self._is_limited = spending is not None
+                if STATE_MARK in self._agent.prompt:
+                    await self._render_prompt(session, at, spending)
                 return await self._loop(session, at, spending)
         except TimeoutError:
             if not self._turn.cancelled.is_set():
@@ -221,6 +232,19 @@ class AgentTurn:
             # The queue has it, so it need not be stored before the first answer is asked for.
             await self._add(message, may_wait=True)
         return session
+
+    async def _render_prompt(
+        self, session: Session, at: RunPosition, spending: Spending | None
+    ) -> None:
+        """Put the values into the prompt that it names, as its tools would read them."""
+        self._calls = await self._open_calls(session, at, spending)
+        context = self._calls.context
+        named = copy.copy(self._agent)
+        named.prompt = await render_state(named.prompt, context.execution.get(StateManager))
+        self._agent = named
+        if context.labels.new:
+            # Before the model reads it: the taint has to outlive this turn.
+            await self._turn.append(*context.labels.unkept(), agent_path=self._path)
 
     async def _open_calls(
         self, session: Session, at: RunPosition, spending: Spending | None

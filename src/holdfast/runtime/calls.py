@@ -8,16 +8,25 @@ forgot something, and what one forgot was a hole.
 from __future__ import annotations
 
 from holdfast.clock import Clock
-from holdfast.journal import Journal
+from holdfast.journal import Journal, Origin
 from holdfast.policy import ApprovalBook
 from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
+from holdfast.state import (
+    JournalStateStore,
+    ScopedState,
+    StateEnvironment,
+    StateManager,
+    StateOwner,
+    StateScope,
+)
+from holdfast.state import MOST_BYTES as MOST_STATE_BYTES
 from holdfast.tools import (
     Cancellation,
     ChildLimits,
     ContextLabels,
     Gate,
+    GateStateAccess,
     JournalArtifacts,
-    JournalState,
     NobodyApproves,
     NoNestedCalls,
     ToolContext,
@@ -30,6 +39,8 @@ from holdfast.tools import (
     without_end,
 )
 
+_WORKFLOW = "workflow:"
+"""What the name begins with under which a workflow stands in a path of agents."""
 _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""
 
@@ -37,11 +48,21 @@ _FIRST_FACTS = 3
 class CallEnvironment:
     """Opens what executes the calls of a run; the only constructor of a `ToolContext`."""
 
-    def __init__(self, journal: Journal, confinement: Confinement, clock: Clock) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        confinement: Confinement,
+        clock: Clock,
+        *,
+        tenant: str = "local",
+        most_state_bytes: int = MOST_STATE_BYTES,
+    ) -> None:
         """Keep facts in this journal, and confine calls as the operator wants."""
         self._journal = journal
         self._confinement = confinement
         self._clock = clock
+        self._tenant = tenant
+        self._most_state_bytes = most_state_bytes
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
         """Return what executes the calls of a run.
@@ -65,6 +86,22 @@ class CallEnvironment:
         # Whoever is asked in the name of a child is asked by its children themselves.
         asked = scope.approver
         asked = asked.inner if isinstance(asked, PropagatingApprover) else asked
+        # Below the ceilings that the policies set for every agent of the path.
+        gate = Gate(
+            policies=confinement.policies,
+            agent_path="/".join(scope.path),
+            rights=scope.rights,
+            approver=scope.approver,
+            terms=scope.terms,
+        )
+        taint = ContextLabels(labels, is_online=is_online)
+        execution = around.execution.inherit(
+            session_id=session.id,
+            run_id=turn.run.id,
+            conversation_id=around.execution.conversation_id or session.id,
+        )
+        state = self._open_state(scope, gate, taint, execution.user_id)
+        execution.provide(StateManager, StateManager(state))
         context = ToolContext(
             workspace=workspace,
             session_id=session.id,
@@ -82,10 +119,10 @@ class CallEnvironment:
                 approver=None if isinstance(asked, NobodyApproves) else asked,
                 skill_names=scope.skill_names,
             ),
-            labels=ContextLabels(labels, is_online=is_online),
+            labels=taint,
             cancellation=Cancellation(),
             progress=around.progress_sink(),
-            state=JournalState(turn, journal, session.id),
+            state=ScopedState(state, StateScope("session", session.id)),
             artifacts=JournalArtifacts(turn, journal, session.id),
             http=confinement.http,
             commands=commands,
@@ -93,11 +130,7 @@ class CallEnvironment:
             nested=_NOT_NESTED,
             threads=ToolThreads(),
             clock=self._clock,
-            execution=around.execution.inherit(
-                session_id=session.id,
-                run_id=turn.run.id,
-                conversation_id=around.execution.conversation_id or session.id,
-            ),
+            execution=execution,
         )
         if is_known:
             await restore_grants(workspace, context.state)
@@ -105,14 +138,7 @@ class CallEnvironment:
             scope.tools,
             recorder=turn,
             context=context,
-            # Below the ceilings that the policies set for every agent of the path.
-            gate=Gate(
-                policies=confinement.policies,
-                agent_path="/".join(scope.path),
-                rights=scope.rights,
-                approver=scope.approver,
-                terms=scope.terms,
-            ),
+            gate=gate,
             # Only a run that was parked or interrupted can have been asked about before.
             approvals=ApprovalBook(journal, session.id) if turn.is_resumed else None,
             spend=spending.spend_tool_call if spending is not None else spend_freely,
@@ -124,6 +150,37 @@ class CallEnvironment:
             manager.hooks = ToolHooks(around.hooks, scope.tools, around.where)
         manager.bus, manager.where = around.bus, around.where
         return RunCalls(manager=manager, context=context, runner=runner)
+
+
+    def _open_state(
+        self, scope: CallScope, gate: Gate, taint: ContextLabels, user: str
+    ) -> StateEnvironment:
+        """Return state in the name of a run: its scopes, its rights, its taint, its lease."""
+        turn, session, workflow = scope.turn, scope.session, ""
+        for name in scope.path:
+            if name.startswith(_WORKFLOW):
+                workflow = name.removeprefix(_WORKFLOW)
+        agent_path = "/".join(scope.path)
+        return StateEnvironment(
+            store=JournalStateStore(self._journal, turn),
+            clock=self._clock,
+            hooks=scope.instrumentation.hooks,
+            owner=StateOwner(
+                tenant=self._tenant,
+                user=user or "local",
+                project=session.project_id,
+                session=session.id,
+                agent=scope.path[-1] if scope.path else "",
+                workflow=workflow,
+                run=turn.run.id,
+            ),
+            access=GateStateAccess(gate),
+            taint=taint,
+            origin=Origin(
+                run_id=turn.run.id, agent_path=agent_path, correlation_id=turn.correlation_id
+            ),
+            most_bytes=self._most_state_bytes,
+        )
 
 
 _NOT_NESTED = NoNestedCalls()

@@ -39,6 +39,7 @@ from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
+from holdfast.runtime.state import StateService
 from holdfast.runtime.storage import StorageService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
@@ -51,7 +52,8 @@ from holdfast.settings import (
     unvouched_settings,
 )
 from holdfast.skills import TrustStore
-from holdfast.tools import TOOL_STATE, SafeHttpClient
+from holdfast.state import STATE
+from holdfast.tools import SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ PROJECTIONS = (
     APPROVALS,
     TENANTS,
     CHILDREN,
-    TOOL_STATE,
+    STATE,
     *TRIGGER_PROJECTIONS,
 )
 """The tables that follow from the log."""
@@ -225,7 +227,13 @@ class Runtime:
             confinement=self.confinement,
             context=self._make_context_builder(),
             budgets=self.budgets,
-            calls=CallEnvironment(self.journal, self.confinement, self.journal.clock),
+            calls=CallEnvironment(
+                self.journal,
+                self.confinement,
+                self.journal.clock,
+                tenant=self.tenant,
+                most_state_bytes=settings.state.max_value_bytes,
+            ),
         )
         self.hand_calls = HandCallService(
             self.sessions, self.turns, self.runs, self.agents, self.toolbox
@@ -245,6 +253,9 @@ class Runtime:
             skills=self.skills,
             memory=self.memory,
             toolbox=self.toolbox,
+        )
+        self.state = StateService(
+            self.settings, self.journal, self.hooks.hooks, self.tenant, self._find_session_of_run
         )
         self.storage = StorageService(sessions, self.agents, self.memory, lambda: self.loops)
 
@@ -364,6 +375,10 @@ class Runtime:
         if not self._has_policies:
             await self.loaded_policies()
         return self.confinement
+
+    async def _find_session_of_run(self, run_id: str) -> str:
+        """Return the session of a run; raises NotFound."""
+        return (await self.turns.get(run_id)).session_id
 
     async def _close_leases(self) -> None:
         await asyncio.to_thread(self._keeper.close)

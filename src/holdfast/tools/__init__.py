@@ -97,7 +97,6 @@ if TYPE_CHECKING:
     from holdfast.tools.services import CommandRunner as CommandRunner
     from holdfast.tools.services import HttpClient as HttpClient
     from holdfast.tools.services import MemoryArtifacts as MemoryArtifacts
-    from holdfast.tools.services import MemoryState as MemoryState
     from holdfast.tools.services import NestedCalls as NestedCalls
     from holdfast.tools.services import NobodyAttends as NobodyAttends
     from holdfast.tools.services import NoCommands as NoCommands
@@ -106,10 +105,8 @@ if TYPE_CHECKING:
     from holdfast.tools.services import ProgressSink as ProgressSink
     from holdfast.tools.services import ProgressUpdate as ProgressUpdate
     from holdfast.tools.services import Question as Question
-    from holdfast.tools.services import ToolStateStore as ToolStateStore
     from holdfast.tools.services import ignore_progress as ignore_progress
-    from holdfast.tools.state import TOOL_STATE as TOOL_STATE
-    from holdfast.tools.state import JournalState as JournalState
+    from holdfast.tools.state_access import GateStateAccess as GateStateAccess
     from holdfast.tools.target import Target as Target
     from holdfast.tools.target import command_target as command_target
     from holdfast.tools.target import host_target as host_target
@@ -159,11 +156,11 @@ else:
             """,
             "sandboxed_commands": "SandboxedCommands",
             "schema": "Signature",
-            "services": """Cancellation ClosedNetwork MemoryArtifacts MemoryState NoCommands NoNestedCalls ignore_progress 
+            "services": """Cancellation ClosedNetwork MemoryArtifacts NoCommands NoNestedCalls ignore_progress 
                 ArtifactStore Attendant Command CommandResult CommandRunner HttpClient NestedCalls
-                NobodyAttends Program ProgressSink ProgressUpdate Question ToolStateStore
+                NobodyAttends Program ProgressSink ProgressUpdate Question
             """,
-            "state": "JournalState TOOL_STATE",
+            "state_access": "GateStateAccess",
             "target": "Target command_target host_target path_target paths_target text_target",
             "threads": "ToolThreads",
             "tracker": "ToolExecution ToolExecutionTracker export_execution_files",

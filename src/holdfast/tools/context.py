@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
 
@@ -23,9 +23,11 @@ from holdfast.tools.services import (
     NestedCalls,
     ProgressSink,
     ProgressUpdate,
-    ToolStateStore,
 )
 from holdfast.tools.threads import ToolThreads
+
+if TYPE_CHECKING:
+    from holdfast.state import ScopedState
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,7 +60,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """The taint labels of what the caller's model has read."""
     cancellation: Cancellation
     progress: ProgressSink
-    state: ToolStateStore
+    state: ScopedState
+    """What the session keeps; `state.scope("user")` and so on reach the other scopes."""
     artifacts: ArtifactStore
     http: HttpClient
     commands: CommandRunner
