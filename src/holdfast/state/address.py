@@ -83,7 +83,8 @@ def parse_address(text: str, *, may_be_prefix: bool = False) -> StateAddress:
     Raises:
         UsageError: it is no address; says what one looks like.
     """
-    scope, mark, key = text.partition("/") if isinstance(text, str) else ("", "", "")
+    given: object = text
+    scope, mark, key = text.partition("/") if isinstance(given, str) else ("", "", "")
     name, _, identity = scope.partition(":")
     kind = check_kind(name, text)
     if not key and not may_be_prefix:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +73,8 @@ class StatePlace(msgspec.Struct, frozen=True, eq=False):
         try:
             data = _encode(value)
             kept = msgspec.json.decode(data)
+            if b"null" in data and _has_no_number(msgspec.to_builtins(value)):
+                raise ValueError("it holds a number that is none, such as NaN")
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UsageError(
                 detail=f"The value for {self.address(key)} has no JSON form: {error}"
@@ -110,6 +113,15 @@ class StatePlace(msgspec.Struct, frozen=True, eq=False):
             )
             row = replace(row, data={"value": (await env.hooks.fire(told)).payload.value})
         return row
+
+
+def _has_no_number(value: object) -> bool:
+    """Say whether a float in it is infinite or none, which JSON would silently make null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_has_no_number, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_no_number, value))
 
 
 __all__ = ["StatePlace"]

@@ -46,7 +46,8 @@ class StateSchema(Generic[T]):
             UsageError: the name is empty, the version no positive number, or a migration starts
                 from a version that is not an older one.
         """
-        if not isinstance(name, str) or not name.strip():
+        given: object = name
+        if not isinstance(given, str) or not given.strip():
             raise UsageError(detail="A state schema needs a name.")
         if type(version) is not int or version < 1:
             raise UsageError(detail=f"The version of a state schema counts from 1, not {version}.")
@@ -54,6 +55,8 @@ class StateSchema(Generic[T]):
             raise UsageError(detail=f"A state schema is made of a class, not of {kind!r:.80}.")
         self.name = name
         self.kind = kind
+        # A model is known by its methods, so that pydantic need not be loaded here.
+        self._pydantic: Any = kind if hasattr(kind, "model_validate") else None
         self.version = version
         self._migrations: dict[int, Migration] = {}
         for start, function in (migrations or {}).items():
@@ -88,9 +91,8 @@ class StateSchema(Generic[T]):
             UsageError: it does not; nothing was written.
         """
         try:
-            if hasattr(self.kind, "model_validate"):
-                checked = self.kind.model_validate(value)
-                return checked.model_dump(mode="json")
+            if self._pydantic is not None:
+                return self._pydantic.model_validate(value).model_dump(mode="json")
             if not isinstance(value, self.kind):
                 value = msgspec.convert(value, self.kind)
             # Through JSON, because a field may hold what its type does not allow.
@@ -114,8 +116,8 @@ class StateSchema(Generic[T]):
                 if step not in self._migrations:
                     raise self.unreadable(address, f"no migration from version {step}")
                 value = self._migrations[step](value)
-            if hasattr(self.kind, "model_validate"):
-                made: T = self.kind.model_validate(value)
+            if self._pydantic is not None:
+                made: T = self._pydantic.model_validate(value)
                 return made
             return msgspec.convert(value, self.kind)
         except StateUnreadable:

@@ -27,6 +27,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     """What is about to be written to a key, whatever version it will get."""
 
     value: Any = None
+    data: bytes = b""
+    """The value, encoded."""
     is_deleted: bool = False
     expires_at: float = 0.0
     labels: tuple[str, ...] = ()
@@ -61,6 +63,7 @@ async def prepare(
             kept = place.as_json(key, changed if known is None else known.encode(changed))
     return Write(
         value=kept,
+        data=msgspec.json.encode(kept),
         expires_at=expires_at,
         labels=borne,
         schema=known.name if known is not None else "",
@@ -125,7 +128,11 @@ async def write(
         scope_id=bound.id,
         key=key,
         # As it is kept: a secret that it held was taken out.
-        value=make_change(bound, event).value,
+        value=(
+            wanted.value
+            if wanted.data and wanted.data in event.payload
+            else make_change(bound, event).value
+        ),
         version=fact.version,
         labels=fact.labels,
         time_updated=event.time,
@@ -181,7 +188,7 @@ async def resolve(  # noqa: PLR0913 - what a conflict consists of
         found = row.version if row is not None else 0
         chosen = await tell_hooks(place, key, expected, found, strategy, wanted.value)
         if chosen is not None:
-            made, outcome = replace(wanted, value=chosen[0]), "resolved"
+            made, outcome = replace(wanted, value=chosen[0], data=b""), "resolved"
         elif strategy == "last-writer":
             made, outcome = wanted, "overwritten"
         elif strategy == "ask-again":
@@ -221,6 +228,7 @@ async def _join(
     return replace(
         wanted,
         value=place.as_json(key, made),
+        data=b"",
         labels=tuple(sorted({*wanted.labels, *theirs})),
     )
 
