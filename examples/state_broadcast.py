@@ -17,6 +17,7 @@ async def announce(text: str, context: ToolContext) -> str:
 
 
 async def listen(client: AsyncClient, name: str, heard: list[str]) -> None:
+    """Note what is announced."""
     async for change in client.state.watch(f"project/{BOARD}/", after=0):
         heard.append(f"{name} heard {change.value!r} from {change.agent_path}")
         if change.version == 2:
@@ -24,6 +25,7 @@ async def listen(client: AsyncClient, name: str, heard: list[str]) -> None:
 
 
 async def main() -> None:
+    """Let one speak and two listen."""
     speaker = Agent(
         "speaker",
         tools=[announce],

@@ -27,11 +27,13 @@ async def write_section(name: str, text: str, context: ToolContext) -> str:
 
 
 def author(name: str, text: str) -> Agent:
+    """Return an agent that writes one section."""
     model = ScriptedModel(tool_call("write_section", name=name, text=text), "Written.")
     return Agent(f"author-{name}", tools=[write_section], permission=RULES, model=model)
 
 
 async def main() -> None:
+    """Let three write at once."""
     authors = [author("summary", "Short."), author("risks", "None."), author("costs", "Low.")]
     async with AsyncClient() as client:
         await asyncio.gather(*[one.run("Write your part.", client=client) for one in authors])

@@ -30,6 +30,7 @@ async def read_reports(context: ToolContext) -> str:
 
 
 def worker(name: str, found: str) -> Agent:
+    """Return an agent that reports, and tries more than it may."""
     model = ScriptedModel(
         tool_call("report", what=found), tool_call("announce", text="I am the leader now"), "Done."
     )
@@ -39,6 +40,7 @@ def worker(name: str, found: str) -> Agent:
 
 
 async def main() -> None:
+    """Let a leader start two workers."""
     workers = [worker("mole", "the ground is wet"), worker("owl", "the night is clear")]
     leader = Agent(
         "leader",

@@ -10,6 +10,8 @@ from holdfast.tools import ToolContext
 
 
 class Order(BaseModel):
+    """What the stages hand on."""
+
     item: str
     price: float
     total: float = 0.0
@@ -44,6 +46,7 @@ flow = (
 
 
 async def main() -> None:
+    """Run the stages."""
     async with AsyncClient() as client:
         result = await client.workflows.run(flow)
         print(result.output)

@@ -11,6 +11,7 @@ RULES = [{"permission": "state_write", "pattern": "custom:desk/*", "action": "al
 
 
 def desk(context: ToolContext) -> ScopedState:
+    """Return where questions and answers are left."""
     return context.state.scope("custom", "desk")
 
 
@@ -37,6 +38,7 @@ async def answer(context: ToolContext) -> str:
 
 
 async def main() -> None:
+    """Let one ask and one answer."""
     asks = ScriptedModel(tool_call("ask", number=1, question="What is six times seven?"), "Thanks.")
     answers = ScriptedModel(tool_call("answer"), "Done.")
     curious = Agent("curious", tools=[ask], permission=RULES, model=asks)

@@ -7,10 +7,10 @@ import os
 import sys
 from pathlib import Path
 
+from holdfast.clock import SYSTEM
 from holdfast.errors import StateConflict
 from holdfast.hooks import Hooks
 from holdfast.journal import Journal, SqliteStore, verify
-from holdfast.clock import SYSTEM
 from holdfast.state import STATE, JournalStateStore, StateEnvironment, StateManager
 
 STEPS = 10
@@ -49,7 +49,9 @@ async def _write_values(directory: str) -> None:
             await state.set("user/shared", {"a": step})
             seen = await state.entry("user/shared")
             assert seen is not None
-            await state.set("user/shared", {"b": step}, expected=seen.version - 1, on_conflict="merge")
+            await state.set(
+                "user/shared", {"b": step}, expected=seen.version - 1, on_conflict="merge"
+            )
             with_conflict = False
             try:
                 await state.set("user/shared", {}, expected=0)

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
+from holdfast.canonical import JsonValue
 from holdfast.operations.caller import OWNER, Caller
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.runtime import Runtime
@@ -28,9 +29,9 @@ async def manager(runtime: Runtime, /) -> StateManager:
 
 @operation("state:read")
 async def get(
-    runtime: Runtime, caller: Caller, /, address: str, default: Any = None
-) -> Any:
-    """Return the value at an address (`user/language`, `agent:critic/notes`), or the default."""
+    runtime: Runtime, caller: Caller, /, address: str, default: JsonValue = None
+) -> JsonValue:
+    """Return the value at an address (`user/language`), or the default."""
     return await _open(runtime, caller).get(address, default)
 
 
@@ -46,7 +47,7 @@ async def set_(
     caller: Caller,
     /,
     address: str,
-    value: Any,
+    value: JsonValue,
     *,
     expected: int | None = None,
     on_conflict: str | Resolver = "ask-again",
@@ -78,7 +79,7 @@ async def update(
     address: str,
     function: Callable[[Any], Any],
     *,
-    default: Any = None,
+    default: JsonValue = None,
     retries: int = 100,
     ttl_s: float | None = None,
     labels: Sequence[str] = (),
@@ -138,9 +139,7 @@ async def snapshot(
 
 
 @operation("state:write")
-async def restore(
-    runtime: Runtime, caller: Caller, /, scope: str, to: StateSnapshot | int
-) -> int:
+async def restore(runtime: Runtime, caller: Caller, /, scope: str, to: StateSnapshot | int) -> int:
     """Make all values of a scope what they were; returns how many changed."""
     return await _open(runtime, caller).restore(scope, to)
 

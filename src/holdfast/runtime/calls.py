@@ -11,6 +11,7 @@ from holdfast.clock import Clock
 from holdfast.journal import Journal, Origin
 from holdfast.policy import ApprovalBook
 from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
+from holdfast.state import MOST_BYTES as MOST_STATE_BYTES
 from holdfast.state import (
     JournalStateStore,
     ScopedState,
@@ -19,7 +20,6 @@ from holdfast.state import (
     StateOwner,
     StateScope,
 )
-from holdfast.state import MOST_BYTES as MOST_STATE_BYTES
 from holdfast.tools import (
     Cancellation,
     ChildLimits,
@@ -150,7 +150,6 @@ class CallEnvironment:
             manager.hooks = ToolHooks(around.hooks, scope.tools, around.where)
         manager.bus, manager.where = around.bus, around.where
         return RunCalls(manager=manager, context=context, runner=runner)
-
 
     def _open_state(
         self, scope: CallScope, gate: Gate, taint: ContextLabels, user: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -75,6 +75,9 @@ class StateChange(msgspec.Struct, frozen=True, kw_only=True):
     agent_path: str = ""
     number: int = 0
     seq: int = 0
+
+
+Changes: TypeAlias = list[StateChange]
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ Rooms above hand these in: the runtime for the owner of the client and for every
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -15,9 +15,6 @@ from holdfast.errors import UsageError
 from holdfast.journal import NO_ORIGIN, Origin
 from holdfast.state.address import ScopeKind, StateScope, check_scope_id
 from holdfast.state.store import StateStore
-
-if TYPE_CHECKING:
-    from holdfast.hooks import Hooks
 
 MOST_BYTES: Final = 256 * 1024
 """So large may a value be, as JSON, unless the settings say otherwise."""
@@ -63,6 +60,27 @@ class FullAccess:
         return True
 
 
+class FiresHooks(Protocol):
+    """Who is asked and told at the hook points of state; `holdfast.hooks.Hooks` is one."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is."""
+        ...
+
+    def has(self, *points: type[Any]) -> bool:
+        """Say whether anybody waits at one of these points."""
+        ...
+
+    async def fire(self, payload: Any, /) -> Any:  # noqa: ANN401 - a payload, and what came of it
+        """Ask, tell, and return what came out."""
+        ...
+
+    async def notify(self, payload: Any, /) -> None:  # noqa: ANN401
+        """Tell everybody."""
+        ...
+
+
 class Taint(Protocol):
     """The labels of what a caller has read so far, which whatever it writes bears too."""
 
@@ -94,7 +112,7 @@ class StateEnvironment(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     store: StateStore
     clock: Clock
-    hooks: Hooks
+    hooks: FiresHooks
     owner: StateOwner = StateOwner()
     access: StateAccess = FULL_ACCESS
     taint: Taint = NO_TAINT

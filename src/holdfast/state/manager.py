@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.canonical import JsonValue
 from holdfast.errors import NotFound, StateConflict, UsageError
 from holdfast.ids import random_token
 from holdfast.state.address import ScopeKind, StateScope, parse_address
 from holdfast.state.conflicts import Resolver
-from holdfast.state.entry import StateChange, StateEntry, StatePage, StateSnapshot
+from holdfast.state.entry import Changes, StateChange, StateEntry, StatePage, StateSnapshot
 from holdfast.state.environment import StateEnvironment
 from holdfast.state.events import StateChanged
 from holdfast.state.schema import StateSchema
@@ -39,9 +40,7 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
         found = self.environment.find_scope(kind, id, self.tool)
         return ScopedState(self.environment, found, self.tool)
 
-    async def locate(
-        self, address: str, *, may_be_prefix: bool = False
-    ) -> tuple[ScopedState, str]:
+    async def locate(self, address: str, *, may_be_prefix: bool = False) -> tuple[ScopedState, str]:
         """Return the scope and the key of an address; raises UsageError."""
         parsed = parse_address(address, may_be_prefix=may_be_prefix)
         found = self.environment.find_scope(parsed.kind, parsed.id, self.tool)
@@ -55,10 +54,10 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
     async def get(
         self,
         address: str,
-        default: Any = None,
+        default: JsonValue = None,
         *,
         schema: StateSchema[Any] | type[Any] | None = None,
-    ) -> Any:
+    ) -> JsonValue:
         """Return a value, or the default; see `ScopedState.get`."""
         state, key = await self.locate(address)
         if schema is None:
@@ -73,7 +72,7 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
     async def set(
         self,
         address: str,
-        value: Any,
+        value: JsonValue,
         *,
         expected: int | None = None,
         on_conflict: str | Resolver = "ask-again",
@@ -103,7 +102,7 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
         address: str,
         function: Callable[[Any], Any],
         *,
-        default: Any = None,
+        default: JsonValue = None,
         retries: int = 100,
         ttl_s: float | None = None,
         labels: Sequence[str] = (),
@@ -126,9 +125,7 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
         state, key = await self.locate(prefix, may_be_prefix=True)
         return await state.list(key, limit=limit, cursor=cursor)
 
-    async def history(
-        self, address: str, *, limit: int = 100, before: int = 0
-    ) -> list[StateChange]:
+    async def history(self, address: str, *, limit: int = 100, before: int = 0) -> Changes:
         """Return the changes of a value, newest first; see `ScopedState.history`."""
         state, key = await self.locate(address)
         return await state.history(key, limit=limit, before=before)
@@ -190,11 +187,11 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
                     previous=row.number,
                     cause="expire",
                 )
-                # Whoever wrote meanwhile has given it new life.
-                with contextlib.suppress(StateConflict, NotFound):
-                    home = StateScope("session", chain)
-                    await env.store.write(home, (fact,), env.origin)
-                    removed += 1
+                try:
+                    await env.store.write(StateScope("session", chain), (fact,), env.origin)
+                except (StateConflict, NotFound):
+                    continue  # somebody has given it new life, or removed it altogether
+                removed += 1
         return removed
 
 

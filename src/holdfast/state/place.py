@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.canonical import JsonValue
 from holdfast.errors import UsageError
 from holdfast.hooks import StateAfterRead, StateBeforeRead
 from holdfast.state.address import StateScope, check_key, is_reserved
@@ -68,8 +68,8 @@ class StatePlace(msgspec.Struct, frozen=True, eq=False):
         seen = self.environment.taint.seen
         return tuple(sorted({*given, *seen})) if given or seen else ()
 
-    def as_json(self, key: str, value: Any) -> Any:  # noqa: ANN401 - JSON
-        """Return a value as plain JSON; raises UsageError if it has no such form, or is too large."""
+    def as_json(self, key: str, value: JsonValue) -> JsonValue:
+        """Return a value as plain JSON; raises UsageError if it has none, or is too large."""
         try:
             data = _encode(value)
             kept = msgspec.json.decode(data)

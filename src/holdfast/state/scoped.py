@@ -11,12 +11,14 @@ from typing import Any, TypeVar, overload
 
 from msgspec.structs import replace
 
+from holdfast.canonical import JsonValue
 from holdfast.errors import StateConflict, UsageError
 from holdfast.hooks import StateMigrated
 from holdfast.state import writing
 from holdfast.state.address import ScopeKind, check_key, check_kind
 from holdfast.state.conflicts import Resolver, check_strategy
 from holdfast.state.entry import (
+    Changes,
     StateChange,
     StateEntry,
     StatePage,
@@ -61,7 +63,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
     # --- reading ----------------------------------------------------------------------
 
     @overload
-    async def get(self, key: str, default: Any = None) -> Any: ...
+    async def get(self, key: str, default: JsonValue = None) -> JsonValue: ...
     @overload
     async def get(
         self, key: str, default: T | None = None, *, schema: StateSchema[T] | type[T]
@@ -70,10 +72,10 @@ class ScopedState(StatePlace, frozen=True, eq=False):
     async def get(
         self,
         key: str,
-        default: Any = None,
+        default: JsonValue = None,
         *,
         schema: StateSchema[Any] | type[Any] | None = None,
-    ) -> Any:
+    ) -> JsonValue:
         """Return the value of a key, or the default; with a schema, as its newest type.
 
         Raises:
@@ -103,7 +105,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         rows = await env.store.list(
             self.bound, prefix, after=cursor, limit=limit + 1, now=env.clock.now()
         )
-        found: list[StateEntry] = []
+        found = []
         for row in rows[:limit]:
             key = row.key[cut:]
             if self.may_read(key):
@@ -113,8 +115,8 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         last = rows[limit - 1].key[cut:] if len(rows) > limit else ""
         return StatePage(entries=tuple(found), cursor=last)
 
-    async def history(self, key: str, *, limit: int = 100, before: int = 0) -> list[StateChange]:
-        """Return the changes of a key, newest first; `before` is the number of the last one seen."""
+    async def history(self, key: str, *, limit: int = 100, before: int = 0) -> Changes:
+        """Return the changes of a key, newest first; `before` is the number of the last seen."""
         _check_whole("limit", limit, 1, _MOST_LISTED)
         self.check("read", check_key(key))
         env, bound = self.environment, self.bound
@@ -148,7 +150,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
     async def set(
         self,
         key: str,
-        value: Any,
+        value: JsonValue,
         *,
         expected: int | None = None,
         on_conflict: str | Resolver = "ask-again",
@@ -173,9 +175,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         if expected is not None:
             _check_whole("expected", expected, 0, 2**53)
         self.check("write", check_key(key))
-        wanted = await writing.prepare(
-            self, key, value, ttl_s=ttl_s, labels=labels, schema=schema
-        )
+        wanted = await writing.prepare(self, key, value, ttl_s=ttl_s, labels=labels, schema=schema)
         env = self.environment
         row = await env.store.read(self.bound, key)
         if expected is None or _is_at(row, expected, env.clock.now()):
@@ -226,7 +226,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         key: str,
         function: Callable[[Any], Any],
         *,
-        default: Any = None,
+        default: JsonValue = None,
         retries: int = 100,
         ttl_s: float | None = None,
         labels: Sequence[str] = (),
@@ -263,10 +263,10 @@ class ScopedState(StatePlace, frozen=True, eq=False):
                 )
             except StateConflict as error:
                 first = first or version
-                found = int(error.context["found"])
+                found = writing.found_in(error)
                 await writing.tell_hooks(self, key, version, found, "ask-again", wanted.value)
             wait = min(_FIRST_WAIT_S * 2 ** min(attempt, 10), _LONGEST_WAIT_S)
-            await asyncio.sleep(random.uniform(0, wait))  # noqa: S311 - spreads writers apart
+            await asyncio.sleep(random.uniform(0, wait))
         refused = writing.note(self, key, first, found, "ask-again", "refused", retries + 1)
         env = self.environment
         await env.store.write(self.bound, (refused,), env.origin)
@@ -298,9 +298,9 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         self,
         key: str,
         row: StateRow | None,
-        default: Any,
+        default: JsonValue,
         schema: StateSchema[Any] | type[Any] | None,
-    ) -> Any:
+    ) -> JsonValue:
         shown = await self.show(key, row)
         if shown is None:
             return default

@@ -38,6 +38,9 @@ _SOONEST = 1e-9
 _HOLD_S = 60.0
 
 StateFact: TypeAlias = StateChanged | StateConflicted
+Events: TypeAlias = list[Event]
+OverdueRows: TypeAlias = list[tuple[str, "StateRow"]]
+"""Chains, and rows of them whose time is up."""
 
 
 class StateRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -155,9 +158,7 @@ class StateStore(Protocol):
         """
         ...
 
-    async def history(
-        self, scope: StateScope, key: str, *, before: int, limit: int
-    ) -> list[Event]:
+    async def history(self, scope: StateScope, key: str, *, before: int, limit: int) -> Events:
         """Return the facts that changed a key, newest first, of numbers below `before` if given."""
         ...
 
@@ -178,7 +179,7 @@ class StateStore(Protocol):
         """Yield the facts that change a scope, here or in another process, as they are stored."""
         ...
 
-    async def overdue(self, now: float, limit: int) -> list[tuple[str, StateRow]]:
+    async def overdue(self, now: float, limit: int) -> OverdueRows:
         """Return chains and rows whose time is up and that are not removed yet."""
         ...
 
@@ -237,10 +238,10 @@ class JournalStateStore(msgspec.Struct, frozen=True, eq=False):
             return await self.journal.append(chain, facts, origin=origin, must_be_new=True)
         return await self.journal.append(chain, facts, origin=origin)
 
-    async def history(self, scope: StateScope, key: str, *, before: int, limit: int) -> list[Event]:
+    async def history(self, scope: StateScope, key: str, *, before: int, limit: int) -> Events:
         """Follow the links from the present value back; see `StateStore.history`."""
         row = await self.read(scope, key)
-        number, found = row.number if row is not None else 0, list[Event]()
+        number, found = row.number if row is not None else 0, Events()
         while number and len(found) < limit:
             [event] = await self.journal.store.read(scope.chain, seqs=[number])
             if not before or event.session_seq < before:
@@ -291,9 +292,7 @@ class JournalStateStore(msgspec.Struct, frozen=True, eq=False):
         head = await self.journal.head(scope.chain)
         return head.session_seq if head is not None else 0
 
-    async def changes(
-        self, scope: StateScope, *, after: int | None
-    ) -> AsyncGenerator[Event, None]:
+    async def changes(self, scope: StateScope, *, after: int | None) -> AsyncGenerator[Event, None]:
         """Yield facts as they are stored; see `StateStore.changes`."""
         feed = self.journal.subscribe(
             after=after, patterns=sorted(STATE.kinds), session_id=scope.chain
@@ -304,7 +303,7 @@ class JournalStateStore(msgspec.Struct, frozen=True, eq=False):
                 if key.startswith(scope.prefix) if scope.prefix else key >= _FIRST:
                     yield event
 
-    async def overdue(self, now: float, limit: int) -> list[tuple[str, StateRow]]:
+    async def overdue(self, now: float, limit: int) -> OverdueRows:
         """Return rows whose time is up; see `StateStore.overdue`."""
         query = RowQuery(
             projection=STATE,

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.canonical import JsonValue
 from holdfast.errors import NotFound, StateConflict, UsageError
 from holdfast.hooks import Replace, StateAfterWrite, StateBeforeWrite, StateConflictMet
 from holdfast.state.conflicts import ConflictCase, Resolver, can_merge, is_same, merge
@@ -26,7 +27,7 @@ _DEEPEST_BASE: Final = 1_000
 class Write(msgspec.Struct, frozen=True, kw_only=True):
     """What is about to be written to a key, whatever version it will get."""
 
-    value: Any = None
+    value: JsonValue = None
     data: bytes = b""
     """The value, encoded."""
     is_deleted: bool = False
@@ -40,7 +41,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 async def prepare(
     place: StatePlace,
     key: str,
-    value: Any,  # noqa: ANN401 - whatever the caller wants to keep
+    value: JsonValue,
     *,
     ttl_s: float | None,
     labels: Sequence[str],
@@ -52,7 +53,8 @@ async def prepare(
     kept = place.as_json(key, value if known is None else known.encode(value))
     expires_at = 0.0
     if ttl_s is not None:
-        is_number = isinstance(ttl_s, int | float) and not isinstance(ttl_s, bool)
+        given: object = ttl_s
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
         if not is_number or not 0 < ttl_s < math.inf:
             raise UsageError(detail=f"A time to live is a number of seconds, not {ttl_s!r:.80}.")
         expires_at = env.clock.now() + ttl_s
@@ -74,10 +76,10 @@ async def prepare(
 async def ask_hooks(
     place: StatePlace,
     key: str,
-    value: Any,  # noqa: ANN401 - JSON
+    value: JsonValue,
     *,
     is_deleted: bool = False,
-) -> Any:  # noqa: ANN401 - JSON
+) -> JsonValue:
     """Return the value as the hooks before a write leave it; raises HookRefused."""
     asked = StateBeforeWrite(
         address=place.address(key), value=value, is_deleted=is_deleted, **place.where()
@@ -121,7 +123,7 @@ async def write(
     except NotFound as error:
         raise NotFound(kind=bound.kind, value=bound.id) from error
     except StateConflict as error:
-        raise conflict(place, key, fact.version - 1, int(error.context["found"])) from error
+        raise conflict(place, key, fact.version - 1, found_in(error)) from error
     event = events[-1]
     entry = StateEntry(
         scope=bound.kind,
@@ -167,7 +169,7 @@ async def overwrite(place: StatePlace, key: str, wanted: Write) -> StateEntry:
     raise met
 
 
-async def resolve(  # noqa: PLR0913 - what a conflict consists of
+async def resolve(
     place: StatePlace,
     key: str,
     row: StateRow | None,
@@ -218,6 +220,7 @@ async def _join(
     wanted: Write,
     on_conflict: str | Resolver,
 ) -> Write:
+    made: JsonValue
     if isinstance(on_conflict, str):
         made = merge(case.base, case.theirs, case.mine)
     else:
@@ -260,7 +263,7 @@ async def tell_hooks(
     expected: int,
     found: int,
     strategy: str,
-    mine: Any = None,  # noqa: ANN401 - JSON
+    mine: JsonValue = None,
 ) -> tuple[Any] | None:
     """Ask the hooks about a conflict; returns the value that one of them puts in place."""
     hooks = place.environment.hooks
@@ -301,6 +304,13 @@ def note(
         scope_id=place.bound.id,
         attempts=attempts,
     )
+
+
+def found_in(error: StateConflict) -> int:
+    """Return the version at which a key was found."""
+    found = error.context["found"]
+    assert isinstance(found, int)
+    return found
 
 
 def conflict(place: StatePlace, key: str, expected: int, found: int) -> StateConflict:

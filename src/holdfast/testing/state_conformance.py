@@ -196,9 +196,7 @@ class StateStoreConformance:
     async def test_conflicts_are_kept_beside_changes(self, tmp_path: Path) -> None:
         """In one transaction; they change no value."""
         async with self.opened(tmp_path) as store:
-            met = StateConflicted(
-                key="a", expected=0, found=1, strategy="merge", outcome="merged"
-            )
+            met = StateConflicted(key="a", expected=0, found=1, strategy="merge", outcome="merged")
             await store.write(USER, [change("a", 1, 1)])
             events = await store.write(USER, [met, change("a", 2, 2)])
             assert [event.kind for event in events] == ["state.conflict", "state.changed"]

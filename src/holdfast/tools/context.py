@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from holdfast.clock import Clock
 from holdfast.hooks import ExecutionContext
 from holdfast.policy import Rights
 from holdfast.sandbox import Workspace
+from holdfast.state import ScopedState
 from holdfast.tools.child_limits import ChildLimits
 from holdfast.tools.labels import ContextLabels
 from holdfast.tools.services import (
@@ -25,9 +26,6 @@ from holdfast.tools.services import (
     ProgressUpdate,
 )
 from holdfast.tools.threads import ToolThreads
-
-if TYPE_CHECKING:
-    from holdfast.state import ScopedState
 
 P = ParamSpec("P")
 T = TypeVar("T")

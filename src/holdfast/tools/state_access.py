@@ -17,9 +17,7 @@ class GateStateAccess(msgspec.Struct, frozen=True, eq=False):
     def check(self, action: StateAction, target: str, *, is_own: bool) -> None:
         """Return if an address may be read or written; raises PermissionDenied."""
         gate = self.gate
-        check_state(
-            action, target, is_own=is_own, ceiling=gate.present_ceiling, rights=gate.rights
-        )
+        check_state(action, target, is_own=is_own, ceiling=gate.present_ceiling, rights=gate.rights)
 
     def may(self, action: StateAction, target: str, *, is_own: bool) -> bool:
         """Say whether an address may be read or written."""

@@ -307,9 +307,7 @@ async def test_a_fork_has_the_state_of_its_event_and_goes_its_own_way(tmp_path: 
         assert (await client.state.snapshot(f"session:{fork.id}")).values == {"a": 1}
         await client.state.set(f"session:{fork.id}/a", 9, expected=1)
         assert await client.state.get(f"{place}/a") == 2
-        [seq] = [
-            one.seq for one in await client.events.list(session.id) if one.session_seq == then
-        ]
+        [seq] = [one.seq for one in await client.events.list(session.id) if one.session_seq == then]
         assert (await client.state.snapshot(place, at_seq=seq)).values == {"a": 1}
         assert await client.state.restore(place, then) == 2
         assert (await client.state.snapshot(place)).values == {"a": 1}
@@ -381,9 +379,7 @@ async def test_a_watch_hears_what_a_tool_does(tmp_path: Path) -> None:
 
         listening = asyncio.create_task(listen())
         await asyncio.wait_for(started.wait(), 30)
-        writer = agent(
-            "w", tool_call("put", address="user/x", value="v"), rules=[allow("state")]
-        )
+        writer = agent("w", tool_call("put", address="user/x", value="v"), rules=[allow("state")])
         result = await client.runs.execute(writer, "", "go")
         async with asyncio.timeout(30):
             assert (await heard.get()).value == "begin"

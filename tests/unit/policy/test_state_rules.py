@@ -18,7 +18,9 @@ def rules(*lines: str, also: tuple[RuleSet, ...] = ()) -> RuleSet:
     return RuleSet(rules=tuple(made), also=also)
 
 
-def may(action: Any, target: str, *, own: bool = False, ceiling: RuleSet = NO_RULES, **who: Any) -> bool:
+def may(
+    action: Any, target: str, *, own: bool = False, ceiling: RuleSet = NO_RULES, **who: Any
+) -> bool:
     rights = Rights(**who)
     return (
         decide_state(action, target, is_own=own, ceiling=ceiling, rights=rights).action == "allow"
@@ -100,7 +102,5 @@ targets = st.sampled_from(["user/x", "user/y", "global/x", "custom:t/x", "user:b
 def test_nothing_is_gained_below_a_parent(
     own: list[str], above: list[str], target: str, action: str, is_own: bool
 ) -> None:
-    child = may(
-        action, target, own=is_own, agent=rules(*own), parent=Rights(agent=rules(*above))
-    )
+    child = may(action, target, own=is_own, agent=rules(*own), parent=Rights(agent=rules(*above)))
     assert not child or may(action, target, own=is_own, agent=rules(*above))

@@ -151,7 +151,14 @@ async def test_a_time_to_live_that_is_none_is_refused(ttl: Any) -> None:
 
 async def test_what_is_too_large_or_no_json_is_refused_before_anything_happens() -> None:
     state = memory_state(most_bytes=100)
-    for value in ("x" * 101, object(), float("inf"), {"a": [float("nan")]}, "\ud800", {1, 2}.__iter__()):
+    for value in (
+        "x" * 101,
+        object(),
+        float("inf"),
+        {"a": [float("nan")]},
+        "\ud800",
+        {1, 2}.__iter__(),
+    ):
         with pytest.raises(UsageError):
             await state.set("a", value)
         with pytest.raises(UsageError):
@@ -274,7 +281,12 @@ async def test_every_hook_of_state_is_asked_and_may_decide() -> None:
 
     await state.set("a", 1)
     await state.get("a")
-    assert seen == ["state.before_write", "state.after_write", "state.before_read", "state.after_read"]
+    assert seen == [
+        "state.before_write",
+        "state.after_write",
+        "state.before_read",
+        "state.after_read",
+    ]
     changing = hooks.on("state.before_write", lambda p: p.modify(value="changed"))
     assert (await state.set("a", 2)).value == "changed"
     hooks.off(changing)

@@ -132,11 +132,8 @@ def _check_step(work: _Check, step: WorkflowStep, place: Place, scope: _Scope) -
     }
     for key, value in templates.items():
         _check_value(work, value, (*place, key), scope)
-    if step.state is not None and "${" not in step.state:
-        try:
-            parse_address(step.state)
-        except UsageError as error:
-            work.note((*place, "state"), str(error))
+    if step.state is not None:
+        _check_address(work, step.state, (*place, "state"))
     if step.parallel is not None:
         return _check_block(work, step.parallel, (*place, "parallel"), scope, is_parallel=True)
     for key, inner in (("then", step.then), ("else", step.else_)):
@@ -154,6 +151,16 @@ def _check_step(work: _Check, step: WorkflowStep, place: Place, scope: _Scope) -
             work.note((*place, "loop", "times"), "`times` is a whole number, or an expression")
         _check_block(work, step.steps, (*place, "steps"), inside, is_parallel=False)
     return frozenset()
+
+
+def _check_address(work: _Check, text: str, place: Place) -> None:
+    """Refuse what is no address; one with expressions is known when the step runs."""
+    if "${" in text:
+        return
+    try:
+        parse_address(text)
+    except UsageError as error:
+        work.note(place, str(error))
 
 
 def _check_condition(work: _Check, text: str, place: Place, scope: _Scope) -> None:

@@ -301,9 +301,7 @@ class StepExecutor:
             rights=locate_run(self._starter, self._session).rights,
         )
         own = context.execution.get(StateManager)
-        state = StateManager(
-            msgspec.structs.replace(own.environment, access=GateStateAccess(gate))
-        )
+        state = StateManager(msgspec.structs.replace(own.environment, access=GateStateAccess(gate)))
         value: Value
         if step.set is None:
             value = await state.get(address)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import Field
 
 from holdfast.errors import PermissionDenied, TellModel, UsageError
 from holdfast.sandbox import Workspace
+from holdfast.state import ScopedState
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.result import ToolResult
 from holdfast.tools.target import Target
-
-if TYPE_CHECKING:
-    from holdfast.state import ScopedState
 
 STATE_KEY = "external_directories"
 
