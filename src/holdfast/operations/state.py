@@ -139,8 +139,11 @@ async def snapshot(
 
 
 @operation("state:write")
-async def restore(runtime: Runtime, caller: Caller, /, scope: str, to: StateSnapshot | int) -> int:
-    """Make all values of a scope what they were; returns how many changed."""
+async def restore(runtime: Runtime, caller: Caller, /, scope: str, to: int) -> int:
+    """Make all values of a scope what they were at an event; returns how many changed.
+
+    `to` is the number of an event in the scope's chain, such as the `position` of a snapshot.
+    """
     return await _open(runtime, caller).restore(scope, to)
 
 

@@ -95,13 +95,7 @@ class CallEnvironment:
             terms=scope.terms,
         )
         taint = ContextLabels(labels, is_online=is_online)
-        execution = around.execution.inherit(
-            session_id=session.id,
-            run_id=turn.run.id,
-            conversation_id=around.execution.conversation_id or session.id,
-        )
-        state = self._open_state(scope, gate, taint, execution.user_id)
-        execution.provide(StateManager, StateManager(state))
+        state = self._open_state(scope, gate, taint, around.execution.user_id)
         context = ToolContext(
             workspace=workspace,
             session_id=session.id,
@@ -130,7 +124,12 @@ class CallEnvironment:
             nested=_NOT_NESTED,
             threads=ToolThreads(),
             clock=self._clock,
-            execution=execution,
+            execution=around.execution.inherit(
+                {StateManager: StateManager(state)},
+                session_id=session.id,
+                run_id=turn.run.id,
+                conversation_id=around.execution.conversation_id or session.id,
+            ),
         )
         if is_known:
             await restore_grants(workspace, context.state)

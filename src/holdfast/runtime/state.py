@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from holdfast.errors import PermissionDenied
 from holdfast.hooks import Hooks
 from holdfast.journal import Journal
-from holdfast.sessions import derive_project_id
+from holdfast.sessions import new_session
 from holdfast.settings import Settings
 from holdfast.state import (
     FULL_ACCESS,
@@ -68,7 +68,10 @@ class StateService:
                 owner=StateOwner(
                     tenant=self._tenant,
                     user=user or _USER,
-                    project=derive_project_id(self._settings.workspace),
+                    # That of sessions in this workspace.
+                    project=new_session(
+                        "State", directory=self._settings.workspace
+                    ).created.project_id,
                 ),
                 access=NoOtherUsers() if user else FULL_ACCESS,
                 most_bytes=self._settings.state.max_value_bytes,

@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import allowed_states as allowed_states
     from holdfast.sessions.session import check_open as check_open
     from holdfast.sessions.session import check_transition as check_transition
-    from holdfast.sessions.session import derive_project_id as derive_project_id
     from holdfast.sessions.session import new_session as new_session
     from holdfast.sessions.transfer import ExportedEvent as ExportedEvent
     from holdfast.sessions.transfer import bounded_lines as bounded_lines
@@ -98,7 +97,7 @@ else:
             "ENDED RUNS SIGNALS Run RunStatus "
             "Signal find_run get_run request_of unfinished",
             "session": "SESSIONS STATES NewSession Session allowed_states check_open check_transition "
-            "derive_project_id new_session",
+            "new_session",
             "transfer": "ExportedEvent bounded_lines check_events export_lines exported imported "
             "parse_export",
             "writing": "Lease SessionLeases Writing",

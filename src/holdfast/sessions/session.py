@@ -196,7 +196,7 @@ def new_session(
     place = os.path.abspath(directory)
     created = facts.SessionCreated(
         slug=slug_of(checked_title(title), name),
-        project_id=project_id or derive_project_id(place),
+        project_id=project_id or f"prj_{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}",
         directory=place,
         title=title,
         version=__version__,
@@ -206,12 +206,6 @@ def new_session(
         metadata=checked_metadata(metadata) if metadata else {},
     )
     return NewSession(id=name, created=created)
-
-
-def derive_project_id(directory: str | os.PathLike[str]) -> str:
-    """Return the project to which a directory belongs where no other one is named."""
-    place = os.path.abspath(directory)
-    return f"prj_{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}"
 
 
 def checked_name(session_id: str) -> str:
