@@ -16,10 +16,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
-from holdfast.client.channel import LocalChannel
-from holdfast.client.surface import ClientSurface
+from holdfast.client import ClientSurface, LocalChannel
 from holdfast.errors import UsageError, WouldDeadlock
-from holdfast.operations import Blocking, LocalFunction, Operation, StreamOperation
+from holdfast.operations import Blocking, LocalFunction, LocalMember, Operation, StreamOperation
 from holdfast.runtime import Runtime, make_forked_error
 
 if TYPE_CHECKING:
@@ -221,6 +220,10 @@ class BlockingChannel:
         """Call what takes Python objects."""
         asked = self._inner.local(function, *args, **kwargs)
         return self._portal.call(function.name, asked)
+
+    def member(self, member: LocalMember[T]) -> T:
+        """Return a method of an object of this process."""
+        return self._inner.member(member)
 
 
 async def _advance(items: AsyncIterator[T]) -> tuple[T] | None:

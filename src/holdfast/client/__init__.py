@@ -82,4 +82,4 @@ class AsyncClient(ClientSurface[Async]):
         await self._runtime.close()
 
 
-__all__ = ["AsyncClient"]
+__all__ = ["AsyncClient", "ClientSurface", "LocalChannel"]

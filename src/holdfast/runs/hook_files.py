@@ -10,20 +10,19 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import HoldfastError, NotFound, PermissionDenied
 from holdfast.hooks import Hook, HookLimits, Hooks, ScriptOutcome, points_matching
-from holdfast.policy import CallRequest, decide, parse_yaml
-from holdfast.runs.confinement import Confinement
+from holdfast.policy import CallRequest, PolicyBundle, PolicyStore, decide, parse_yaml
 from holdfast.settings import HOOKS_FOLDER as FOLDER
 from holdfast.skills import TrustStore, levels
-from holdfast.tools import CommandRunner, Program, SandboxRunner, Workspace
+from holdfast.tools import OpensReader, Program, SandboxedCommands, SandboxRunner, Workspace
 
 _TRUST_NAME: Final = "hooks"
 _MOST_FILES: Final = 100
@@ -46,12 +45,11 @@ class _Description(BaseModel):
     timeout_s: float = Field(default=10.0, gt=0, le=300)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HookFile:
+class HookFile(msgspec.Struct, frozen=True, kw_only=True):
     """A hook that was found in a file; one with a problem is never used."""
 
     name: str
-    path: Path
+    path: str
     source: HookSource
     is_trusted: bool
     was_trusted: bool = False
@@ -95,7 +93,7 @@ class HookFiles:
             is_trusted = self.is_trusted()
             own = _read_folder(folder, root, "project", is_trusted=is_trusted)
             if not is_trusted and self._trust.is_known(root, _TRUST_NAME):
-                own = [replace(one, was_trusted=True) for one in own]
+                own = [msgspec.structs.replace(one, was_trusted=True) for one in own]
             self._of_project.update([one.command for one in own])
             found += own
         return found
@@ -160,15 +158,23 @@ class ConfinedScripts:
 
     def __init__(
         self,
-        confine: Callable[[], Awaitable[Confinement]],
+        policies: Callable[[], Awaitable[PolicyStore]],
+        open_reader: OpensReader,
         directory: str | os.PathLike[str],
         files: HookFiles,
+        *,
+        report: Callable[[JsonObject], None],
     ) -> None:
-        """Run in this directory; the sandbox starts with the first program."""
-        self._confine = confine
+        """Run in this directory; the sandbox starts with the first program.
+
+        `report` is told of every program that ran, and of the sandbox that confined it.
+        """
+        self._report = report
+        self._policies = policies
+        self._open_reader = open_reader
         self._directory = os.fspath(directory)
         self._files = files
-        self._started: tuple[CommandRunner, SandboxRunner] | None = None
+        self._runner: SandboxRunner | None = None
 
     async def run(self, argv: Sequence[str], stdin: bytes, *, timeout_s: float) -> ScriptOutcome:
         """Execute a command and return how it ended.
@@ -179,12 +185,10 @@ class ConfinedScripts:
             TimeoutError: it took too long.
             ValueError: it wrote too much.
         """
-        confinement = await self._confine()
-        self._check(confinement, argv)
-        if self._started is None:
-            workspace = confinement.workspace(self._directory)
-            self._started = confinement.commands(workspace, is_read_only=True)
-        result = await self._started[0].run_program(
+        self._check((await self._policies()).bundle, argv)
+        if self._runner is None:
+            self._runner = self._open_reader(self._directory)
+        result = await SandboxedCommands(self._runner).run_program(
             Program(
                 argv=tuple(argv),
                 given=stdin,
@@ -193,6 +197,14 @@ class ConfinedScripts:
                 timeout_s=timeout_s,
                 max_output_bytes=_ANSWER_BYTES,
             )
+        )
+        self._report(
+            {
+                "command": list(argv),
+                "exit_code": result.exit_code,
+                "stopped": result.stopped,
+                "sandbox": result.sandbox,
+            }
         )
         if result.stopped == "timeout":
             raise TimeoutError
@@ -206,16 +218,16 @@ class ConfinedScripts:
 
     async def aclose(self) -> None:
         """End the sandbox."""
-        if self._started is not None:
-            started, self._started = self._started, None
-            await started[1].aclose()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.aclose()
 
-    def _check(self, confinement: Confinement, argv: Sequence[str]) -> None:
+    def _check(self, bundle: PolicyBundle, argv: Sequence[str]) -> None:
         text = shlex.join(argv)
         request = CallRequest(
             permission="hook", targets=(text,), target_kind="command", default="allow"
         )
-        decision = decide(request, confinement.policies.bundle.ceiling_for(""))
+        decision = decide(request, bundle.ceiling_for(""))
         if decision.action != "allow":
             raise PermissionDenied(permission="hook", target=text, because=decision.explain())
         if not self._files.vouches_for(argv):
@@ -252,7 +264,7 @@ def _read_folder(
         names = [name for name in _names(workspace, folder, root) if name.endswith(".yaml")]
     except HoldfastError as error:
         broken = HookFile(
-            name=folder.name, path=folder, source=source, is_trusted=False, problem=str(error)
+            name=folder.name, path=str(folder), source=source, is_trusted=False, problem=str(error)
         )
         return [broken]
     return [_read(workspace, folder / name, root, source, is_trusted) for name in names]
@@ -261,7 +273,7 @@ def _read_folder(
 def _read(
     workspace: Workspace, path: Path, root: Path, source: HookSource, is_trusted: bool
 ) -> HookFile:
-    bare = HookFile(name=path.stem, path=path, source=source, is_trusted=is_trusted)
+    bare = HookFile(name=path.stem, path=str(path), source=source, is_trusted=is_trusted)
     try:
         data = workspace.read(os.path.relpath(path, root), max_bytes=_MOST_BYTES)
         told = parse_yaml(data.decode("utf-8", "replace"))
@@ -282,7 +294,7 @@ def _read(
     real = os.path.realpath(path.parent)
     return HookFile(
         name=path.stem,
-        path=path,
+        path=str(path),
         source=source,
         is_trusted=is_trusted,
         point=said.point,
@@ -298,7 +310,7 @@ def _read(
 
 
 def _broken(bare: HookFile, problem: str) -> HookFile:
-    return replace(bare, problem=problem)
+    return msgspec.structs.replace(bare, problem=problem)
 
 
 def _names(workspace: Workspace, folder: Path, root: Path) -> list[str]:

@@ -37,6 +37,7 @@ from holdfast.runtime.hooks import HookService
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
+from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
 from holdfast.runtime.state import StateService
@@ -176,6 +177,7 @@ class Runtime:
             read_only=tuple(map(str, list_governing_places(settings))),
             unvouched=unvouched,
         )
+        self.processes = ProcessEnvironment(self.confinement, self.journal.clock)
         shared = SharedBudget(
             self.journal,
             self.tenant,
@@ -192,7 +194,9 @@ class Runtime:
         )
         self.agents = AgentRegistry(self.journal, files=files)
         self.models = ModelService(settings, self.base_dir)
-        self.hooks = HookService(settings, self.journal, trust, self.confined)
+        self.hooks = HookService(
+            settings, self.journal, trust, self.loaded_policies, self.processes
+        )
         self.skills = SkillService(settings, trust)
         self.memory = MemoryService(
             settings, self.base_dir, self.sessions, self.models, self.redactor, self.tenant
@@ -203,7 +207,7 @@ class Runtime:
             self.journal,
             self.redactor,
             self.loaded_policies,
-            self.confinement,
+            self.processes,
         )
         self.toolbox = ToolService(
             settings,
@@ -230,6 +234,7 @@ class Runtime:
             calls=CallEnvironment(
                 self.journal,
                 self.confinement,
+                self.processes,
                 self.journal.clock,
                 tenant=self.tenant,
                 most_state_bytes=settings.state.max_value_bytes,
@@ -369,12 +374,6 @@ class Runtime:
                 await self.policies.watch_candidate(self.settings.policies.shadow_dir)
             self._has_policies = True
         return self.policies
-
-    async def confined(self) -> Confinement:
-        """Return what confines every run, once the policies are read; raises PolicyInvalid."""
-        if not self._has_policies:
-            await self.loaded_policies()
-        return self.confinement
 
     async def _find_session_of_run(self, run_id: str) -> str:
         """Return the session of a run; raises NotFound."""

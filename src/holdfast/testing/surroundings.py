@@ -19,7 +19,7 @@ from holdfast.hooks import ExecutionContext, Hooks
 from holdfast.journal import Journal, MemoryStore
 from holdfast.policy import ApprovalTerms, Rights
 from holdfast.runs import Budgets, Confinement, Instrumentation, RunServices
-from holdfast.runtime import CallEnvironment
+from holdfast.runtime import CallEnvironment, ProcessEnvironment
 from holdfast.sessions import SessionManager
 from holdfast.state import (
     STATE,
@@ -43,6 +43,7 @@ from holdfast.tools import (
     ToolThreads,
     Workspace,
     ignore_progress,
+    refuse_processes,
 )
 from holdfast.turns import TurnQueue
 
@@ -75,6 +76,7 @@ def tool_context(
         "artifacts": MemoryArtifacts(),
         "http": ClosedNetwork(),
         "commands": NoCommands(),
+        "open_reader": refuse_processes,
         "attendant": NobodyAttends(),
         "nested": NoNestedCalls(),
         "threads": ToolThreads(),
@@ -133,7 +135,9 @@ def run_services(
         budgets=Budgets(),
         confinement=confinement,
         instrumentation=Instrumentation(),
-        calls=CallEnvironment(journal, confinement, journal.clock),
+        calls=CallEnvironment(
+            journal, confinement, ProcessEnvironment(confinement, journal.clock), journal.clock
+        ),
         executor=NobodyExecutes(),
         clock=journal.clock,
     )

@@ -22,6 +22,7 @@ from holdfast.tools.services import (
     CommandRunner,
     HttpClient,
     NestedCalls,
+    OpensReader,
     ProgressSink,
     ProgressUpdate,
 )
@@ -63,6 +64,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: ArtifactStore
     http: HttpClient
     commands: CommandRunner
+    open_reader: OpensReader
+    """Opens a sandbox for a process that outlives the call, such as a language server."""
     attendant: Attendant
     nested: NestedCalls
     threads: ToolThreads
