@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from holdfast.canonical import JsonValue
-from holdfast.operations.caller import OWNER, Caller
+from holdfast.operations.caller import ALL_OWNERS, OWNER, Caller
+from holdfast.operations.local_values import Local
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.runtime import Runtime
 from holdfast.state import (
-    Resolver,
+    ConflictCase,
     StateChange,
     StateEntry,
     StateManager,
@@ -19,6 +20,10 @@ from holdfast.state import (
     StateSchema,
     StateSnapshot,
 )
+
+LocalResolver: TypeAlias = Annotated[
+    Callable[[ConflictCase], Any], Local("name a strategy: ask-again, last-writer or merge")
+]
 
 
 @local("use the operations of `state`")
@@ -50,7 +55,7 @@ async def set_(
     value: JsonValue,
     *,
     expected: int | None = None,
-    on_conflict: str | Resolver = "ask-again",
+    on_conflict: str | LocalResolver = "ask-again",
     ttl_s: float | None = None,
     labels: Sequence[str] = (),
 ) -> StateEntry:
@@ -160,4 +165,6 @@ async def sweep(runtime: Runtime, caller: Caller, /) -> int:
 
 
 def _open(runtime: Runtime, caller: Caller) -> StateManager:
-    return runtime.state.manager("" if caller is OWNER else caller.subject)
+    if caller is OWNER:
+        return runtime.state.manager()
+    return runtime.state.manager(caller.subject, sees_all=caller.may(ALL_OWNERS))

@@ -55,10 +55,11 @@ class StateService:
         self._tenant = tenant
         self._find_session = find_session
 
-    def manager(self, user: str = "") -> StateManager:
+    def manager(self, user: str = "", *, sees_all: bool = False) -> StateManager:
         """Return the state of all scopes; `user` and `project` are this user's and workspace's.
 
-        Without a user it is the owner's, who may reach everything; a user reaches no other's.
+        Without a user it is the owner's, who may reach everything; a user reaches no other's,
+        unless it `sees_all`.
         """
         return StateManager(
             StateEnvironment(
@@ -73,7 +74,7 @@ class StateService:
                         "State", directory=self._settings.workspace
                     ).created.project_id,
                 ),
-                access=NoOtherUsers() if user else FULL_ACCESS,
+                access=FULL_ACCESS if sees_all or not user else NoOtherUsers(),
                 most_bytes=self._settings.state.max_value_bytes,
             ),
             session_of_run=self._find_session,

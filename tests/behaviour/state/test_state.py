@@ -105,17 +105,21 @@ async def test_tenants_do_not_meet(tmp_path: Path) -> None:
 async def test_callers_need_a_scope_and_reach_no_other_user(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path) as client:
         await client.state.set("user:bob/x", "bob's")
-        reader = Caller(subject="ann", scopes=frozenset({"state:read"}))
+        reader = Caller(tenant="local", subject="ann", scopes=frozenset({"state:read"}))
         state: StateNamespace[Any] = StateNamespace(LocalChannel(client._runtime, reader))
         assert await state.get("user/x") is None
         with pytest.raises(PermissionDenied):
             await state.get("user:bob/x")
         with pytest.raises(NotPermitted):
             await state.set("user/x", 1)
-        writer = Caller(subject="ann", scopes=frozenset({"state:*"}))
+        writer = Caller(tenant="local", subject="ann", scopes=frozenset({"state:*"}))
         state = StateNamespace(LocalChannel(client._runtime, writer))
         await state.set("user/x", 1)
         assert await client.state.get("user:ann/x") == 1
+        scopes = frozenset({"state:read", "sessions:all"})
+        everyone = Caller(tenant="local", subject="eve", scopes=scopes)
+        state = StateNamespace(LocalChannel(client._runtime, everyone))
+        assert await state.get("user:bob/x") == "bob's"
 
 
 async def test_a_tool_reaches_the_scopes_of_its_run(tmp_path: Path) -> None:
