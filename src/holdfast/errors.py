@@ -18,7 +18,9 @@ One branch per reader::
           MissingWeights       a package that carries weights is not installed
         NotFound               the named thing does not exist
           McpToolMissing         an MCP server has no tool of this name
+          AgentToolMissing       this process lacks a tool that an agent was given
         AlreadyExists          the name or id is taken
+        RunIdReused            a run of this id began with another message
         ScriptExhausted        a test model was asked more often than scripted
         CassetteMismatch       a request that the cassette did not record
       Refused                the system said no
@@ -40,6 +42,7 @@ One branch per reader::
         WorkflowLimit          a workflow wants more steps, rounds or bytes than it may have
       Failed                 the world said no
         RunFailed              an agent's run ended as failed; it has the partial result
+        RunInterrupted         the machine failed an agent's run, which has not ended
         LLMError               a model call failed; its children say how
           LLMConnectionError     no connection, or it broke
           LLMTimeout             connect, first token, idle or total time ran out
@@ -314,12 +317,34 @@ class McpToolMissing(NotFound):
     next_step = "`holdfast mcp tools {endpoint}` shows which it has."
 
 
+class AgentToolMissing(NotFound):
+    """This process lacks a tool that an agent was given where it was registered; it cannot start.
+
+    A tool is code: whoever runs the agent has to register the same tool again.
+    """
+
+    code = "agent.tool_missing"
+    message = "The agent {agent!r} was given the tool {value!r}, and this process {what}."
+    next_step = "Register the tool with `register_tool`, or register the agent again with it."
+
+
 class AlreadyExists(UsageError):
     """The name or id is taken."""
 
     code = "usage.already_exists"
     message = "The {kind} {value!r} exists already."
     next_step = "Choose another name, or remove the existing one first."
+
+
+class RunIdReused(UsageError):
+    """A run of this id began with another message; neither was executed again."""
+
+    code = "run.id_reused"
+    message = "The run {run_id!r} began with another message than this one."
+    next_step = (
+        "Take a new run_id for a new message; to go on with the run, repeat its message or leave "
+        "it empty."
+    )
 
 
 class ScriptExhausted(UsageError):
@@ -391,6 +416,13 @@ class BudgetExceeded(Refused):
     code = "budget.exceeded"
     message = "The {kind} budget of {scope} is exhausted: {used} of {limit} used."
     next_step = "Raise the budget, or go on with a cheaper model."
+
+    @property
+    def hint(self) -> str:
+        """What to do next: steps are a field of the agent, and cost no money by themselves."""
+        if self.context.get("kind") != "step":
+            return super().hint
+        return "Give the agent more `steps`, or a smaller task; its last calls show where it was."
 
 
 class BundleRefused(Refused):
@@ -522,6 +554,26 @@ class RunFailed(Failed):
     def status(self) -> str:
         """How the run ended."""
         return str(self.context.get("status", "failed"))
+
+
+class RunInterrupted(Failed):
+    """The machine failed while an agent worked: a full disk, a store that cannot be used.
+
+    The run has not ended. The same call with the same `run_id` goes on where it stopped, and
+    repeats nothing that was done.
+    """
+
+    code = "run.interrupted"
+    is_retryable = True
+    message = "The run {run_id} of the agent {agent!r} was interrupted: {detail}"
+    next_step = "{advice} Then call again with run_id={run_id!r}: it goes on where it stopped."
+    error: BaseException | None = None
+    """What the machine failed with."""
+
+    @property
+    def run_id(self) -> str:
+        """The run, which goes on by this id."""
+        return str(self.context.get("run_id", ""))
 
 
 class LLMError(Failed):
@@ -871,7 +923,9 @@ class StorageDamaged(Damaged):
 
     code = "storage.damaged"
     message = "{path} is not a sound Holdfast database: {detail}"
-    next_step = "It was not touched. Restore a copy, or move it away to start afresh."
+    next_step = (
+        "It was not touched. Restore a copy, or mend what can be mended: holdfast storage rebuild"
+    )
 
 
 class MemoryIndexDamaged(StorageDamaged):

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from holdfast.context.events import SessionCompacted as SessionCompacted
     from holdfast.context.history import HistoryView as HistoryView
     from holdfast.context.history import for_model as for_model
-    from holdfast.context.history import read_compaction as read_compaction
     from holdfast.context.state_prompt import STATE_MARK as STATE_MARK
     from holdfast.context.state_prompt import render_state as render_state
     from holdfast.context.steps import AgentLike as AgentLike
@@ -57,7 +56,7 @@ else:
             "compaction": "MOST_ATTEMPTS Compactor Room compute_room",
             "compaction_hooks": "CompactionHooks Conversation",
             "events": "ContextPruned SessionCompacted",
-            "history": "HistoryView read_compaction for_model",
+            "history": "HistoryView for_model",
             "state_prompt": "STATE_MARK render_state",
             "steps": (
                 "AgentLike ContextDraft ContextStep EnvironmentStep HistoryStep InstructionsStep "

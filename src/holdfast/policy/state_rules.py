@@ -78,8 +78,12 @@ def _speaking(rules: RuleSet) -> RuleSet:
 
     One that refuses everything is about tools: of state it only takes back what stood before it.
     """
+    if rules.is_filter and not rules.rules:
+        return rules  # whoever acts in a person's name is held back by nothing of its own
     kept: list[PermissionRule] = []
     for rule in rules.rules:
+        if rules.is_filter and rule.action == "allow":
+            continue  # a list of tools gives no state
         if rule.permission in EVERYTHING:
             if rule.action == "allow":
                 kept.append(rule)
@@ -96,7 +100,11 @@ def _speaking(rules: RuleSet) -> RuleSet:
 def _naming(rules: RuleSet) -> RuleSet:
     """Return the rules that name state, rather than cover it by a wildcard."""
     named = [rule for rule in rules.rules if rule.permission not in EVERYTHING]
-    return RuleSet(rules=tuple(named), also=tuple([_naming(other) for other in rules.also]))
+    if named:
+        # What is one's own is allowed, also where a rule chooses among what is shared.
+        named = [PermissionRule(permission=_BOTH, action="allow"), *named]
+    also = tuple([_naming(other) for other in rules.also])
+    return RuleSet(rules=tuple(named), also=also, is_filter=rules.is_filter)
 
 
 @functools.lru_cache(maxsize=512)

@@ -35,9 +35,9 @@ from holdfast.tools import (
     ToolContext,
     ToolExecutionManager,
     ToolHooks,
-    ToolThreads,
     read_kept_labels,
     restore_grants,
+    share_threads,
     spend_freely,
     without_end,
 )
@@ -68,6 +68,7 @@ class CallEnvironment:
         self._clock = clock
         self._tenant = tenant
         self._most_state_bytes = most_state_bytes
+        self._threads = share_threads()
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
         """Return what executes the calls of a run.
@@ -103,6 +104,7 @@ class CallEnvironment:
             rights=scope.rights,
             approver=scope.approver,
             terms=scope.terms,
+            given=scope.given,
         )
         taint = ContextLabels(labels, is_online=is_online)
         state = self._open_state(scope, gate, taint, around.execution.user_id)
@@ -112,6 +114,9 @@ class CallEnvironment:
             run_id=turn.run.id,
             call_id="",
             idempotency_key="",
+            fence=turn.epoch,
+            unproved_fence=turn.lease.unproved_epoch,
+            is_lease_held=turn.still_mine,
             agent_path=scope.path,
             rights=scope.rights if scope.handed_on is None else scope.handed_on,
             is_read_only=scope.sandbox == "read-only",
@@ -133,7 +138,7 @@ class CallEnvironment:
             open_reader=self._processes.open_reader,
             attendant=around.attendant,
             nested=_NOT_NESTED,
-            threads=ToolThreads(),
+            threads=self._threads,
             clock=self._clock,
             execution=around.execution.inherit(
                 {StateManager: StateManager(state)},

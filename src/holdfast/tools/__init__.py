@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from holdfast.tools.events import ToolStarted as ToolStarted
     from holdfast.tools.export import describe as describe
     from holdfast.tools.file_walk import FileWalk as FileWalk
+    from holdfast.tools.gate import GIVEN as GIVEN
+    from holdfast.tools.gate import GIVEN_BY_HAND as GIVEN_BY_HAND
     from holdfast.tools.gate import Gate as Gate
     from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
     from holdfast.tools.gate import default_action as default_action
@@ -116,6 +118,10 @@ if TYPE_CHECKING:
     from holdfast.tools.target import paths_target as paths_target
     from holdfast.tools.target import text_target as text_target
     from holdfast.tools.threads import ToolThreads as ToolThreads
+    from holdfast.tools.threads import share_threads as share_threads
+    from holdfast.tools.toolsets import TOOLSETS as TOOLSETS
+    from holdfast.tools.toolsets import stands_for_builtin as stands_for_builtin
+    from holdfast.tools.toolsets import toolset as toolset
     from holdfast.tools.tracker import ToolExecution as ToolExecution
     from holdfast.tools.tracker import ToolExecutionTracker as ToolExecutionTracker
     from holdfast.tools.tracker import export_execution_files as export_execution_files
@@ -142,7 +148,7 @@ else:
             """,
             "export": "describe",
             "file_walk": "FileWalk",
-            "gate": "Gate ToolPermissionFilter default_action",
+            "gate": "GIVEN GIVEN_BY_HAND Gate ToolPermissionFilter default_action",
             "hooked": "ToolHooks",
             "labels": "find_new_labels ContextLabels Label read_kept_labels",
             "ledger": "CallRecord NOTHING_KNOWN read_records",
@@ -164,7 +170,8 @@ else:
             """,
             "state_access": "GateStateAccess",
             "target": "Target command_target host_target path_target paths_target text_target",
-            "threads": "ToolThreads",
+            "threads": "ToolThreads share_threads",
+            "toolsets": "TOOLSETS stands_for_builtin toolset",
             "tracker": "ToolExecution ToolExecutionTracker export_execution_files",
         },
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import PermissionDenied
-from holdfast.policy import NO_RULES, Rights, RuleSet, check_state, decide_state
+from holdfast.policy import FORBIDS_NOTHING, NO_RULES, Rights, RuleSet, check_state, decide_state
 from holdfast.sessions import PermissionRule
 
 
@@ -79,6 +79,17 @@ def test_a_child_never_has_more_than_its_parent_nor_either_than_the_ceiling() ->
     assert not may("write", "user/x", agent=wide, parent=Rights())
     assert not may("write", "user/x", agent=wide, ceiling=rules("state_write user/* deny"))
     assert not may("write", "user/x", agent=wide, session=rules("state_write user/* deny"))
+
+
+def test_a_list_of_tools_gives_no_state_and_a_person_is_held_back_by_nothing() -> None:
+    tools = RuleSet(rules=rules("* * deny", "state * allow").rules, is_filter=True)
+    assert not may("write", "user/x", agent=tools)
+    assert may("write", "session/x", own=True, agent=tools)
+    assert may("write", "user/x", agent=FORBIDS_NOTHING)
+    assert may("write", "session/x", own=True, agent=FORBIDS_NOTHING)
+    assert not may(
+        "write", "user/x", agent=rules("bash * allow"), parent=Rights(agent=FORBIDS_NOTHING)
+    )
 
 
 def test_a_refusal_says_which_rule_would_help() -> None:
