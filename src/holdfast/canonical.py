@@ -14,6 +14,9 @@ import msgspec
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object as it comes from outside; parse it before it travels further."""
 
+JsonValue: TypeAlias = Any
+"""A JSON value of any type, as it comes from outside."""
+
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 

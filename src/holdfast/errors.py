@@ -87,12 +87,14 @@ One branch per reader::
       Conflict               somebody else moved
         StaleWriter            the session grew since you looked
         LeaseLost              another process owns the session now
+        StateConflict          a value of the state was changed since it was read
         FileChanged            the file was changed while it was being edited
       Damaged                records cannot be trusted
         StorageDamaged         the file is no database of ours, or is broken
           MemoryIndexDamaged     the memories are sound, their index of words is not
         ArtifactDamaged        a content is missing, or is not what was saved
         SchemaTooNew           written by a newer Holdfast than this one
+        StateUnreadable        a value of the state does not fit its schema
         ChainBroken            the hash chain does not hold
     TellModel                raised inside tools: a text for the model
 
@@ -948,6 +950,18 @@ class LeaseLost(Conflict):
     next_step = "Stop writing; the run goes on where the newer lease is."
 
 
+class StateConflict(Conflict):
+    """Somebody else changed the value since the caller read it; nothing was stored."""
+
+    code = "state.conflict"
+    is_retryable = True
+    message = "{address} is at version {found}, not at {expected}."
+    next_step = (
+        "Read it again and decide again, call `update` with a function, or name a strategy: "
+        "on_conflict='last-writer' or 'merge'."
+    )
+
+
 class FileChanged(Conflict):
     """Somebody changed the file while it was being edited; it was left as they wrote it."""
 
@@ -998,6 +1012,14 @@ class SchemaTooNew(Damaged):
     code = "storage.schema_too_new"
     message = "{what} has version {found}; this Holdfast knows versions up to {known}."
     next_step = "Upgrade Holdfast: pip install -U holdfast"
+
+
+class StateUnreadable(Damaged):
+    """A value of the state does not fit the schema it is read with; it was left as it is."""
+
+    code = "state.unreadable"
+    message = "{address} cannot be read as {schema}: {detail}"
+    next_step = "Add the migration that is missing, or read the value without a schema."
 
 
 class ChainBroken(Damaged):

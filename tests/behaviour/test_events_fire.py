@@ -24,7 +24,7 @@ ELSEWHERE = {
     "loop.": "behaviour/loop/test_loop.py",
     "plan.": "behaviour/loop/test_loop.py",
     "step.": "behaviour/loop/test_loop.py",
-    "tool.state_set": "behaviour/tools/test_session_state.py",
+    "tool.state_set": "behaviour/state/test_state.py",
     "trigger.": "behaviour/triggers/test_triggers.py",
 }
 """Facts that a test shows without saying their name, by the beginning of the name."""
@@ -121,6 +121,8 @@ async def keep_house(client: AsyncClient, session_id: str) -> None:
     await client.artifacts.delete(artifact.id)
     await client.register_agent(Agent("registered"))
     await client.remove_agent("registered")
+    await client.state.set("user/kettle", "blue")
+    await client.state.set("user/kettle", "red", expected=0, on_conflict="last-writer")
 
 
 async def hand_over(client: AsyncClient) -> None:
@@ -185,5 +187,5 @@ async def test_every_name_is_heard_and_every_kind_of_fact_has_a_test(tmp_path: P
         and cls.__name__ not in text
     }
     assert unproven == set()
-    assert "agent.handed_off" in heard
+    assert {"agent.handed_off", "state.changed", "state.conflict"} <= heard
     assert all((TESTS / file).exists() for file in ELSEWHERE.values())

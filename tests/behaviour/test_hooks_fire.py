@@ -13,6 +13,7 @@ from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import LLMOverloaded
 from holdfast.hooks import HookPayload, list_points
 from holdfast.orchestration.workflows import Workflow
+from holdfast.state import StateSchema
 from holdfast.testing import ScriptedModel, tool_call
 
 
@@ -72,6 +73,12 @@ async def everything(client: AsyncClient) -> None:
     assert (await client.workflows.run(flow)).output == 1
     await client.archive_session(session.id)
     await client.restore_session(session.id)
+    # A value is written, read through a migration, and written by two at once.
+    state = (await client.state.manager()).scope("user")
+    await state.set("point", {"x": 1}, schema=StateSchema("point", dict))
+    newer = StateSchema("point", dict, version=2, migrations={1: lambda old: {**old, "y": 0}})
+    assert await state.get("point", schema=newer) == {"x": 1, "y": 0}
+    await state.set("point", {"x": 2}, expected=0, on_conflict="last-writer")
 
     async def stumble(event: object) -> None:
         raise ValueError("a bad handler")

@@ -18,6 +18,7 @@ from holdfast.errors import (
     NotFound,
     NotPermitted,
     RunFailed,
+    StateConflict,
     UsageError,
     list_errors,
 )
@@ -99,6 +100,7 @@ async def test_answers_arrive_as_they_were_sent(runtime: Runtime) -> None:
     await converse(client, session)
     await remember(client, session)
     await automate(client)
+    await keep(client)
     await look_after(client, session)
     performed = client._channel.performed  # type: ignore[attr-defined]
     assert set(list_operations()) - performed == set(NOT_HERE)
@@ -201,6 +203,28 @@ async def automate(client: ClientSurface[Async]) -> None:
     await client.triggers.run(once=True)
     assert await client.triggers.firings() == []
     await client.triggers.remove("t")
+
+
+async def keep(client: ClientSurface[Async]) -> None:
+    """State."""
+    entry = await client.state.set("user/a", {"b": [1, None]}, ttl_s=60, labels=["private"])
+    assert await client.state.entry("user/a") == entry
+    assert await client.state.get("user/a") == {"b": [1, None]}
+    assert await client.state.get("user/none", "default") == "default"
+    merged = await client.state.set("user/a", {"c": 1}, expected=0, on_conflict="merge")
+    assert merged.value == {"b": [1, None], "c": 1}
+    with pytest.raises(StateConflict) as caught:
+        await client.state.set("user/a", 1, expected=1)
+    assert caught.value.context["found"] == 2
+    assert [one.key for one in (await client.state.list("user/")).entries] == ["a"]
+    assert [one.version for one in await client.state.history("user/a")] == [2, 1]
+    [change] = await items_of(client.state.watch("user/", after=0), most=1)
+    assert change.labels == ("private",)
+    then = await client.state.snapshot("user")
+    assert await client.state.delete("user/a")
+    assert await client.state.restore("user", then.position) == 1
+    assert await client.state.sweep() == 0
+    assert await client.state.forget("user", reason="test")
 
 
 async def look_after(client: ClientSurface[Async], session: str) -> None:

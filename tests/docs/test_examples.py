@@ -1,4 +1,4 @@
-"""The two applications of the seeds print what they should."""
+"""The applications of the seeds, and the ways to share state, print what they should."""
 
 from __future__ import annotations
 
@@ -27,9 +27,39 @@ used: custom_calculator (completed)
 """
 
 
+HEARD = """\
+ann heard 'The build is red' from speaker
+ann heard 'The build is green' from speaker
+bob heard 'The build is red' from speaker
+bob heard 'The build is green' from speaker
+"""
+WRITTEN = """\
+{'costs': 'Low.', 'risks': 'None.', 'summary': 'Short.'}
+state.conflict
+"""
+PIPED = """\
+{'item': 'kettle', 'price': 40.0, 'total': 50.0}
+kettle
+1 set 0.0
+2 update 50.0
+"""
+REPORTED = """\
+mole: the ground is wet; owl: the night is clear
+news: None
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "printed"),
-    [("math_help.py", "15 * 23 = 345\n"), ("custom_agent_app.py", APPLICATION)],
+    [
+        ("math_help.py", "15 * 23 = 345\n"),
+        ("custom_agent_app.py", APPLICATION),
+        ("state_broadcast.py", HEARD),
+        ("state_request_response.py", "What is six times seven? 42\n"),
+        ("state_collaborative.py", WRITTEN),
+        ("state_pipeline.py", PIPED),
+        ("state_hierarchical.py", REPORTED),
+    ],
 )
 def test_an_application_prints_what_it_should(name: str, printed: str, tmp_path: Path) -> None:
     own = ("AGENT_", "OPENAI", "XDG_", "COV")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.client.namespaces.runs import RunNamespace
     from holdfast.client.namespaces.sessions import SessionNamespace
     from holdfast.client.namespaces.skills import SkillNamespace
+    from holdfast.client.namespaces.state import StateNamespace
     from holdfast.client.namespaces.storage import StorageNamespace
     from holdfast.client.namespaces.tools import ToolNamespace
     from holdfast.client.namespaces.triggers import TriggerNamespace
@@ -151,6 +152,12 @@ class ClientSurface(_Flat[Mode]):
     def artifacts(self) -> ArtifactNamespace[Mode]:
         """Artifacts: save, load, stream, find, version, share and delete files."""
         found: ArtifactNamespace[Mode] = self._namespace("artifacts", "ArtifactNamespace")
+        return found
+
+    @property
+    def state(self) -> StateNamespace[Mode]:
+        """State: values by address, with versions, shared by agents and kept between runs."""
+        found: StateNamespace[Mode] = self._namespace("state", "StateNamespace")
         return found
 
     @property

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from holdfast.context.events import SessionCompacted as SessionCompacted
     from holdfast.context.history import HistoryView as HistoryView
     from holdfast.context.history import for_model as for_model
+    from holdfast.context.state_prompt import STATE_MARK as STATE_MARK
+    from holdfast.context.state_prompt import render_state as render_state
     from holdfast.context.steps import AgentLike as AgentLike
     from holdfast.context.steps import ContextDraft as ContextDraft
     from holdfast.context.steps import ContextStep as ContextStep
@@ -55,6 +57,7 @@ else:
             "compaction_hooks": "CompactionHooks Conversation",
             "events": "ContextPruned SessionCompacted",
             "history": "HistoryView for_model",
+            "state_prompt": "STATE_MARK render_state",
             "steps": (
                 "AgentLike ContextDraft ContextStep EnvironmentStep HistoryStep InstructionsStep "
                 "MemoriesStep MemoryLike PromptStep RecallStep SkillsStep ToolsStep default_steps"

@@ -61,6 +61,12 @@ if TYPE_CHECKING:
     from holdfast.hooks.points import SessionEnd as SessionEnd
     from holdfast.hooks.points import SessionRestore as SessionRestore
     from holdfast.hooks.points import SessionStart as SessionStart
+    from holdfast.hooks.points import StateAfterRead as StateAfterRead
+    from holdfast.hooks.points import StateAfterWrite as StateAfterWrite
+    from holdfast.hooks.points import StateBeforeRead as StateBeforeRead
+    from holdfast.hooks.points import StateBeforeWrite as StateBeforeWrite
+    from holdfast.hooks.points import StateConflictMet as StateConflictMet
+    from holdfast.hooks.points import StateMigrated as StateMigrated
     from holdfast.hooks.points import SystemConfigurationChange as SystemConfigurationChange
     from holdfast.hooks.points import SystemResourceLimit as SystemResourceLimit
     from holdfast.hooks.points import SystemSecurityViolation as SystemSecurityViolation
@@ -118,7 +124,8 @@ else:
                 "AgentResourceReleased AgentStateChanged ContextAfterBuild ContextAfterCompaction "
                 "ContextBeforeBuild ContextBeforeCompaction EventAfterEmit EventBeforeEmit "
                 "EventHandlerError HookPayload ModelAfterResponse ModelBeforeRequest ModelError "
-                "SessionEnd SessionRestore SessionStart SystemConfigurationChange "
+                "SessionEnd SessionRestore SessionStart StateAfterRead StateAfterWrite StateBeforeRead "
+                "StateBeforeWrite StateConflictMet StateMigrated SystemConfigurationChange "
                 "SystemResourceLimit SystemSecurityViolation SystemShutdown SystemStartup "
                 "ToolAfterDiscovery ToolAfterExecution ToolBeforeDiscovery ToolBeforeExecution "
                 "ToolFailure ToolValidation WorkflowAfterStage WorkflowBeforeStage "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -172,9 +172,15 @@ class ExecutionContext:
         """Say whether there is a service of a type."""
         return self._services.find(kind) is not _MISSING
 
-    def inherit(self, **ids: str) -> ExecutionContext:
-        """Return a child that sees everything here and keeps its own changes to itself."""
-        return self._with(ids, ContextData(self.data), _Services(self._services))
+    def inherit(
+        self, services: Mapping[type, object] | None = None, /, **ids: str
+    ) -> ExecutionContext:
+        """Return a child that sees everything here and keeps its own changes to itself.
+
+        It may have services of its own from the beginning.
+        """
+        own = _Services(self._services, dict(services) if services else {})
+        return self._with(ids, ContextData(self.data), own)
 
     def isolate(self, **ids: str) -> ExecutionContext:
         """Return one with the same ids, and nothing else."""

@@ -9,7 +9,7 @@ besides `continue`; where it is empty, hooks only observe. `changeable` names th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -369,6 +369,71 @@ class SessionRestore(HookPayload, frozen=True, kw_only=True):
     reason: str = ""
 
 
+# --- state ---------------------------------------------------------------------------
+
+
+@_point("state.before_read", "cancel")
+class StateBeforeRead(HookPayload, frozen=True, kw_only=True):
+    """A value is about to be read; `address` is `scope:id/key`."""
+
+    address: str
+
+
+@_point("state.after_read", "modify", changeable=("value",))
+class StateAfterRead(HookPayload, frozen=True, kw_only=True):
+    """A value was read; a changed one goes to the caller, the stored one and its labels stay."""
+
+    address: str
+    value: Any
+    version: int
+    labels: tuple[str, ...] = ()
+
+
+@_point("state.before_write", "modify", "cancel", changeable=("value",))
+class StateBeforeWrite(HookPayload, frozen=True, kw_only=True):
+    """A value is about to be set, or with `is_deleted` removed; rights were checked before."""
+
+    address: str
+    value: Any
+    is_deleted: bool = False
+
+
+@_point("state.after_write")
+class StateAfterWrite(HookPayload, frozen=True, kw_only=True):
+    """A value was set or removed, and that is kept."""
+
+    address: str
+    value: Any
+    version: int
+    is_deleted: bool = False
+    labels: tuple[str, ...] = ()
+
+
+@_point("state.conflict", "replace", "cancel")
+class StateConflictMet(HookPayload, frozen=True, kw_only=True):
+    """Somebody else changed a value first; `value` is what was to be written.
+
+    `replace` takes the value to write instead, whatever the strategy says; of an `update`, which
+    asks its function again, it is only told.
+    """
+
+    address: str
+    expected: int
+    found: int
+    strategy: str
+    value: Any = None
+
+
+@_point("state.migration")
+class StateMigrated(HookPayload, frozen=True, kw_only=True):
+    """A value of an older schema was read through its migrations; it is stored as it was."""
+
+    address: str
+    schema: str
+    from_version: int
+    to_version: int
+
+
 # --- events --------------------------------------------------------------------------
 
 
@@ -463,6 +528,12 @@ __all__ = [
     "SessionEnd",
     "SessionRestore",
     "SessionStart",
+    "StateAfterRead",
+    "StateAfterWrite",
+    "StateBeforeRead",
+    "StateBeforeWrite",
+    "StateConflictMet",
+    "StateMigrated",
     "SystemConfigurationChange",
     "SystemResourceLimit",
     "SystemSecurityViolation",

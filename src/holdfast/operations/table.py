@@ -24,6 +24,7 @@ NAMESPACES: Final = (
     "runs",
     "sessions",
     "skills",
+    "state",
     "storage",
     "tools",
     "triggers",

@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from holdfast.policy.shadow import Shadow as Shadow
     from holdfast.policy.shared_budget import TENANTS as TENANTS
     from holdfast.policy.shared_budget import SharedBudget as SharedBudget
+    from holdfast.policy.state_rules import check_state as check_state
+    from holdfast.policy.state_rules import decide_state as decide_state
     from holdfast.policy.store import PolicyStore as PolicyStore
     from holdfast.policy.store import Reload as Reload
     from holdfast.policy.yaml_file import parse_yaml as parse_yaml
@@ -111,6 +113,7 @@ else:
             "recorded_calls": "Change RecordedCall compare record replay",
             "shadow": "Shadow",
             "shared_budget": "SharedBudget TENANTS",
+            "state_rules": "check_state decide_state",
             "store": "PolicyStore Reload",
             "yaml_file": "parse_yaml",
         },

@@ -11,6 +11,7 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Mapping, Sequence
 
 import msgspec
@@ -27,7 +28,14 @@ from holdfast.agents import (
     hear_nothing,
 )
 from holdfast.canonical import JsonObject
-from holdfast.context import MOST_ATTEMPTS, CompactionHooks, Compactor, Conversation
+from holdfast.context import (
+    MOST_ATTEMPTS,
+    STATE_MARK,
+    CompactionHooks,
+    Compactor,
+    Conversation,
+    render_state,
+)
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
@@ -40,6 +48,7 @@ from holdfast.runs.services import CallScope, RunCalls, RunServices
 from holdfast.runs.spending import Charge, Spending
 from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.skills import Skill
+from holdfast.state import StateManager
 from holdfast.tools import Call, CallRecord, Tool, ToolRegistry, read_records
 from holdfast.tools import Parked as ParkedCall
 from holdfast.turns import (
@@ -173,6 +182,8 @@ class AgentTurn:
 
     async def _loop(self, session: Session, at: RunPosition, spending: Spending | None) -> Outcome:
         try:
+            if STATE_MARK in self._agent.prompt:
+                await self._render_prompt(session, at, spending)
             compactor = self._compactor(spending)
             calls = self._messages.last.tool_calls
             while True:
@@ -229,6 +240,19 @@ class AgentTurn:
             # The queue has it, so it need not be stored before the first answer is asked for.
             await self._add(message, may_wait=True)
         return session
+
+    async def _render_prompt(
+        self, session: Session, at: RunPosition, spending: Spending | None
+    ) -> None:
+        """Put the values into the prompt that it names, as its tools would read them."""
+        self._calls = await self._open_calls(session, at, spending)
+        context = self._calls.context
+        named = copy.copy(self._agent)
+        named.prompt = await render_state(named.prompt, context.execution.get(StateManager))
+        self._agent = named
+        if context.labels.new:
+            # Before the model reads it: the taint has to outlive this turn.
+            await self._turn.append(*context.labels.unkept(), agent_path=self._path)
 
     async def _open_calls(
         self, session: Session, at: RunPosition, spending: Spending | None

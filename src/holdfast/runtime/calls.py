@@ -11,18 +11,27 @@ from typing import Protocol
 
 from holdfast.artifacts import ArtifactActor, ArtifactStore
 from holdfast.clock import Clock
-from holdfast.journal import Journal
+from holdfast.journal import Journal, Origin
 from holdfast.policy import ApprovalBook
 from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
 from holdfast.runtime.artifacts import LOCAL_USER
 from holdfast.runtime.processes import ProcessEnvironment, RawNetworkCommands
+from holdfast.state import MOST_BYTES as MOST_STATE_BYTES
+from holdfast.state import (
+    JournalStateStore,
+    ScopedState,
+    StateEnvironment,
+    StateManager,
+    StateOwner,
+    StateScope,
+)
 from holdfast.tools import (
     Cancellation,
     ChildLimits,
     CommandRunner,
     ContextLabels,
     Gate,
-    JournalState,
+    GateStateAccess,
     NobodyApproves,
     NoNestedCalls,
     RunArtifacts,
@@ -37,6 +46,8 @@ from holdfast.tools import (
     without_end,
 )
 
+_WORKFLOW = "workflow:"
+"""What the name begins with under which a workflow stands in a path of agents."""
 _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""
 
@@ -64,6 +75,9 @@ class CallEnvironment:
         artifacts: OpensArtifacts,
         processes: ProcessEnvironment,
         clock: Clock,
+        *,
+        tenant: str = "local",
+        most_state_bytes: int = MOST_STATE_BYTES,
     ) -> None:
         """Keep facts in this journal, and confine calls as the operator wants."""
         self._journal = journal
@@ -71,6 +85,8 @@ class CallEnvironment:
         self._confinement = confinement
         self._processes = processes
         self._clock = clock
+        self._tenant = tenant
+        self._most_state_bytes = most_state_bytes
         self._threads = share_threads()
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
@@ -109,6 +125,17 @@ class CallEnvironment:
             project_id=session.project_id,
             run_id=turn.run.id,
         )
+        # Below the ceilings that the policies set for every agent of the path.
+        gate = Gate(
+            policies=confinement.policies,
+            agent_path="/".join(scope.path),
+            rights=scope.rights,
+            approver=scope.approver,
+            terms=scope.terms,
+            given=scope.given,
+        )
+        taint = ContextLabels(labels, is_online=is_online)
+        state = self._open_state(scope, gate, taint, around.execution.user_id)
         context = ToolContext(
             workspace=workspace,
             session_id=session.id,
@@ -129,10 +156,10 @@ class CallEnvironment:
                 approver=None if isinstance(asked, NobodyApproves) else asked,
                 skill_names=scope.skill_names,
             ),
-            labels=ContextLabels(labels, is_online=is_online),
+            labels=taint,
             cancellation=Cancellation(),
             progress=around.progress_sink(),
-            state=JournalState(turn, journal, session.id),
+            state=ScopedState(state, StateScope("session", session.id)),
             artifacts=RunArtifacts(self._artifacts.opened, actor, turn, journal),
             http=confinement.http,
             commands=commands,
@@ -142,6 +169,7 @@ class CallEnvironment:
             threads=self._threads,
             clock=self._clock,
             execution=around.execution.inherit(
+                {StateManager: StateManager(state)},
                 session_id=session.id,
                 run_id=turn.run.id,
                 conversation_id=around.execution.conversation_id or session.id,
@@ -153,15 +181,7 @@ class CallEnvironment:
             scope.tools,
             recorder=turn,
             context=context,
-            # Below the ceilings that the policies set for every agent of the path.
-            gate=Gate(
-                policies=confinement.policies,
-                agent_path="/".join(scope.path),
-                rights=scope.rights,
-                approver=scope.approver,
-                terms=scope.terms,
-                given=scope.given,
-            ),
+            gate=gate,
             # Only a run that was parked or interrupted can have been asked about before.
             approvals=ApprovalBook(journal, session.id) if turn.is_resumed else None,
             spend=spending.spend_tool_call if spending is not None else spend_freely,
@@ -173,6 +193,36 @@ class CallEnvironment:
             manager.hooks = ToolHooks(around.hooks, scope.tools, around.where)
         manager.bus, manager.where = around.bus, around.where
         return RunCalls(manager=manager, context=context, runner=runner)
+
+    def _open_state(
+        self, scope: CallScope, gate: Gate, taint: ContextLabels, user: str
+    ) -> StateEnvironment:
+        """Return state in the name of a run: its scopes, its rights, its taint, its lease."""
+        turn, session, workflow = scope.turn, scope.session, ""
+        for name in scope.path:
+            if name.startswith(_WORKFLOW):
+                workflow = name.removeprefix(_WORKFLOW)
+        agent_path = "/".join(scope.path)
+        return StateEnvironment(
+            store=JournalStateStore(self._journal, turn),
+            clock=self._clock,
+            hooks=scope.instrumentation.hooks,
+            owner=StateOwner(
+                tenant=self._tenant,
+                user=user or "local",
+                project=session.project_id,
+                session=session.id,
+                agent=scope.path[-1] if scope.path else "",
+                workflow=workflow,
+                run=turn.run.id,
+            ),
+            access=GateStateAccess(gate),
+            taint=taint,
+            origin=Origin(
+                run_id=turn.run.id, agent_path=agent_path, correlation_id=turn.correlation_id
+            ),
+            most_bytes=self._most_state_bytes,
+        )
 
 
 _NOT_NESTED = NoNestedCalls()

@@ -42,6 +42,7 @@ from holdfast.runtime.models import ModelService
 from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
+from holdfast.runtime.state import StateService
 from holdfast.runtime.storage import StorageService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
@@ -54,7 +55,8 @@ from holdfast.settings import (
     unvouched_settings,
 )
 from holdfast.skills import TrustStore
-from holdfast.tools import TOOL_STATE, SafeHttpClient
+from holdfast.state import STATE
+from holdfast.tools import SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ PROJECTIONS = (
     APPROVALS,
     TENANTS,
     CHILDREN,
-    TOOL_STATE,
+    STATE,
     *TRIGGER_PROJECTIONS,
     *ARTIFACT_PROJECTIONS,
 )
@@ -243,6 +245,8 @@ class Runtime:
                 self.artifacts,
                 self.processes,
                 self.journal.clock,
+                tenant=self.tenant,
+                most_state_bytes=settings.state.max_value_bytes,
             ),
         )
         self.hand_calls = HandCallService(
@@ -263,6 +267,9 @@ class Runtime:
             skills=self.skills,
             memory=self.memory,
             toolbox=self.toolbox,
+        )
+        self.state = StateService(
+            self.settings, self.journal, self.hooks.hooks, self.tenant, self._find_session_of_run
         )
         self.storage = StorageService(
             sessions, self.agents, self.memory, self.artifacts, lambda: self.loops
@@ -380,6 +387,10 @@ class Runtime:
                 await self.policies.watch_candidate(self.settings.policies.shadow_dir)
             self._has_policies = True
         return self.policies
+
+    async def _find_session_of_run(self, run_id: str) -> str:
+        """Return the session of a run; raises NotFound."""
+        return (await self.turns.get(run_id)).session_id
 
     async def _close_leases(self) -> None:
         await asyncio.to_thread(self._keeper.close)

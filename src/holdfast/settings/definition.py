@@ -174,6 +174,17 @@ class SessionSettings(_Section):
     )
 
 
+class StateSettings(_Section):
+    """What agents keep between runs."""
+
+    max_value_bytes: int = Field(
+        default=256 * 1024,
+        ge=1,
+        le=64 * 1024 * 1024,
+        description="How large one value of the state may be, as JSON.",
+    )
+
+
 class ApprovalSettings(_Section):
     """How consent to calls that ask is given."""
 
@@ -418,6 +429,7 @@ class Settings(_Section):
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
     sessions: SessionSettings = Field(default_factory=SessionSettings)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
+    state: StateSettings = Field(default_factory=StateSettings)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
     orchestration: OrchestrationSettings = Field(default_factory=OrchestrationSettings)
     network: NetworkSettings = Field(default_factory=NetworkSettings)

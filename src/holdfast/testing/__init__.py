@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from holdfast.testing.models import ModelReply as ModelReply
     from holdfast.testing.models import ScriptedModel as ScriptedModel
     from holdfast.testing.models import tool_call as tool_call
+    from holdfast.testing.state_conformance import StateStoreConformance as StateStoreConformance
+    from holdfast.testing.state_migrations import check_migrations as check_migrations
     from holdfast.testing.store_conformance import StoreConformance as StoreConformance
+    from holdfast.testing.surroundings import memory_state as memory_state
     from holdfast.testing.surroundings import run_services as run_services
     from holdfast.testing.surroundings import tool_context as tool_context
     from holdfast.testing.wire_conformance import CHECKS as CHECKS
@@ -49,8 +52,10 @@ else:
             "fake_server": "FakeServer Recorded Reply ScriptedCall",
             "memory_conformance": "MemoryStorageConformance",
             "models": "Answer FunctionModel ModelReply ScriptedModel tool_call",
+            "state_conformance": "StateStoreConformance",
+            "state_migrations": "check_migrations",
             "store_conformance": "StoreConformance",
-            "surroundings": "run_services tool_context",
+            "surroundings": "memory_state run_services tool_context",
             "wire_conformance": "Ability CHECKS",
         },
     )

@@ -22,19 +22,26 @@ from holdfast.artifacts import (
 from holdfast.clock import SYSTEM
 from holdfast.context import ContextBuilder
 from holdfast.errors import UsageError
-from holdfast.hooks import ExecutionContext
-from holdfast.journal import Journal
+from holdfast.hooks import ExecutionContext, Hooks
+from holdfast.journal import Journal, MemoryStore
 from holdfast.policy import ApprovalTerms, Rights
 from holdfast.runs import Budgets, Confinement, Instrumentation, RunServices
 from holdfast.runtime import CallEnvironment, ProcessEnvironment
 from holdfast.sessions import SessionManager
+from holdfast.state import (
+    STATE,
+    JournalStateStore,
+    ScopedState,
+    StateEnvironment,
+    StateOwner,
+    StateScope,
+)
 from holdfast.tools import (
     Cancellation,
     ChildLimits,
     ClosedNetwork,
     ContextLabels,
     MemoryArtifacts,
-    MemoryState,
     NobodyApproves,
     NobodyAttends,
     NoCommands,
@@ -75,7 +82,7 @@ def tool_context(
         "labels": ContextLabels(),
         "cancellation": Cancellation(),
         "progress": ignore_progress,
-        "state": MemoryState(),
+        "state": memory_state(),
         "artifacts": MemoryArtifacts(),
         "http": ClosedNetwork(),
         "commands": NoCommands(),
@@ -87,6 +94,23 @@ def tool_context(
         "execution": ExecutionContext(),
     }
     return ToolContext(**{**plain, **fields})
+
+
+def memory_state(**fields: Any) -> ScopedState:  # noqa: ANN401 - the fields of the environment
+    """Return real state on a journal in memory, with all rights: `state` of a tool in a test.
+
+    Any field of its `StateEnvironment` can be given: `memory_state(access=mine)`.
+    """
+    journal = Journal(MemoryStore(projections=(STATE,)))
+    owner = StateOwner(session="test", project="test", agent="test", workflow="test")
+    plain: dict[str, Any] = {
+        "store": JournalStateStore(journal),
+        "clock": journal.clock,
+        "hooks": Hooks(),
+        "owner": owner,
+    }
+    # A scope of its own, since there is no session whose chain could keep the values.
+    return ScopedState(StateEnvironment(**{**plain, **fields}), StateScope("custom", "test"))
 
 
 class NobodyExecutes:
@@ -150,4 +174,4 @@ def run_services(
     return msgspec.structs.replace(plain, **fields)
 
 
-__all__ = ["NobodyExecutes", "run_services", "tool_context"]
+__all__ = ["NobodyExecutes", "memory_state", "run_services", "tool_context"]

@@ -99,7 +99,6 @@ if TYPE_CHECKING:
     from holdfast.tools.services import CommandRunner as CommandRunner
     from holdfast.tools.services import HttpClient as HttpClient
     from holdfast.tools.services import MemoryArtifacts as MemoryArtifacts
-    from holdfast.tools.services import MemoryState as MemoryState
     from holdfast.tools.services import NestedCalls as NestedCalls
     from holdfast.tools.services import NobodyAttends as NobodyAttends
     from holdfast.tools.services import NoCommands as NoCommands
@@ -110,11 +109,9 @@ if TYPE_CHECKING:
     from holdfast.tools.services import ProgressUpdate as ProgressUpdate
     from holdfast.tools.services import Question as Question
     from holdfast.tools.services import ToolArtifacts as ToolArtifacts
-    from holdfast.tools.services import ToolStateStore as ToolStateStore
     from holdfast.tools.services import ignore_progress as ignore_progress
     from holdfast.tools.services import refuse_processes as refuse_processes
-    from holdfast.tools.state import TOOL_STATE as TOOL_STATE
-    from holdfast.tools.state import JournalState as JournalState
+    from holdfast.tools.state_access import GateStateAccess as GateStateAccess
     from holdfast.tools.target import Target as Target
     from holdfast.tools.target import command_target as command_target
     from holdfast.tools.target import host_target as host_target
@@ -168,11 +165,11 @@ else:
             """,
             "sandboxed_commands": "SandboxedCommands",
             "schema": "Signature",
-            "services": """Cancellation ClosedNetwork MemoryArtifacts MemoryState NoCommands NoNestedCalls ignore_progress refuse_processes
+            "services": """Cancellation ClosedNetwork MemoryArtifacts NoCommands NoNestedCalls ignore_progress refuse_processes
                 ToolArtifacts Attendant Command CommandResult CommandRunner HttpClient NestedCalls
-                NobodyAttends OpensReader Program ProgressSink ProgressUpdate Question ToolStateStore
+                NobodyAttends OpensReader Program ProgressSink ProgressUpdate Question
             """,
-            "state": "JournalState TOOL_STATE",
+            "state_access": "GateStateAccess",
             "target": "Target command_target host_target path_target paths_target text_target",
             "threads": "ToolThreads share_threads",
             "toolsets": "TOOLSETS stands_for_builtin toolset",

@@ -13,6 +13,7 @@ from holdfast.errors import LeaseLost
 from holdfast.hooks import ExecutionContext
 from holdfast.policy import Rights
 from holdfast.sandbox import Workspace
+from holdfast.state import ScopedState
 from holdfast.tools.child_limits import ChildLimits
 from holdfast.tools.labels import ContextLabels
 from holdfast.tools.services import (
@@ -25,7 +26,6 @@ from holdfast.tools.services import (
     ProgressSink,
     ProgressUpdate,
     ToolArtifacts,
-    ToolStateStore,
 )
 from holdfast.tools.threads import ToolThreads
 
@@ -67,7 +67,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """The taint labels of what the caller's model has read."""
     cancellation: Cancellation
     progress: ProgressSink
-    state: ToolStateStore
+    state: ScopedState
+    """What the session keeps; `state.scope("user")` and so on reach the other scopes."""
     artifacts: ToolArtifacts
     http: HttpClient
     commands: CommandRunner

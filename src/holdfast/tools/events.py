@@ -106,18 +106,6 @@ class ToolOutputKept(Payload, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, data=b"")
 
 
-@payload("tool.state_set", has_content=True)
-class ToolStateSet(Payload, frozen=True, kw_only=True):
-    """A tool remembers something in its session; `data` holds it under `value`."""
-
-    key: str
-    data: JsonObject
-
-    def redacted(self) -> ToolStateSet:
-        """Keep which key; drop the value."""
-        return msgspec.structs.replace(self, data={})
-
-
 @payload("permission.denied")
 class PermissionRefused(Payload, frozen=True, kw_only=True):
     """A rule or a person refused a call."""

@@ -159,6 +159,13 @@ class Gate:
             policies.watch(request, decision, agent=self._agent_path)
         return decision
 
+    @property
+    def present_ceiling(self) -> RuleSet:
+        """The operator's rules as they are at this moment."""
+        if self._policies is None:
+            return self.ceiling
+        return self._policies.bundle.ceiling_for(self._agent_path)
+
     def add_session_rules(self, rules: Sequence[PermissionRule]) -> None:
         """Let rules that a person just wrote hold from now on, at every level that asks.
 

@@ -14,8 +14,7 @@ from typing import Final, Literal, TypeAlias, get_args
 import msgspec
 
 from holdfast.journal import Journal
-from holdfast.tools.events import ToolStateSet
-from holdfast.tools.state import TOOL_STATE
+from holdfast.state import STATE, ToolStateSet
 
 Label: TypeAlias = Literal["untrusted", "private"]
 LABELS: Final[tuple[Label, ...]] = get_args(Label)
@@ -57,7 +56,7 @@ class ContextLabels(msgspec.Struct, eq=False):
 
 async def read_kept_labels(journal: Journal, session_id: str) -> tuple[Label, ...]:
     """Return the labels of what was read in a session so far."""
-    rows = [await journal.row(TOOL_STATE, session_id, _key(label)) for label in LABELS]
+    rows = [await journal.row(STATE, session_id, _key(label)) for label in LABELS]
     return tuple([label for label, row in zip(LABELS, rows, strict=True) if row is not None])
 
 

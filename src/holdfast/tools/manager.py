@@ -524,6 +524,8 @@ class ToolExecutionManager:
             idempotency_key=key,
             cancellation=Cancellation(),
             nested=_NestedCalls(self, call),
+            # The scope `tool` is that of the tool.
+            state=msgspec.structs.replace(self._context.state, tool=call.part.tool),
         )
 
     def _cache_key(self, tool: Tool, part: ToolPart) -> str:

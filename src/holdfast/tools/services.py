@@ -52,38 +52,6 @@ class Cancellation:
             raise asyncio.CancelledError
 
 
-# --- state ---------------------------------------------------------------------------
-
-
-class ToolStateStore(Protocol):
-    """The session's key-value store, as tools see it; values are JSON."""
-
-    async def get(self, key: str) -> object:
-        """Return the value of a key, or None."""
-        ...
-
-    async def set(self, key: str, value: object) -> None:
-        """Set the value of a key."""
-        ...
-
-
-class MemoryState:
-    """State that lives as long as this object."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._values: dict[str, bytes] = {}
-
-    async def get(self, key: str) -> object:
-        """Return a copy of the value of a key, or None."""
-        found = self._values.get(key)
-        return None if found is None else msgspec.json.decode(found)
-
-    async def set(self, key: str, value: object) -> None:
-        """Set the value of a key; later changes of `value` do not count."""
-        self._values[key] = msgspec.json.encode(value)
-
-
 # --- artifacts -----------------------------------------------------------------------
 
 
@@ -417,7 +385,6 @@ __all__ = [
     "HttpRequest",
     "HttpResponse",
     "MemoryArtifacts",
-    "MemoryState",
     "NestedCalls",
     "NoCommands",
     "NoNestedCalls",
@@ -428,6 +395,5 @@ __all__ = [
     "ProgressUpdate",
     "Question",
     "ToolArtifacts",
-    "ToolStateStore",
     "ignore_progress",
 ]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.errors import ToolError
+from holdfast.errors import UsageError
+from holdfast.state import MOST_BYTES
 from holdfast.testing import ModelReply, ScriptedModel, tool_call
 from holdfast.tools import ToolContext
 from holdfast.tools.gate import AutoConfirm
-from holdfast.tools.state import MOST_BYTES, JournalState
-from holdfast.turns import Outcome, Turn, TurnCompleted
 
 
 def allow(permission: str) -> dict[str, str]:
@@ -88,20 +87,13 @@ async def test_tools_of_ones_own_remember_too_and_what_cannot_be_kept_is_refused
             for _ in range(2)
         ]
         assert outputs == ["1", "2"]
-        turns, journal = await client.runs.turns(), await client.storage.journal()
-
-        async def handler(turn: Turn) -> Outcome:
-            state = JournalState(turn, journal, session.id)
-            for value in ({1, 2}.__iter__(), "x" * MOST_BYTES, loop()):
-                with pytest.raises(ToolError):
-                    await state.set("count", value)
-            assert await state.get("count") == 2
-            await state.set("count", None)
-            assert await state.get("count") is None
-            return TurnCompleted()
-
-        run = await turns.submit(session.id)
-        assert (await turns.run(run.id, handler)).status == "completed"
+        place = f"session:{session.id}/count"
+        for value in ({1, 2}.__iter__(), "x" * MOST_BYTES, loop(), float("nan"), "\ud800"):
+            with pytest.raises(UsageError):
+                await client.state.set(place, value)
+        assert await client.state.get(place) == 2
+        await client.state.set(place, None)
+        assert await client.state.get(place, "default") is None
 
 
 def loop() -> list[object]:

@@ -14,11 +14,13 @@ from holdfast.agents import (
     Transform,
     digest_handoff,
 )
+from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists
 from holdfast.journal import Origin
 from holdfast.orchestration.delegation.child import Children, ChildRequest, derived_id
 from holdfast.runs import derive_call_lineage
 from holdfast.sessions import Session
+from holdfast.state import StateChanged, check_key
 from holdfast.tools import ToolContext, read_kept_labels
 
 
@@ -71,10 +73,11 @@ class CallDelegation:
             given = HandoffInput(
                 message=message,
                 messages=await children.sessions.messages.all(session),
-                state=_state_of(session),
+                state=await self._state_of(context, session),
             )
             parcel = transform.apply(given)
             request = RunRequest(agent=agent, message=parcel.text, state=parcel.state)
+            facts = await self._carry_over(context, parcel.state)
             fact = HandedOff(
                 call_id=context.call_id,
                 from_agent=context.agent_path[-1] if context.agent_path else "",
@@ -87,9 +90,48 @@ class CallDelegation:
                 run_id=derived_id("run", context.idempotency_key),
             )
             await self._note(context, fact)
+            if facts:
+                child = self._child(context, request, session)
+                begun = await children.begin(child, facts)
+                request = msgspec.structs.replace(request, session_id=begun)
         return await self.send(context, request)
 
     # --- inside -----------------------------------------------------------------------
+
+    async def _state_of(self, context: ToolContext, session: Session) -> dict[str, object]:
+        """Return the giver's state: what its session began with, as it has become since."""
+        found = session.metadata.get(STATE_KEY, {})
+        begun = msgspec.convert(found, dict[str, object]) if isinstance(found, dict) else {}
+        state = context.state
+        changed = await state.environment.store.at(state.bound)
+        kept = {key: value for key, value in begun.items() if key not in changed}
+        return {**kept, **(await state.snapshot()).values}
+
+    async def _carry_over(self, context: ToolContext, handed: JsonObject) -> list[StateChanged]:
+        """Return what the receiver's session begins with; taint goes along.
+
+        Raises:
+            UsageError: the transform lets a key along that no state can have.
+        """
+        state = context.state
+        facts = []
+        for key, value in handed.items():
+            state.check("write", check_key(key))
+            known = await state.entry(key)
+            # A value that goes along unchanged stays what it is: its labels, its schema.
+            is_same = known is not None and known.value == value
+            facts.append(
+                StateChanged(
+                    key=key,
+                    version=1,
+                    data={"value": state.as_json(key, value)},
+                    labels=state.labels(known.labels if known is not None else ()),
+                    schema=known.schema if known is not None and is_same else "",
+                    schema_number=known.schema_number if known is not None and is_same else 0,
+                    cause="hand-over",
+                )
+            )
+        return facts
 
     def _child(self, context: ToolContext, request: RunRequest, session: Session) -> ChildRequest:
         limits = context.child_limits
@@ -118,11 +160,6 @@ class CallDelegation:
             after = page[-1].session_seq
         origin = Origin(run_id=context.run_id, agent_path="/".join(context.agent_path))
         await journal.append(context.session_id, [fact], origin=origin)
-
-
-def _state_of(session: Session) -> dict[str, object]:
-    found = session.metadata.get(STATE_KEY, {})
-    return msgspec.convert(found, dict[str, object]) if isinstance(found, dict) else {}
 
 
 def _common(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -7,13 +7,16 @@ run that are there: a finished one gives its result, an unfinished one goes on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+from collections.abc import Sequence
 
 import msgspec
 
 from holdfast.agents import STATE_KEY, AgentResult, RunExecutor, RunRequest
 from holdfast.canonical import JsonObject, digest
-from holdfast.errors import AgentTimeout, HoldfastError, NotFound
+from holdfast.errors import AgentTimeout, AlreadyExists, HoldfastError, NotFound
+from holdfast.journal import Payload
 from holdfast.orchestration.delegation.limits import Census, DelegationLimits
 from holdfast.policy import NO_BUDGET, Budget
 from holdfast.runs import LINEAGE_KEY, Lineage, read_lineage
@@ -92,6 +95,13 @@ class Children:
         except HoldfastError as error:
             return failed(child, error)
         return None
+
+    async def begin(self, child: ChildRequest, facts: Sequence[Payload]) -> str:
+        """Begin the child's own session with some facts in it, all at once; returns its id."""
+        new = _session_for(child)
+        with contextlib.suppress(AlreadyExists):
+            await self.sessions.journal.append(new.id, [new.created, *facts], must_be_new=True)
+        return new.id
 
     async def run(self, child: ChildRequest) -> AgentResult:
         """Run a child to its end, or to where it parks, and return its result.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from holdfast.errors import ExpressionInvalid
+from holdfast.errors import ExpressionInvalid, UsageError
 from holdfast.orchestration.workflows import schema
 from holdfast.orchestration.workflows.definition import MOST_STEPS, Definition, WorkflowStep
 from holdfast.orchestration.workflows.expressions import (
@@ -21,6 +21,7 @@ from holdfast.orchestration.workflows.expressions import (
     references,
 )
 from holdfast.orchestration.workflows.order import all_before, find_cycle, needs_of
+from holdfast.state import parse_address
 
 Place: TypeAlias = tuple[str | int, ...]
 _ABOUT_STEPS = frozenset({"output", "status", "error"})
@@ -122,8 +123,17 @@ def _check_step(work: _Check, step: WorkflowStep, place: Place, scope: _Scope) -
         condition = step.when if key == "when" else step.if_
         if condition is not None:
             _check_condition(work, condition, (*place, key), scope)
-    for key, value in (("with", step.with_), ("message", step.message), ("value", step.value)):
+    templates = {
+        "with": step.with_,
+        "message": step.message,
+        "state": step.state,
+        "set": step.set,
+        "value": step.value,
+    }
+    for key, value in templates.items():
         _check_value(work, value, (*place, key), scope)
+    if step.state is not None:
+        _check_address(work, step.state, (*place, "state"))
     if step.parallel is not None:
         return _check_block(work, step.parallel, (*place, "parallel"), scope, is_parallel=True)
     for key, inner in (("then", step.then), ("else", step.else_)):
@@ -141,6 +151,16 @@ def _check_step(work: _Check, step: WorkflowStep, place: Place, scope: _Scope) -
             work.note((*place, "loop", "times"), "`times` is a whole number, or an expression")
         _check_block(work, step.steps, (*place, "steps"), inside, is_parallel=False)
     return frozenset()
+
+
+def _check_address(work: _Check, text: str, place: Place) -> None:
+    """Refuse what is no address; one with expressions is known when the step runs."""
+    if "${" in text:
+        return
+    try:
+        parse_address(text)
+    except UsageError as error:
+        work.note(place, str(error))
 
 
 def _check_condition(work: _Check, text: str, place: Place, scope: _Scope) -> None:

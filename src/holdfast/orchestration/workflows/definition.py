@@ -30,9 +30,11 @@ MOST_ROUNDS: Final = 10_000
 DEFAULT_ROUNDS: Final = 100
 DEFAULT_TIMEOUT_S: Final = 3_600.0
 LONGEST_TIMEOUT_S: Final = 7 * 86_400.0
-KINDS: Final = ("tool", "agent", "workflow", "value", "parallel", "if", "loop")
+KINDS: Final = ("tool", "agent", "workflow", "state", "value", "parallel", "if", "loop")
 
-StepKind: TypeAlias = Literal["tool", "agent", "workflow", "value", "parallel", "if", "loop"]
+StepKind: TypeAlias = Literal[
+    "tool", "agent", "workflow", "state", "value", "parallel", "if", "loop"
+]
 OnError: TypeAlias = Literal["fail", "continue"]
 
 StepId: TypeAlias = Annotated[
@@ -100,7 +102,7 @@ class Loop(_Strict):
 
 
 class WorkflowStep(_Strict):
-    """One step: exactly one of tool, agent, workflow, value, parallel, if and loop."""
+    """One step: exactly one of tool, agent, workflow, state, value, parallel, if and loop."""
 
     id: StepId
     description: str = Field("", max_length=1_000)
@@ -108,6 +110,8 @@ class WorkflowStep(_Strict):
     tool: str | None = Field(None, min_length=1, max_length=100)
     agent: str | None = Field(None, min_length=1, max_length=64)
     workflow: WorkflowName | None = None
+    state: str | None = Field(None, min_length=1, max_length=1_000)
+    """The address of a value that is read, or with `set` written."""
     value: Any = None
     parallel: tuple[WorkflowStep, ...] | None = Field(None, min_length=1, strict=False)
     if_: Expression | None = Field(None, alias="if")
@@ -115,6 +119,8 @@ class WorkflowStep(_Strict):
 
     with_: JsonObject = Field(default_factory=dict, alias="with")
     """Arguments of a tool, inputs of a workflow."""
+    set: Any = None
+    """What a step with `state` writes; without it, it reads."""
     message: str | None = Field(None, min_length=1, max_length=100_000)
     """What an agent is told."""
     tools: tuple[str, ...] | None = Field(None, strict=False)
@@ -137,8 +143,9 @@ class WorkflowStep(_Strict):
     @classmethod
     def _note_value(cls, given: object) -> object:
         # `value: null` is a value too; pydantic alone could not tell it from nothing.
-        if isinstance(given, dict) and given.get("value", ...) is None:
-            return {**given, "value": "${null}"}
+        if isinstance(given, dict):
+            empty = {key: "${null}" for key in ("value", "set") if given.get(key, ...) is None}
+            return {**given, **empty} if empty else given
         return given
 
     @model_validator(mode="after")
@@ -183,7 +190,7 @@ class WorkflowStep(_Strict):
     def does(self) -> str:
         """What it does, in a few words."""
         match self.kind:
-            case "tool" | "agent" | "workflow":
+            case "tool" | "agent" | "workflow" | "state":
                 return f"{self.kind} {getattr(self, self.kind)}"
             case "if":
                 return f"if {self.if_}"
@@ -198,6 +205,7 @@ class WorkflowStep(_Strict):
 _ATTRIBUTES = {"if": "if_"}
 _BELONGS_TO: Final[dict[str, tuple[str, ...]]] = {
     "with_": ("tool", "workflow"),
+    "set": ("state",),
     "message": ("agent",),
     "tools": ("agent",),
     "then": ("if",),
@@ -205,7 +213,7 @@ _BELONGS_TO: Final[dict[str, tuple[str, ...]]] = {
     "steps": ("loop",),
     "most": ("parallel",),
     "retry": ("tool", "agent", "workflow"),
-    "output": ("tool", "agent", "workflow", "value"),
+    "output": ("tool", "agent", "workflow", "state", "value"),
 }
 
 

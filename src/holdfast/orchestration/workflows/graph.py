@@ -24,6 +24,7 @@ _COLORS = {
     "tool": "#dbeafe",
     "agent": "#dcfce7",
     "workflow": "#fef3c7",
+    "state": "#e0f2fe",
     "value": "#f3f4f6",
     "parallel": "#ffffff",
     "if": "#ffffff",

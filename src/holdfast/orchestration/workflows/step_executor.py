@@ -1,4 +1,4 @@
-"""What steps do: call a tool, run an agent or a workflow, work out a value.
+"""What steps do: call a tool, run an agent or a workflow, use state, work out a value.
 
 Each attempt has ids that follow from the run, the path of the step and the number of the
 attempt. After a crash the same ids find the call, the child's session and the child's run
@@ -35,11 +35,14 @@ from holdfast.orchestration.workflows.result import WorkflowResult
 from holdfast.policy import NO_BUDGET, Budget
 from holdfast.runs import CallScope, RunCalls, RunServices, Spending, below, locate_run
 from holdfast.sessions import MessageCreated, Session, compose
+from holdfast.state import StateManager
 from holdfast.tools import (
     GIVEN_BY_HAND,
     NOTHING_KNOWN,
     Call,
     CallRecord,
+    Gate,
+    GateStateAccess,
     ToolRegistry,
     find_new_labels,
     read_kept_labels,
@@ -209,6 +212,8 @@ class StepExecutor:
                 return await self._run_agent(attempt, names)
             case "workflow":
                 return await self._run_workflow(attempt, names)
+            case "state":
+                return await self._use_state(attempt, names)
         await self._record(attempt.started())
         return render(attempt.step.value, names)
 
@@ -277,6 +282,36 @@ class StepExecutor:
                 given=GIVEN_BY_HAND,
             )
         )
+
+    # --- state ------------------------------------------------------------------------
+
+    async def _use_state(self, attempt: Attempt, names: Names) -> Value:
+        """Read or write a value; its author wrote the address, so a person's rights hold.
+
+        The session's rules, the operator's, and those of whoever started the workflow do too.
+        """
+        step = attempt.step
+        await self._record(attempt.started())
+        address = as_text(render(step.state, names))
+        async with self._opening:
+            if self._calls is None:
+                self._calls = await self._open_calls()
+        context = self._calls.context
+        gate = Gate(
+            policies=self._services.confinement.policies,
+            agent_path="/".join(self.position.path),
+            rights=locate_run(self._starter, self._session).rights,
+        )
+        own = context.execution.get(StateManager)
+        state = StateManager(msgspec.structs.replace(own.environment, access=GateStateAccess(gate)))
+        value: Value
+        if step.set is None:
+            value = await state.get(address)
+        else:
+            value = (await state.set(address, render(step.set, names))).value
+        if context.labels.new:
+            await self._turn.append(*context.labels.unkept())
+        return value
 
     # --- runs of their own ------------------------------------------------------------
 

@@ -33,6 +33,7 @@ def step(
     tool: str | Tool | None = None,
     agent: str | Agent | None = None,
     workflow: str | Workflow | None = None,
+    state: str | None = None,
     value: Value = None,
     args: Mapping[str, Value] | None = None,
     message: str | None = None,
@@ -40,9 +41,11 @@ def step(
 ) -> StepDraft:
     """Return a step that calls a tool, runs an agent or a workflow, or works out a value.
 
+    With `state` it reads the value at an address, or with the option `set` writes it.
+
     `args` are the arguments of the tool or the inputs of the workflow. `options` are the
     other fields that the reference lists: `when`, `needs`, `on_error`, `retry`, `timeout`,
-    `output`, `tools`, `description`.
+    `output`, `tools`, `set`, `description`.
     """
     fields: JsonObject = {"id": id, **options}
     code: dict[str, Tool | Agent | Workflow] = {}
@@ -56,7 +59,9 @@ def step(
         fields["with"] = dict(args)
     if message is not None:
         fields["message"] = message
-    if tool is None and agent is None and workflow is None:
+    if state is not None:
+        fields["state"] = state
+    elif tool is None and agent is None and workflow is None:
         fields["value"] = value
     return StepDraft(fields, code)
 

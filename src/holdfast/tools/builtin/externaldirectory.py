@@ -11,10 +11,10 @@ from pydantic import Field
 
 from holdfast.errors import PermissionDenied, TellModel, UsageError
 from holdfast.sandbox import Workspace
+from holdfast.state import ScopedState
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.result import ToolResult
-from holdfast.tools.services import ToolStateStore
 from holdfast.tools.target import Target
 
 STATE_KEY = "external_directories"
@@ -50,18 +50,21 @@ async def externaldirectory(
         real = await context.look(context.workspace.grant, path, is_writable=writable)
     except UsageError as error:
         raise TellModel(str(error)) from error
-    granted = msgspec.convert(await context.state.get(STATE_KEY) or [], list[_Granted])
+    state = context.state.internal
+    granted = msgspec.convert(await state.get(STATE_KEY) or [], list[_Granted])
     kept = [one for one in granted if one.path != real]
     kept.append(_Granted(path=real, is_writable=writable))
-    await context.state.set(STATE_KEY, msgspec.to_builtins(kept))
+    await state.set(STATE_KEY, msgspec.to_builtins(kept))
     how = "reading and writing" if writable else "reading"
     return ToolResult(f"{real} is in reach for {how}.", title=real, metadata={"path": real})
 
 
-async def restore_grants(workspace: Workspace, state: ToolStateStore) -> tuple[str, ...]:
+async def restore_grants(workspace: Workspace, state: ScopedState) -> tuple[str, ...]:
     """Grant again what a session was granted, when it is resumed; return what is gone."""
     gone: list[str] = []
-    for one in msgspec.convert(await state.get(STATE_KEY) or [], list[_Granted]):
+    row = await state.environment.store.read(state.bound, STATE_KEY)
+    kept = row.data.get("value") if row is not None else None
+    for one in msgspec.convert(kept or [], list[_Granted]):
         try:
             workspace.grant(one.path, is_writable=one.is_writable)
         except (UsageError, PermissionDenied):

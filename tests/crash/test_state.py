@@ -1,0 +1,95 @@
+"""State is killed at every moment at which it writes, and counted up by several processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import state_scenarios as scenarios
+
+from holdfast.journal import verify
+
+SCENARIOS = Path(__file__).with_name("state_scenarios.py")
+PATIENCE_S = 240
+TIMES = 1_000
+
+
+@contextlib.asynccontextmanager
+async def started(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(SCENARIOS),
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def hear(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE_S):
+        return (await process.stdout.readline()).decode().strip()
+
+
+def test_a_kill_at_any_boundary_loses_no_value_and_repeats_none(crash_matrix) -> None:
+    report = crash_matrix(scenarios.write_values, scenarios.check_values)
+    assert report.kills >= 50
+    assert any("COMMIT" in name for name in report.boundaries)
+
+
+async def test_two_processes_add_a_thousand_each_and_none_is_lost(tmp_path: Path) -> None:
+    async with (
+        started("count", str(tmp_path), "one", str(TIMES)) as one,
+        started("count", str(tmp_path), "two", str(TIMES)) as two,
+    ):
+        assert await hear(one) == "done"
+        assert await hear(two) == "done"
+    async with scenarios.open_journal(tmp_path) as journal:
+        state = scenarios.manager_of(journal)
+        assert await state.get("global/count") == 2 * TIMES
+        entry = await state.entry("global/count")
+        assert entry is not None and entry.version == 2 * TIMES
+        assert await state.get("user:one/own") == await state.get("user:two/own") == TIMES
+        assert await verify(journal.store) == []
+
+
+async def test_a_killed_counter_has_counted_what_it_wrote(tmp_path: Path) -> None:
+    async with started("count", str(tmp_path), "one", "1000000") as process:
+        async with scenarios.open_journal(tmp_path) as journal, asyncio.timeout(PATIENCE_S):
+            state = scenarios.manager_of(journal)
+            async with contextlib.aclosing(state.watch("user:one/", after=0)) as changes:
+                async for change in changes:
+                    if change.value >= 20:
+                        break
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+            own, count = await state.get("user:one/own"), await state.get("global/count")
+            assert count in (own, own + 1)
+            assert await verify(journal.store) == []
+
+
+async def test_a_watch_hears_of_another_process_at_once_and_without_gaps(tmp_path: Path) -> None:
+    async with started("change_when_told", str(tmp_path), "custom:team/word") as process:
+        assert await hear(process) == "ready"
+        assert process.stdin is not None
+        async with scenarios.open_journal(tmp_path) as journal, asyncio.timeout(PATIENCE_S):
+            state = scenarios.manager_of(journal)
+            seen = []
+            async with contextlib.aclosing(state.watch("custom:team/", after=0)) as changes:
+                for word in ("one", "two", "three"):
+                    process.stdin.write(f"{word}\n".encode())
+                    await process.stdin.drain()
+                    seen.append((await anext(changes)).value)
+            assert seen == ["one", "two", "three"]
