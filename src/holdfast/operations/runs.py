@@ -206,28 +206,18 @@ async def events(
     `after` is the number of the last event that was seen.
     """
     session_id = (await runtime.turns.get(run_id)).session_id
-    # Before the reading, so that nothing can be stored between it and the feed.
-    cursor = await runtime.journal.last_seq()
+    # What was there when it was asked for tells whether the run rests; what comes after goes on.
+    last = await runtime.sessions.last_number(session_id)
     rests = False
-
-    def is_last(event: Event) -> bool:
-        return event.run_id == run_id and event.session_seq > read and event.kind in _ENDS
-
-    stored = await runtime.journal.read_all(session_id)
-    read = stored[-1].session_seq if stored else 0
-    for event in stored:
-        if event.run_id != run_id:
-            continue
-        rests = event.kind in _ENDS or (rests and event.kind not in _GOES_ON)
-        if event.session_seq > after:
-            yield event
-    if rests:
-        return
-    feed = runtime.journal.subscribe(after=cursor, session_id=session_id, until=is_last)
+    feed = runtime.feed.follow_session(session_id)
     async with contextlib.aclosing(feed):
         async for event in feed:
-            if event.run_id == run_id and event.session_seq > max(read, after):
-                yield event
+            if event.run_id == run_id:
+                rests = event.kind in _ENDS or (rests and event.kind not in _GOES_ON)
+                if event.session_seq > after:
+                    yield event
+            if rests and event.session_seq >= last:
+                return
 
 
 @operation("runs:read")

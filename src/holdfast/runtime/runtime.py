@@ -32,11 +32,15 @@ from holdfast.runs import CHILDREN, Budgets, Confinement
 from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.calls import CallEnvironment
 from holdfast.runtime.contexts import ContextService
+from holdfast.runtime.feed import SharedFeed
 from holdfast.runtime.hand_calls import HandCallService
 from holdfast.runtime.hooks import HookService
+from holdfast.runtime.idempotency import IdempotencyService
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
+from holdfast.runtime.recovery import RecoveryService
+from holdfast.runtime.request_events import REQUEST_KEYS
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
 from holdfast.runtime.storage import StorageService
@@ -67,6 +71,7 @@ PROJECTIONS = (
     TENANTS,
     CHILDREN,
     TOOL_STATE,
+    REQUEST_KEYS,
     *TRIGGER_PROJECTIONS,
 )
 """The tables that follow from the log."""
@@ -130,6 +135,7 @@ class Runtime:
         # In this order: who starts work first, the records last.
         self._closing: tuple[_Close, ...] = (
             self.runs.close,
+            self.feed.close,
             self.memory.close,
             self.models.close,
             self.policies.settle,
@@ -149,6 +155,8 @@ class Runtime:
             durability=self.settings.storage.durability,
         )
         self.journal = Journal(store, redactor=self.redactor)
+        self.feed = SharedFeed(self.journal)
+        self.idempotency = IdempotencyService(self.journal)
         self._keeper = LeaseKeeper(self.journal, ttl_s=self.settings.sessions.lease_ttl_s)
         self.sessions = SessionManager(self.journal, self._keeper)
         self.turns = TurnQueue(self.sessions, self._keeper)
@@ -247,6 +255,7 @@ class Runtime:
             toolbox=self.toolbox,
         )
         self.storage = StorageService(sessions, self.agents, self.memory, lambda: self.loops)
+        self.recovery = RecoveryService(self)
 
     @functools.cached_property
     def loops(self) -> LoopService:

@@ -62,6 +62,9 @@ class TurnQueue:
         self._claimed: dict[str, asyncio.Event] = {}
         self._left_over: set[asyncio.Task[Run]] = set()
         self.executor = TurnExecutor(manager, keeper)
+        self.is_leaving = False
+        """Set when this process stops and its runs shall go on in the next one: whoever is
+        cancelled from then on leaves its run interrupted, as a crash would."""
 
     @property
     def owner(self) -> str:
@@ -464,6 +467,8 @@ class TurnQueue:
 
     async def _abandon(self, run_id: str) -> None:
         """End a run of this process, because nobody waits for it any more."""
+        if self.is_leaving:
+            return
         run = await self.find(run_id)
         if run is not None and run.owner == self._keeper.owner and run.status != "parked":
             await self.cancel(run_id, reason=_STOPPED_WAITING)

@@ -1,0 +1,60 @@
+"""Answers of operations as HTTP: always an object, so that a field can be added later.
+
+A listing is `{"items": […]}`, a single value `{"value": …}`; bytes are sent as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import NotFound
+from holdfast.server.endpoints import Endpoint
+from holdfast.server.http import HttpResponse
+from holdfast.server.streams import view_item
+from holdfast.sessions import Run
+
+
+class Items(msgspec.Struct, frozen=True):
+    """A listing that comes as a whole."""
+
+    items: list[Any]
+
+
+class Value(msgspec.Struct, frozen=True):
+    """An answer that is a single value."""
+
+    value: Any
+
+
+def encode_response(endpoint: Endpoint, answer: Any, values: dict[str, Any]) -> HttpResponse:
+    """Return an answer of an operation as the answer of a request.
+
+    Raises:
+        NotFound: there is nothing of this name.
+    """
+    status = endpoint.route.status
+    if endpoint.route.missing and answer is None:
+        name = values[endpoint.parameters[0]]
+        raise NotFound(kind=endpoint.route.missing, value=name)
+    if status == 204:
+        return HttpResponse(204)
+    if isinstance(answer, bytes):
+        return HttpResponse(status, answer, endpoint.route.media_type)
+    headers: tuple[tuple[str, str], ...] = ()
+    if isinstance(answer, Run) and status in (201, 202):
+        headers = (("location", f"/v1/runs/{answer.id}"),)
+    return HttpResponse(status, msgspec.json.encode(wrap(answer)), headers=headers)
+
+
+def wrap(answer: Any) -> Any:
+    """Return an answer as the object that is sent."""
+    if isinstance(answer, list):
+        return Items([view_item(one) for one in answer])
+    if isinstance(answer, tuple) or answer is None or isinstance(answer, str | int | float):
+        return Value(answer)
+    return view_item(answer)
+
+
+__all__ = ["Items", "Value", "encode_response", "wrap"]
