@@ -28,6 +28,8 @@ class Route(msgspec.Struct, frozen=True):
     """Values of fields that may be left out here, though the operation asks for them."""
     media_type: str = ""
     """Of an answer that is bytes."""
+    upload: str = ""
+    """The field that is the body itself, as a file; the others are in the query then."""
     missing: str = ""
     """What there is none of where the answer is nothing: 404 then."""
 

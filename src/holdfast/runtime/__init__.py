@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import LoopItem as LoopItem
     from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
+    from holdfast.runtime.request_events import DebugUsed as DebugUsed
     from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
@@ -35,6 +36,7 @@ else:
             "hand_calls": "ToolCallResult",
             "loops": "LoopItem read_news",
             "models": "ReadyModel",
+            "request_events": "DebugUsed",
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport read_export whole_file write_whole",

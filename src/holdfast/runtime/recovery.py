@@ -66,7 +66,8 @@ class RecoveryService:
         """
         turns = self._runtime.turns
         deadline = asyncio.get_running_loop().time() + grace_s
-        while turns.executor.active and asyncio.get_running_loop().time() < deadline:
+        # Asked again and again, for a few seconds of a shutdown.
+        while turns.executor.active and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
         turns.is_leaving = True
         left = turns.executor.active

@@ -1,4 +1,4 @@
-"""The facts of requests that carry an idempotency key: what was accepted, what was answered.
+"""The facts of requests over a network: what was accepted under a key, who looked inside.
 
 A key is kept as a digest, together with the caller and the operation that it was used for.
 """
@@ -37,6 +37,15 @@ class RequestAnswered(Payload, frozen=True, kw_only=True):
     def redacted(self) -> RequestAnswered:
         """Keep that there was an answer; drop what it said."""
         return msgspec.structs.replace(self, body="")
+
+
+@payload("debug.used", is_open=True, is_inherited=False)
+class DebugUsed(Payload, frozen=True, kw_only=True):
+    """An admin looked into the running process."""
+
+    by: str
+    what: str
+    request_id: str = ""
 
 
 class KeptKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,4 +93,4 @@ class KeptKeys(Projection[KeptKey]):
 
 REQUEST_KEYS = KeptKeys()
 
-__all__ = ["REQUEST_KEYS", "KeptKey", "KeptKeys", "RequestAccepted", "RequestAnswered"]
+__all__ = ["REQUEST_KEYS", "DebugUsed", "KeptKey", "KeptKeys", "RequestAccepted", "RequestAnswered"]

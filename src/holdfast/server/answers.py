@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import NotFound
+from holdfast.operations import encode_answer
 from holdfast.server.endpoints import Endpoint
 from holdfast.server.http import HttpResponse
 from holdfast.server.streams import view_item
@@ -45,14 +46,14 @@ def encode_response(endpoint: Endpoint, answer: Any, values: dict[str, Any]) -> 
     headers: tuple[tuple[str, str], ...] = ()
     if isinstance(answer, Run) and status in (201, 202):
         headers = (("location", f"/v1/runs/{answer.id}"),)
-    return HttpResponse(status, msgspec.json.encode(wrap(answer)), headers=headers)
+    return HttpResponse(status, encode_answer(wrap(answer)), headers=headers)
 
 
 def wrap(answer: Any) -> Any:
-    """Return an answer as the object that is sent."""
+    """Return an answer as the object that is sent; `null` where there is none."""
     if isinstance(answer, list):
         return Items([view_item(one) for one in answer])
-    if isinstance(answer, tuple) or answer is None or isinstance(answer, str | int | float):
+    if isinstance(answer, tuple | str | int | float):
         return Value(answer)
     return view_item(answer)
 

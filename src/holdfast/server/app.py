@@ -87,6 +87,7 @@ class HttpApplication:
         self.active = 0
         """Requests that are being answered now."""
         self.is_draining = False
+        self._has_settled = False
         self.observers: list[Callable[[str, int, float], None]] = []
         """Told of each answer: the operation or path, the status, the seconds it took."""
         self._guard = AddressGuard(
@@ -141,14 +142,20 @@ class HttpApplication:
         for stream in tuple(self.streams):
             stream.drain()
 
-    async def close(self) -> None:
+    async def settle(self) -> None:
         """Drain, give running turns their time, then let go: what is left goes on later."""
         self.drain()
-        for runtime in self.runtimes.list_open():
-            await runtime.recovery.let_go(self.options.grace_s)
+        if not self._has_settled:
+            self._has_settled = True
+            opened = self.runtimes.list_open()
+            await asyncio.gather(*(one.recovery.let_go(self.options.grace_s) for one in opened))
         for task in tuple(self._detached):
             task.cancel()
         await asyncio.gather(*self._detached, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Settle, and close the records."""
+        await self.settle()
         await self.runtimes.close()
 
     # --- the way of a request ---------------------------------------------------------
@@ -298,6 +305,8 @@ class HttpApplication:
                 work.cancel()
             raise RequestTimeout(seconds=self.options.request_timeout_s) from None
         except asyncio.CancelledError:
+            if work.cancelled():
+                raise ServerDraining from None
             if "run_id" not in endpoint.fields:
                 work.cancel()
             raise

@@ -72,6 +72,13 @@ class Endpoint:
                 found |= {inner.encode_name: name for inner in msgspec.structs.fields(kind)}
         return found
 
+    def flat_type(self, name: str, owner: str) -> Any:
+        """Return the type of a field that stands in the query for a struct."""
+        kind = struct_in(self.fields[owner].type)
+        assert kind is not None
+        found = {one.encode_name: one.type for one in msgspec.structs.fields(kind)}
+        return found[name]
+
     def read_parameters(self, words: Sequence[str]) -> dict[str, Any]:
         """Return the values that the path holds."""
         pairs = zip(self.words, words, strict=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import importlib.util
+import signal
+import socket
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import FrameType, ModuleType
 
 from holdfast.agents import Agent
 from holdfast.errors import MissingExtra, UsageError
@@ -71,24 +71,64 @@ class BoundedProtocol(H11Protocol):
 class HoldfastServer(uvicorn.Server):
     """uvicorn, whose shutdown first lets the application drain."""
 
-    def __init__(self, config: uvicorn.Config, app: HttpApplication) -> None:
-        """Run this application."""
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        app: HttpApplication,
+        on_ready: Callable[[str], None] = lambda url: None,
+    ) -> None:
+        """Run this application; `on_ready` is told its address."""
         super().__init__(config)
         self._app = app
-        self.bound: asyncio.Event | None = None
+        self._on_ready = on_ready
+        self._stopping: asyncio.Task[None] | None = None
 
-    async def shutdown(self, sockets: list[Any] | None = None) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the records, then listen."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready(self.url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, let streams say goodbye and turns end, then close."""
         self._app.drain()
         await super().shutdown(sockets)
 
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Stop in order on the first SIGINT or SIGTERM, at once on the second."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop: `/ready` says no, turns go on for a while; a second time, stop now."""
+        if self._stopping is not None:
+            self.should_exit = self.force_exit = True
+            return
+        self._stopping = asyncio.get_running_loop().create_task(self._stop())
+
+    async def _stop(self) -> None:
+        try:
+            await self._app.settle()
+        finally:
+            self.should_exit = True
+
     @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        return int(self.servers[0].sockets[0].getsockname()[1])
+    def url(self) -> str:
+        """The address that it listens on."""
+        port = self.servers[0].sockets[0].getsockname()[1]
+        return f"http://{bracketed(self.config.host)}:{port}"
 
 
-def make_server(app: HttpApplication) -> HoldfastServer:
+def make_server(
+    app: HttpApplication, on_ready: Callable[[str], None] = lambda url: None
+) -> HoldfastServer:
     """Return a server for an application, with the limits of its settings."""
     options = app.options
     protocol = type("_Protocol", (BoundedProtocol,), {"header_timeout_s": options.header_timeout_s})
@@ -109,9 +149,10 @@ def make_server(app: HttpApplication) -> HoldfastServer:
         h11_max_incomplete_event_size=options.max_header_bytes,
         limit_concurrency=options.max_connections,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=int(options.grace_s) + 1,
+        # Turns have had their time by then; this is for answers that are being sent.
+        timeout_graceful_shutdown=5,
     )
-    return HoldfastServer(config, app)
+    return HoldfastServer(config, app, on_ready)
 
 
 async def serve(app: HttpApplication, on_ready: Callable[[str], None] = lambda url: None) -> None:
@@ -119,20 +160,7 @@ async def serve(app: HttpApplication, on_ready: Callable[[str], None] = lambda u
 
     `on_ready` is told the address as soon as requests are taken.
     """
-    server = make_server(app)
-
-    async def tell() -> None:
-        while not server.started:
-            await asyncio.sleep(0.005)
-        on_ready(f"http://{bracketed(app.options.host)}:{server.port}")
-
-    telling = asyncio.create_task(tell())
-    try:
-        await server.serve()
-    finally:
-        telling.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await telling
+    await make_server(app, on_ready).serve()
 
 
 def load_agents(target: str, *, directory: Path) -> Sequence[Agent]:

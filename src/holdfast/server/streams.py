@@ -63,7 +63,9 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
     data: msgspec.Raw
 
 
-class _BusView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BusEventView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An event of the bus as it is sent; `seq` is 0 where it is stored nowhere."""
+
     name: str
     time: float
     session_id: str = ""
@@ -75,7 +77,9 @@ class _BusView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: msgspec.Raw
 
 
-class _FamilyView(msgspec.Struct, frozen=True, kw_only=True):
+class FamilyEventView(msgspec.Struct, frozen=True, kw_only=True):
+    """An event with the agents in whose run it happened."""
+
     path: str
     depth: int
     event: EventView
@@ -116,9 +120,9 @@ def view_item(item: object) -> object:
     if isinstance(item, Event):
         return view_event(item)
     if isinstance(item, FamilyEvent):
-        return _FamilyView(path=item.path, depth=item.depth, event=view_event(item.event))
+        return FamilyEventView(path=item.path, depth=item.depth, event=view_event(item.event))
     if isinstance(item, BusEvent):
-        return _BusView(
+        return BusEventView(
             name=item.name,
             time=item.time,
             session_id=item.session_id,
@@ -404,8 +408,10 @@ __all__ = [
     "OPENED",
     "PROBLEM_EVENT",
     "SSE",
+    "BusEventView",
     "EventStream",
     "EventView",
+    "FamilyEventView",
     "StreamEvent",
     "merge_run",
     "only_kinds",
