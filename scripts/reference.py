@@ -1,4 +1,4 @@
-"""Write the generated reference pages: configuration, command line, errors, tools.
+"""Write the generated reference pages: configuration, command line, operations, errors, tools.
 
 python scripts/reference.py           write docs/reference/*.md
 python scripts/reference.py --check   only say which pages are out of date
@@ -7,6 +7,7 @@ python scripts/reference.py --check   only say which pages are out of date
 from __future__ import annotations
 
 import inspect
+import re
 import runpy
 import sys
 import typing
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 import click
+import msgspec
 from pydantic_core import PydanticUndefined
 
 from holdfast.cli.app import root
@@ -23,7 +25,7 @@ from holdfast.client import AsyncClient
 from holdfast.client.handles import RunHandle
 from holdfast.client.surface import FLAT, ClientSurface
 from holdfast.errors import HoldfastError
-from holdfast.operations import LocalFunction
+from holdfast.operations import LocalFunction, list_local_functions, list_operations
 from holdfast.operations.table import NAMESPACES
 from holdfast.settings import CONFIG_VARIABLE, Key, McpEndpoint, list_keys, list_sections
 
@@ -258,7 +260,7 @@ def _tool_pages() -> dict[str, str]:
 def client() -> str:
     """The page of the clients: every namespace with its methods, handles, then the flat names."""
     opened = AsyncClient("nowhere")  # opens nothing before its first call
-    namespaces = [name if name != "hooks" else "hook_files" for name in NAMESPACES]
+    namespaces = list(NAMESPACES)
     lines = [_NOTE, "# Clients", "", inspect.cleandoc(_CLIENT_INTRO), ""]
     lines += ["| namespace | what it is about |", "|---|---|"]
     lines += [
@@ -345,6 +347,82 @@ The names that people know from elsewhere, each a forward to the same method.
 """
 
 
+_OPERATIONS_INTRO = """
+Everything that can be asked of Holdfast from outside, as one table: the clients, the command
+line and whatever speaks over a network are made from it. A request is a JSON object with the
+fields below; an answer is JSON of the type that is named, `stream of` means one after the other.
+Errors travel as `code`, `message`, `hint`, `is_retryable` and `context`, see [errors](errors.md).
+
+A caller needs the scope that stands here. `runs:*` means every scope of a kind, `*` all.
+`runs:write:helper` is limited to the agent `helper`, and suffices where *per agent* is noted. A
+field with a scope of its own needs that one too when it is given. Nobody but the owner of the
+state directory may answer in another one's name (`by`).
+"""
+
+_LOCAL_INTRO = """
+## What stays in its process
+
+These take or give Python objects; where the runtime is on another machine, do what stands beside.
+"""
+
+_ROLES_INTRO = """
+## Scopes and roles
+
+A role is a set of scopes. What a role usually has, each with all of the one before:
+
+| role | scopes |
+|---|---|
+| viewer | every `…:read` but `audit:read` and `storage:read` |
+| operator | `runs:write`, `sessions:write`, `memory:write`, `tools:call`, `approvals:answer` |
+| developer | `agents:write`, `triggers:write`, `storage:read` |
+| admin | `*` |
+"""
+
+
+def operations() -> str:
+    """The page of all operations: scope, request and response."""
+    lines = [_NOTE, "# Operations", "", inspect.cleandoc(_OPERATIONS_INTRO), ""]
+    found = list_operations()
+    for namespace in NAMESPACES:
+        own = [one for name, one in found.items() if name.partition(".")[0] == namespace]
+        lines += [f"## {namespace}", "", "| operation | scope | request | response |"]
+        lines.append("|---|---|---|---|")
+        lines += [_operation_row(one) for one in own]
+        lines.append("")
+    lines += [*inspect.cleandoc(_ROLES_INTRO).splitlines(), ""]
+    lines += [*inspect.cleandoc(_LOCAL_INTRO).splitlines(), ""]
+    lines += ["| function | elsewhere |", "|---|---|"]
+    lines += [f"| `{name}` | {one.instead} |" for name, one in list_local_functions().items()]
+    for name, one in found.items():
+        for field, advice in one.local_parts.items():
+            told = "; ".join(dict.fromkeys(part.instead for part in advice))
+            lines.append(f"| `{name}`, objects as `{field}` | {told} |")
+    return "\n".join([*lines, ""])
+
+
+def _operation_row(one: typing.Any) -> str:  # noqa: ANN401 - an operation of either kind
+    limited = ", *per agent*" if one.rights.agents is not None else ""
+    fields = []
+    for field in msgspec.structs.fields(one.request):
+        also = one.rights.also.get(field.name)
+        shown = f"`{field.name}{'' if field.required else '?'}: {_type_text(field.type)}`"
+        fields.append(f"{shown} (`{also}`)" if also else shown)
+    answer = ("stream of " if one.is_stream else "") + f"`{_type_text(one.response)}`"
+    cells = [f"`{one.name}`", f"`{one.scope}`{limited}", "<br>".join(fields), answer]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _type_text(hint: object) -> str:
+    """A type in few words: names without their modules."""
+    if hint is None or hint is type(None):
+        return "None"
+    if typing.get_origin(hint) is typing.Annotated:
+        return _type_text(typing.get_args(hint)[0])
+    text = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
+    text = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text)
+    return text.replace("dict[str, Any]", "object").replace("'", '"')
+
+
 def _first_line(method: object) -> str:
     return (inspect.getdoc(method) or "").splitlines()[0]
 
@@ -370,6 +448,7 @@ def pages() -> dict[str, str]:
         "configuration.md": configuration(),
         "cli.md": command_line(),
         "client.md": client(),
+        "operations.md": operations(),
         "errors.md": errors(),
         **_tool_pages(),
     }

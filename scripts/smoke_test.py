@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from holdfast import Agent, AsyncClient, HoldfastError, tool
 from holdfast.messages import TextPart
-from holdfast.orchestration.loop import LoopLimits, LoopOptions
+from holdfast.orchestration.loop import LoopLimits, LoopSetup
 from holdfast.providers import Model, TextDelta, create_model, make_registry
 from holdfast.settings import load_settings
 from holdfast.testing import FakeServer, Recorded, Reply, ScriptedCall
@@ -102,7 +102,7 @@ class Smoke:
 
     async def loop(self) -> str:
         """A plan, a step, its check and a review."""
-        options = LoopOptions(model=self.model, limits=LoopLimits(max_replans=0, wall_s=300))
+        options = LoopSetup(model=self.model, limits=LoopLimits(max_replans=0, wall_s=300))
         report = await self.client.loops.run("Answer with the one word hello.", options=options)
         return "" if report.is_done else f"{report.outcome}: {report.reason}"
 

@@ -62,18 +62,21 @@ def around_doors() -> set[str]:
 def is_door(module: str) -> bool:
     """Say whether other rooms may import from a module.
 
-    That is a room itself, a room within a room, and every module of the table of operations:
-    each of those is the door of one namespace.
+    That is a room itself, every room or module that the `__all__` of a room lists, and every
+    module of the table of operations: each of those is the door of one namespace.
     """
     names = module.split(".")[1:]
-    if len(names) < 2:
+    if len(names) == 2 and names[0] == "operations":
         return True
-    return len(names) == 2 and (names[0] == "operations" or names[1] in _rooms_in(names[0]))
+    return all(
+        name in _listed_in(".".join(names[:depth])) for depth, name in enumerate(names) if depth
+    )
 
 
-def _rooms_in(room: str) -> list[str]:
+def _listed_in(room: str) -> list[str]:
     listed = getattr(importlib.import_module(f"holdfast.{room}"), "__all__", ())
-    return [name for name in listed if (SOURCE / room / name / "__init__.py").exists()]
+    home = SOURCE.joinpath(*room.split("."))
+    return [name for name in listed if (home / name).is_dir() or (home / f"{name}.py").exists()]
 
 
 def _module(module: str, name: str) -> str:

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from holdfast.client import handles, surface
-from holdfast.operations import LocalFunction, Operation, StreamOperation
+from holdfast.operations import LocalFunction, LocalMember, Operation, StreamOperation
 
 Asked: TypeAlias = Operation[Any, Any] | StreamOperation[Any, Any] | LocalFunction[Any, Any]
 
@@ -81,8 +81,7 @@ def namespaces() -> dict[str, type]:
         )
         if hint.endswith("Namespace[Mode]"):
             kind = hint.partition("[")[0]
-            module = "hooks" if name == "hook_files" else name
-            home = importlib.import_module(f"holdfast.client.namespaces.{module}")
+            home = importlib.import_module(f"holdfast.client.namespaces.{name}")
             found[name] = getattr(home, kind)
     return found
 
@@ -139,7 +138,7 @@ def _asked_for(member: object, asked: Asked) -> str:
     kept = list(signature.parameters.values())[taken:]
     if isinstance(member, handles.StartsRun):
         signature = signature.replace(return_annotation="RunHandle")
-    how = "" if isinstance(asked, StreamOperation) else " async "
+    how = "" if isinstance(asked, StreamOperation | LocalMember) else " async "
     needs = "local" if isinstance(asked, LocalFunction) else asked.scope
     return f"{how}{_text(signature.replace(parameters=kept))} [{needs}]"
 

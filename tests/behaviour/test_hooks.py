@@ -610,7 +610,7 @@ async def test_script_hooks_need_a_runner_and_then_decide(client: AsyncClient) -
             assert b'"tool":"touch"' in stdin
             return ScriptOutcome(exit_code=0, stdout=b'{"verdict":"cancel","reason":"no"}')
 
-    client.hooks.scripts = Runner()
+    (await client.hooks.registry()).scripts = Runner()
     client.hooks.on_script("tool.before_execution", ["./check"])
     part = await result_of(client, tool_call("touch", path="x"))
     assert "script:./check" in part.error
@@ -627,7 +627,7 @@ def test_plain_hook_may_call_the_blocking_client(tmp_path: Path) -> None:
 
         client.hooks.on("agent.before_execution", look)
         result = Agent("a", model=ScriptedModel("fine")).run_sync("hi", client=client)
-        assert (result.response, client.hooks.failures) == ("fine", 0)
+        assert (result.response, client.hooks.registry().failures) == ("fine", 0)
     assert threads == {"holdfast-hook"}
 
 

@@ -101,7 +101,7 @@ async def test_observers_that_all_fail_change_nothing(tmp_path: Path) -> None:
 
     async with client:
         await everything(client)
-        assert client.hooks.failures >= 3
+        assert (await client.hooks.registry()).failures >= 3
         events = [event async for event in facts(client, "hook.failed")]
     assert [event["is_cut_off"] for event in events if "is_cut_off" in event] == [True]
 

@@ -75,7 +75,7 @@ async def journal_kinds(client: AsyncClient) -> list[str]:
 async def test_a_program_decides(project: Path, answer: str, output: str, error: str) -> None:
     add_hook(project, f"cat > /dev/null; printf '%s' '{answer}'")
     async with open_client() as client:
-        await client.hook_files.trust()
+        await client.hooks.trust()
         [part] = await call(client, "a")
         decided = (await journal_kinds(client)).count("hook.decided")
     assert (part.output, error in part.error) == (output, True)
@@ -88,7 +88,7 @@ async def test_a_program_gets_the_payload_as_json(project: Path) -> None:
         'grep -q \'"path":"secret.txt"\' && echo \'{"verdict":"replace","value":"no"}\'; true',
     )
     async with open_client() as client:
-        await client.hook_files.trust()
+        await client.hooks.trust()
         parts = await call(client, "secret.txt", "a")
     assert [part.output for part in parts] == ["no", "deleted a"]
 
@@ -100,7 +100,7 @@ async def test_retry_asks_the_model_again(project: Path) -> None:
         point="model.after_response",
     )
     async with open_client() as client:
-        await client.hook_files.trust()
+        await client.hooks.trust()
         agent = Agent("a", model=ScriptedModel("nonsense", "better"))
         assert (await agent.run("go", client=client)).response == "better"
 
@@ -108,20 +108,20 @@ async def test_retry_asks_the_model_again(project: Path) -> None:
 async def test_nothing_of_a_project_runs_before_a_person_trusts_it(project: Path) -> None:
     folder = add_hook(project, 'echo \'{"verdict": "replace", "value": "hooked"}\'')
     async with open_client() as client:
-        assert [(one.name, one.is_trusted) for one in await client.hook_files.list()] == [
+        assert [(one.name, one.is_trusted) for one in await client.hooks.list()] == [
             ("check", False)
         ]
         assert (await call(client, "a"))[0].output == "deleted a"
-        await client.hook_files.trust()
+        await client.hooks.trust()
         assert (await call(client, "a"))[0].output == "hooked"
         # A changed program is a stranger again, at once and after a restart.
         (folder / "check.sh").write_text('echo \'{"verdict": "replace", "value": "bad"}\'')
         assert (await call(client, "a"))[0].output == "deleted a"
     async with open_client() as client:
         assert (await call(client, "a"))[0].output == "deleted a"
-        await client.hook_files.trust()
+        await client.hooks.trust()
         assert (await call(client, "a"))[0].output == "bad"
-        await client.hook_files.trust(revoke=True)
+        await client.hooks.trust(revoke=True)
         assert (await call(client, "a"))[0].output == "deleted a"
 
 
@@ -137,11 +137,11 @@ async def test_folder_above_the_workspace_is_judged_before_each_execution(
     monkeypatch.setenv("AGENT_WORKSPACE", str(below))
     folder = add_hook(project, HOOKED, command=command)
     async with open_client() as client:
-        await client.hook_files.trust()
+        await client.hooks.trust()
         assert (await call(client, "a"))[0].output == "hooked"
         (folder / "check.sh").write_text(f"{HOOKED} # changed")
         assert (await call(client, "a"))[0].output == "deleted a"
-        await client.hook_files.trust()
+        await client.hooks.trust()
         assert (await call(client, "a"))[0].output == "hooked"
         # A nearer folder that nobody trusts takes the place of the one above.
         add_hook(below, HOOKED, command=command)
@@ -151,7 +151,7 @@ async def test_folder_above_the_workspace_is_judged_before_each_execution(
 async def test_a_failing_program_is_cut_off_and_changes_nothing(project: Path) -> None:
     add_hook(project, "echo run >> /dev/null; exit 3")
     async with open_client() as client:
-        await client.hook_files.trust()
+        await client.hooks.trust()
         parts = [part for name in "abcde" for part in await call(client, name)]
         kinds = await journal_kinds(client)
     assert [part.output for part in parts] == [f"deleted {name}" for name in "abcde"]
@@ -162,7 +162,7 @@ async def test_a_failing_program_is_cut_off_and_changes_nothing(project: Path) -
 async def test_a_failing_guard_refuses(project: Path) -> None:
     add_hook(project, "exit 3", guard=True)
     async with open_client() as client:
-        await client.hook_files.trust()
+        await client.hooks.trust()
         [part] = await call(client, "a")
     assert part.state == "error"
 
@@ -173,14 +173,14 @@ async def test_a_guard_that_changed_since_it_was_trusted_refuses_until_it_is_tru
     folder = add_hook(project, "cat > /dev/null", guard=True)
     async with open_client() as client:
         assert (await call(client, "a"))[0].output == "deleted a", "nobody has trusted it yet"
-        await client.hook_files.trust()
+        await client.hooks.trust()
         assert (await call(client, "a"))[0].output == "deleted a"
     (folder / "note.txt").write_text("changed")
     async with open_client() as client:
         [part] = await call(client, "a")
         assert part.state == "error"
         assert "script:check" in part.error
-        await client.hook_files.trust()
+        await client.hooks.trust()
         assert (await call(client, "a"))[0].output == "deleted a"
 
 
@@ -203,7 +203,7 @@ def test_a_run_at_the_command_line_says_which_hooks_are_left_out(project: Path) 
 async def test_a_program_that_hangs_is_ended(project: Path) -> None:
     add_hook(project, "exec tail -f /dev/null", timeout_s=0.2)
     async with open_client() as client:
-        await client.hook_files.trust()
+        await client.hooks.trust()
         [part] = await call(client, "a")
         assert part.output == "deleted a"
         assert "hook.failed" in await journal_kinds(client)
@@ -217,7 +217,7 @@ async def test_a_program_reads_the_workspace_and_writes_nothing(project: Path) -
         'echo \'{"verdict": "replace", "value": "seen"}\'; true',
     )
     async with open_client() as client:
-        await client.hook_files.trust()
+        await client.hooks.trust()
         assert (await call(client, "a"))[0].output == "seen"
     assert not (project / "written.txt").exists()
 
@@ -250,7 +250,7 @@ async def test_a_policy_that_denies_commands_denies_programs_of_hooks(project: P
     )
     add_hook(project, 'echo \'{"verdict": "replace", "value": "hooked"}\'')
     async with open_client() as client:
-        await client.hook_files.trust()
+        await client.hooks.trust()
         assert (await call(client, "a"))[0].output == "deleted a"
         assert "hook.failed" in await journal_kinds(client)
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import AlreadyExists, BudgetExceeded
 from holdfast.messages import ToolPart
-from holdfast.orchestration.loop import LoopAgents, LoopLimits, LoopOptions
+from holdfast.orchestration.loop import LoopAgents, LoopLimits, LoopSetup
 from holdfast.orchestration.workflows import Workflow, step
 from holdfast.policy.budgets import NO_BUDGET, Budget
 from holdfast.providers.model import ModelRequest
@@ -178,7 +178,7 @@ def loop_of(
     steps: Mapping[str, Sequence[ToolPart]],
     checks: Sequence[Mapping[str, object]] = ({"kind": "answer_contains", "text": "done"},),
     budget: Budget = NO_BUDGET,
-) -> LoopOptions:
+) -> LoopSetup:
     """Return a loop whose executor makes calls in each step, one step after the other."""
     names = list(steps)
     planned = [
@@ -204,10 +204,10 @@ def loop_of(
 
     crew = {name: Agent(name, model=FunctionModel(answer)) for name in ROLES}  # type: ignore[arg-type]
     limits = LoopLimits(max_attempts=1, max_replans=0, budget=budget)
-    return LoopOptions(agents=LoopAgents(**crew), limits=limits, on_ask="park")
+    return LoopSetup(agents=LoopAgents(**crew), limits=limits, on_ask="park")
 
 
-async def run_loop(client: AsyncClient, options: LoopOptions) -> str:
+async def run_loop(client: AsyncClient, options: LoopSetup) -> str:
     """Run a loop, or go on with it."""
     report = await client.loops.run("Reach the goal", run_id=RUN, options=options)
     return {"waiting": "parked", "done": "completed"}.get(report.outcome, "failed")

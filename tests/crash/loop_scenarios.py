@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.orchestration.loop import LoopAgents, LoopLimits, LoopOptions
+from holdfast.orchestration.loop import LoopAgents, LoopLimits, LoopSetup
 from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, tool_call
@@ -61,7 +61,7 @@ def verdict_on(asked: str) -> dict[str, str]:
     return {"verdict": "accept", "reason": "it is good"}
 
 
-def options(directory: str) -> LoopOptions:
+def options(directory: str) -> LoopSetup:
     place = Path(f"{directory}.work")
 
     @tool(effect="idempotent")
@@ -90,7 +90,7 @@ def options(directory: str) -> LoopOptions:
 
     model = FunctionModel(answer)
     allow = [{"permission": "*", "action": "allow"}]
-    return LoopOptions(
+    return LoopSetup(
         agents=LoopAgents(
             planner=Agent("planner", model=model, allowed_tools=["read"]),
             executor=Agent("executor", model=model, tools=[put], permission=allow),

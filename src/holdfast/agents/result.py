@@ -20,7 +20,7 @@ def hear_nothing(_: Delta | ToolPart) -> None:
     """Nobody listens."""
 
 
-class ChildPiece(msgspec.Struct, frozen=True, kw_only=True):
+class ChildPiece(msgspec.Struct, frozen=True, kw_only=True, tag="child"):
     """A piece of an answer, or a finished call, of a run that the streamed one started.
 
     `path` names the agents from the first one down to the one that works, as `lead/helper`.
@@ -35,7 +35,7 @@ class ChildPiece(msgspec.Struct, frozen=True, kw_only=True):
 RunOutcome: TypeAlias = Literal["completed", "parked", "cancelled", "failed"]
 
 
-class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
+class AgentResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     """The answer, and how it came about.
 
     `status` other than `completed` comes with a reason in `metadata`. Usage and cost are

@@ -98,7 +98,7 @@ class _Chat:
         """Take message after message until there are no more."""
         ready = self._state.client.providers.model(self._state.model)
         say(ready.notice, err=True, color="yellow")
-        say_what_is_left_out(self._state.client.hook_files.list())
+        say_what_is_left_out(self._state.client.hooks.list())
         if self._is_attended:
             say("/help lists the commands, Ctrl-D leaves.", err=True)
         has_interrupted = False

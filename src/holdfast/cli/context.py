@@ -8,7 +8,7 @@ from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, printable, say
 from holdfast.client import AsyncClient
-from holdfast.context import AgentContext, ContextAccount, compute_room
+from holdfast.context import ContextAccount, ContextView, compute_room
 
 
 @click.group("context", cls=Group)
@@ -37,7 +37,7 @@ def show(invocation: Invocation, session: str, agent: str, model: str, with_prom
     if not invocation.is_text:
         whole: dict[str, object] = {
             "session": context.session.id,
-            "agent": context.agent.name,
+            "agent": context.agent,
             "parts": rows,
             "total": account.total,
             "limit": account.limit,
@@ -56,7 +56,7 @@ def show(invocation: Invocation, session: str, agent: str, model: str, with_prom
 
 async def _account(
     invocation: Invocation, session: str, agent: str, model: str
-) -> tuple[AgentContext, ContextAccount]:
+) -> tuple[ContextView, ContextAccount]:
     async with AsyncClient(settings=invocation.settings) as client:
         context = await client.sessions.context(session, agent)
         ready = await client.providers.model(model)

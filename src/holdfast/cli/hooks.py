@@ -23,7 +23,7 @@ def command() -> None:
 def list_(invocation: Invocation) -> None:
     """List the hooks of the project and of the user."""
     with open_client(invocation) as client:
-        _show(client.hook_files.list())
+        _show(client.hooks.list())
 
 
 @command.command("points")
@@ -53,7 +53,7 @@ def trust(invocation: Invocation, revoke: bool) -> None:
     to be trusted again. Read them first.
     """
     with open_client(invocation) as client:
-        _show(client.hook_files.trust(revoke=revoke))
+        _show(client.hooks.trust(revoke=revoke))
 
 
 def say_what_is_left_out(found: list[HookFile]) -> None:
@@ -94,5 +94,5 @@ def _row(one: HookFile) -> dict[str, object]:
         "guard": one.is_guard,
         "agent": one.agent,
         "priority": one.priority,
-        "file": str(one.path),
+        "file": one.path,
     }

@@ -21,7 +21,7 @@ from holdfast.client import AsyncClient
 from holdfast.errors import GoalNotReached, UsageError, error_from_dict
 from holdfast.ids import is_id, new_id
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
-from holdfast.orchestration.loop import LoopAgents, LoopLimits, LoopOptions, LoopReport
+from holdfast.orchestration.loop import LoopLimits, LoopOptions, LoopReport
 from holdfast.policy import Budget, OnAsk
 from holdfast.sessions import Run
 from holdfast.tools import AutoConfirm, NobodyApproves
@@ -153,7 +153,7 @@ class _LoopJob:
                 await client.agents.load_installed()
             ready = await client.providers.model(self._wishes.model)
             say(ready.notice, err=True, color="yellow")
-            say_what_is_left_out(await client.hook_files.list())
+            say_what_is_left_out(await client.hooks.list())
             policies = await client.policies.store()
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
@@ -180,12 +180,9 @@ class _LoopJob:
     ) -> LoopReport:
         wishes = self._wishes
         on_ask: OnAsk = "park" if wishes.park else "deny"
-        executor = None
-        if wishes.agent:
-            executor = await (await client.agents.registry()).require(wishes.agent)
         options = LoopOptions(
             limits=wishes.limits,
-            agents=LoopAgents(executor=executor),
+            executor=wishes.agent,
             model=wishes.model,
             on_ask=on_ask,
             continues=wishes.continues,

@@ -128,7 +128,7 @@ class _Job:
             agent = await self._look_up(client, goal)
             ready = await client.providers.model(self._model)
             say(ready.notice, err=True, color="yellow")
-            say_what_is_left_out(await client.hook_files.list())
+            say_what_is_left_out(await client.hooks.list())
             client.approver = self._approver()
             client.attendant = self._attendant()
             policies = await client.policies.store()

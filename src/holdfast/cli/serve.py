@@ -15,7 +15,7 @@ import click
 
 from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
-from holdfast.client.local_token import make_token
+from holdfast.client import make_token
 
 _LOOK_S = 0.5
 _SUFFIXES = frozenset({".py", ".toml", ".yaml", ".yml", ".md"})

@@ -116,7 +116,7 @@ def _row(skill: Skill) -> dict[str, object]:
         "source": skill.source,
         "trusted": skill.is_trusted,
         "purpose": skill.description,
-        "directory": str(skill.directory or ""),
+        "directory": skill.directory,
         "warnings": list(skill.warnings),
     }
 

@@ -127,7 +127,7 @@ class _Run:
                         self.run_id, listener=lines.hear, stay=stay
                     )
                 else:
-                    definition = await client.workflows.validate(self.workflow)
+                    definition = (await client.workflows.validate(self.workflow)).definition
                     result = await client.workflows.run(
                         self.workflow,
                         _inputs(definition, self.inputs, self.inputs_json),
@@ -217,9 +217,9 @@ def list_(invocation: Invocation, runs: bool, limit: int) -> None:
             return [
                 {
                     "name": one.name,
-                    "steps": sum(1 for _ in one.definition.all_steps()) if one.definition else None,
-                    "description": one.definition.description if one.definition else one.problem,
-                    "valid": one.definition is not None,
+                    "steps": None if one.problem else sum(1 for _ in one.definition.all_steps()),
+                    "description": one.problem or one.definition.description,
+                    "valid": not one.problem,
                     "file": one.path,
                 }
                 for one in await client.workflows.list()
@@ -243,7 +243,7 @@ def show(invocation: Invocation, name: str) -> None:
             try:
                 return await client.workflows.get(name)
             except NotFound:
-                return await client.workflows.validate(name)
+                return (await client.workflows.validate(name)).definition
 
     found = run_async(work())
     if isinstance(found, Definition):
@@ -276,13 +276,13 @@ def show(invocation: Invocation, name: str) -> None:
 
 async def _definition(invocation: Invocation, workflow: str) -> Definition:
     async with AsyncClient(settings=invocation.settings) as client:
-        return await client.workflows.validate(workflow)
+        return (await client.workflows.validate(workflow)).definition
 
 
 async def _checked(invocation: Invocation, workflow: str) -> tuple[Definition, list[str]]:
     """Return a workflow, and which of its tools and agents nobody knows here."""
     async with AsyncClient(settings=invocation.settings) as client:
-        definition = await client.workflows.validate(workflow)
+        definition = (await client.workflows.validate(workflow)).definition
         tools = await client.tools.registry()
         unknown = []
         for step in definition.all_steps():

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.client.channel import LocalChannel
+from holdfast.client.local_token import find_token, make_token
 from holdfast.client.surface import ClientSurface
 from holdfast.errors import UsageError
 from holdfast.operations import Async
@@ -62,7 +63,7 @@ class AsyncClient(ClientSurface[Async]):
             ConfigError: the settings are wrong; all mistakes are named.
         """
         runtime, channel = open_channel(
-            _one_place(base_dir, storage_path),
+            one_place(base_dir, storage_path),
             settings=settings,
             redactor=redactor,
             tenant=tenant,
@@ -90,7 +91,7 @@ class AsyncClient(ClientSurface[Async]):
         await self._runtime.close()
 
 
-def _one_place(
+def one_place(
     base_dir: str | os.PathLike[str] | None, storage_path: str | os.PathLike[str] | None
 ) -> str | os.PathLike[str] | None:
     """Return the place that was named; raises UsageError if two were."""
@@ -102,11 +103,11 @@ def _one_place(
 def open_channel(
     place: str | os.PathLike[str] | None,
     *,
-    settings: Settings | None,
-    redactor: Redactor | None,
-    tenant: str,
-    api_key: str,
-    allows_plain_http: bool,
+    settings: Settings | None = None,
+    redactor: Redactor | None = None,
+    tenant: str = "",
+    api_key: str = "",
+    allows_plain_http: bool = False,
 ) -> tuple[Runtime, LocalChannel]:
     """Return a runtime of this process with the way to it, or both for a server elsewhere."""
     if isinstance(place, str) and place.lower().startswith(("http://", "https://")):
@@ -124,4 +125,12 @@ def open_channel(
     return runtime, LocalChannel(runtime)
 
 
-__all__ = ["AsyncClient", "open_channel"]
+__all__ = [
+    "AsyncClient",
+    "ClientSurface",
+    "LocalChannel",
+    "find_token",
+    "make_token",
+    "one_place",
+    "open_channel",
+]

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
-from holdfast.operations import OWNER, Caller, LocalFunction, Operation, StreamOperation
+from holdfast.operations import (
+    OWNER,
+    Caller,
+    LocalFunction,
+    LocalMember,
+    Operation,
+    StreamOperation,
+)
 from holdfast.runtime import Runtime
 
 T = TypeVar("T")
@@ -48,3 +55,7 @@ class LocalChannel:
         if function.opens:
             await self.runtime.opened()
         return await function.function(self.runtime, *args, **kwargs)
+
+    def member(self, member: LocalMember[T]) -> T:
+        """Return a method of an object of this process."""
+        return member.find(self.runtime)

@@ -35,8 +35,8 @@ class FlatNames(Surface[Mode]):
     get_message = messages.get
     delete_message = messages.delete
     register_agent = agents.register
-    get_agent = agents.get
-    list_agents = agents.list_
+    get_agent = agents.get_definition
+    list_agents = agents.list_definitions
     remove_agent = agents.remove
     register_tool = tools.register
     get_execution_history = tools.history

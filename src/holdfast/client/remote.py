@@ -24,8 +24,7 @@ from holdfast.client.remote_wire import (
 from holdfast.client.sse import ServerEvent, read_events
 from holdfast.errors import CannotTravel, HoldfastError, ServerUnreachable, UsageError
 from holdfast.ids import random_token
-from holdfast.operations import LocalFunction, LocalMember, Operation, StreamOperation
-from holdfast.operations.routes import ROUTES
+from holdfast.operations import ROUTES, LocalFunction, LocalMember, Operation, StreamOperation
 from holdfast.settings import Settings, load_settings
 
 T = TypeVar("T")

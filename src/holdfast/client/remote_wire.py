@@ -15,7 +15,7 @@ from holdfast.client.sse import ServerEvent
 from holdfast.errors import HoldfastError, ServerFailed, error_from_dict
 from holdfast.hooks import BusEvent
 from holdfast.journal import Event
-from holdfast.operations.routes import ROUTES
+from holdfast.operations import ROUTES
 from holdfast.orchestration.delegation import FamilyEvent
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.client.namespaces.approvals import ApprovalNamespace
     from holdfast.client.namespaces.audit import AuditNamespace
     from holdfast.client.namespaces.events import EventNamespace
-    from holdfast.client.namespaces.hooks import HookFileNamespace
+    from holdfast.client.namespaces.hooks import HookNamespace
     from holdfast.client.namespaces.loops import LoopNamespace
     from holdfast.client.namespaces.mcp import McpNamespace
     from holdfast.client.namespaces.memory import MemoryNamespace
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.client.namespaces.usage import UsageNamespace
     from holdfast.client.namespaces.workflows import WorkflowNamespace
     from holdfast.context import ContextBuilder
-    from holdfast.hooks import ExecutionContext, Hooks
+    from holdfast.hooks import ExecutionContext
     from holdfast.providers import RateLimiter
     from holdfast.redaction import Redactor
     from holdfast.settings import Settings
@@ -56,8 +56,8 @@ FLAT: Final = {
     "get_message": "messages.get",
     "delete_message": "messages.delete",
     "register_agent": "agents.register",
-    "get_agent": "agents.get",
-    "list_agents": "agents.list",
+    "get_agent": "agents.get_definition",
+    "list_agents": "agents.list_definitions",
     "remove_agent": "agents.remove",
     "register_tool": "tools.register",
     "get_execution_history": "tools.history",
@@ -67,7 +67,7 @@ FLAT: Final = {
     "store_memory": "memory.store",
     "search_memory": "memory.search",
     "summarize_memories": "memory.summarize",
-    "use_callbacks": "hook_files.use_callbacks",
+    "use_callbacks": "hooks.use_callbacks",
 }
 """Names without a namespace: those that people know from elsewhere, each a forward."""
 
@@ -207,9 +207,9 @@ class ClientSurface(_Flat[Mode]):
         return found
 
     @property
-    def hook_files(self) -> HookFileNamespace[Mode]:
-        """Hooks that are files, and callbacks."""
-        found: HookFileNamespace[Mode] = self._namespace("hooks", "HookFileNamespace")
+    def hooks(self) -> HookNamespace[Mode]:
+        """Hooks: register before or while the client is open; list and trust those of files."""
+        found: HookNamespace[Mode] = self._namespace("hooks", "HookNamespace")
         return found
 
     @property
@@ -219,11 +219,6 @@ class ClientSurface(_Flat[Mode]):
         return found
 
     # --- what is set for all runs -----------------------------------------------------
-
-    @property
-    def hooks(self) -> Hooks:
-        """The hooks of this client; register before or while it is open."""
-        return self._runtime.hooks.hooks
 
     @property
     def context(self) -> ExecutionContext:

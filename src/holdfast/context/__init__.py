@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.context.builder import AgentContext as AgentContext
     from holdfast.context.builder import BuildsContext as BuildsContext
     from holdfast.context.builder import ContextBuilder as ContextBuilder
+    from holdfast.context.builder import ContextView as ContextView
     from holdfast.context.compaction import MOST_ATTEMPTS as MOST_ATTEMPTS
     from holdfast.context.compaction import Compactor as Compactor
     from holdfast.context.compaction import Room as Room
@@ -50,7 +51,7 @@ else:
         __name__,
         {
             "account": "AccountLine ContextAccount Section",
-            "builder": "AgentContext BuildsContext ContextBuilder",
+            "builder": "AgentContext BuildsContext ContextBuilder ContextView",
             "compaction": "MOST_ATTEMPTS Compactor Room compute_room",
             "compaction_hooks": "CompactionHooks Conversation",
             "events": "ContextPruned SessionCompacted",

@@ -64,6 +64,39 @@ class AgentContext(msgspec.Struct, frozen=True, kw_only=True):
         """Return what takes how much, as a model counts it (`Model.count_tokens`)."""
         return draw_account(self.sections, self.messages, self.tool_specs, count=count, limit=limit)
 
+    def view(self) -> ContextView:
+        """Return what of it is data."""
+        return ContextView(
+            session=self.session,
+            agent=self.agent.name,
+            system_prompt=self.system_prompt,
+            messages=tuple(self.messages),
+            tool_specs=self.tool_specs,
+            sections=self.sections,
+        )
+
+
+class ContextView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model would see, as data: the context without the objects that it is built from."""
+
+    session: Session
+    agent: str
+    system_prompt: str
+    messages: tuple[Message, ...]
+    tool_specs: tuple[ToolSpec, ...] = ()
+    sections: tuple[Section, ...] = ()
+
+    @property
+    def account(self) -> ContextAccount:
+        """What takes how much, estimated for no model in particular."""
+        return self.account_for()
+
+    def account_for(
+        self, count: CountTokens | None = None, *, limit: int = DEFAULT_WINDOW
+    ) -> ContextAccount:
+        """Return what takes how much, as a model counts it (`Model.count_tokens`)."""
+        return draw_account(self.sections, self.messages, self.tool_specs, count=count, limit=limit)
+
 
 class BuildsContext(Protocol):
     """Whatever builds the context of the next model call; `ContextBuilder` is one."""

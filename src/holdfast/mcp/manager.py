@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.canonical import digest
+from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     AlreadyExists,
     HoldfastError,
@@ -71,7 +71,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
     effect: str
     verdict: Verdict
     description: str
-    parameters: dict[str, object]
+    parameters: JsonObject
 
 
 class McpManager:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.agents import Agent, AgentRegistry, AgentState, Resource
+from holdfast.agents import Agent, AgentRecord, AgentRegistry, AgentState, Resource
 from holdfast.operations.caller import Caller
+from holdfast.operations.concerns import of_name
 from holdfast.operations.operation import local, operation
 from holdfast.runtime import Runtime
 
@@ -15,21 +16,35 @@ async def register(runtime: Runtime, /, agent: Agent) -> None:
     runtime.toolbox.forget_agents()
 
 
-@operation("agents:read")
-async def get(runtime: Runtime, caller: Caller, /, name: str) -> Agent | None:
-    """Return an agent by name, `None` if there is none."""
-    return await runtime.agents.get_agent(name)
+@operation("agents:read", agents=of_name)
+async def get(runtime: Runtime, caller: Caller, /, name: str) -> AgentRecord | None:
+    """Return an agent by name as data, `None` if there is none; what is code in it stays there."""
+    found = await runtime.agents.get_agent(name)
+    return found.to_record() if found is not None else None
 
 
 @operation("agents:read")
 async def list_(
     runtime: Runtime, caller: Caller, /, *, include_hidden: bool = False
-) -> list[Agent]:
-    """Return all agents: built-in ones first."""
+) -> list[AgentRecord]:
+    """Return all agents as data: built-in ones first."""
+    found = await runtime.agents.list_agents(include_hidden=include_hidden)
+    return [one.to_record() for one in found]
+
+
+@local("use `agents.get`")
+async def get_definition(runtime: Runtime, /, name: str) -> Agent | None:
+    """Return an agent by name with its code, `None` if there is none."""
+    return await runtime.agents.get_agent(name)
+
+
+@local("use `agents.list`")
+async def list_definitions(runtime: Runtime, /, *, include_hidden: bool = False) -> list[Agent]:
+    """Return all agents with their code: built-in ones first."""
     return await runtime.agents.list_agents(include_hidden=include_hidden)
 
 
-@operation("agents:write")
+@operation("agents:write", agents=of_name)
 async def remove(runtime: Runtime, caller: Caller, /, name: str) -> bool:
     """Forget an agent; returns whether there was one."""
     runtime.toolbox.forget_agents()
@@ -61,7 +76,7 @@ async def add_resource(runtime: Runtime, /, agent: str, name: str, make: Resourc
     runtime.hooks.lives.add_resource(agent, name, make)
 
 
-@operation("agents:read", opens=False)
+@operation("agents:read", agents=of_name, opens=False)
 async def state(runtime: Runtime, caller: Caller, /, agent: str) -> AgentState:
     """Return the state of an agent in this process."""
     return runtime.hooks.lives.state_of(agent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from holdfast.canonical import JsonObject
-from holdfast.operations.caller import Caller
+from holdfast.operations.caller import Caller, acting_as
 from holdfast.operations.operation import operation
 from holdfast.policy import Approval, ApprovalStatus, ApprovalTerms, OnAsk
 from holdfast.runtime import ApprovalDetails, OpenQuestion, Runtime
@@ -46,7 +46,7 @@ async def approve(
     /,
     approval_id: str,
     *,
-    by: str,
+    by: str = "",
     always: bool = False,
     arguments: JsonObject | None = None,
     reason: str = "",
@@ -57,20 +57,24 @@ async def approve(
     session, and into those of all agents above it. `arguments` replace those of the call:
     they are checked by the tool, judged by the rules and sealed anew.
 
+    `by` is who consents: the owner of the state directory says it, everybody else answers
+    in their own name, and giving another one is refused.
+
     Raises:
         NotFound: there is no such approval.
         ApprovalExpired: it is too old, answered or used already.
         ToolInputInvalid: the arguments do not fit the tool.
         UsageError: no rule would be as narrow as the call, or nobody is named.
+        NotPermitted: `by` is not the caller.
     """
     return await runtime.approvals.approve(
-        approval_id, by=by, always=always, arguments=arguments, reason=reason
+        approval_id, by=acting_as(caller, by), always=always, arguments=arguments, reason=reason
     )
 
 
 @operation("approvals:answer")
 async def deny(
-    runtime: Runtime, caller: Caller, /, approval_id: str, *, by: str, reason: str = ""
+    runtime: Runtime, caller: Caller, /, approval_id: str, *, by: str = "", reason: str = ""
 ) -> Approval:
     """Refuse a call; the model is told the reason, and the run goes on.
 
@@ -78,7 +82,7 @@ async def deny(
         NotFound: there is no such approval.
         ApprovalExpired: it is too old, answered or used already.
     """
-    return await runtime.approvals.deny(approval_id, by=by, reason=reason)
+    return await runtime.approvals.deny(approval_id, by=acting_as(caller, by), reason=reason)
 
 
 @operation("approvals:read")
@@ -96,7 +100,7 @@ async def decide_outcome(
     call_id: str,
     verdict: Literal["happened", "not_happened", "abort"],
     *,
-    by: str,
+    by: str = "",
     result: str = "",
 ) -> Run:
     """Say what became of a call whose outcome a crash left unknown; its run goes on.
@@ -108,20 +112,27 @@ async def decide_outcome(
         NotFound: no such call waits for a verdict.
     """
     return await runtime.approvals.decide_outcome(
-        session_id, call_id, verdict, by=by, result=result
+        session_id, call_id, verdict, by=acting_as(caller, by), result=result
     )
 
 
 @operation("approvals:answer")
 async def answer(
-    runtime: Runtime, caller: Caller, /, session_id: str, call_id: str, answer: str, *, by: str
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    session_id: str,
+    call_id: str,
+    answer: str,
+    *,
+    by: str = "",
 ) -> Run:
     """Answer an agent's question; its run goes on with the answer as the result.
 
     Raises:
         NotFound: no such call waits for an answer.
     """
-    return await runtime.approvals.answer(session_id, call_id, answer, by=by)
+    return await runtime.approvals.answer(session_id, call_id, answer, by=acting_as(caller, by))
 
 
 @operation("approvals:read")

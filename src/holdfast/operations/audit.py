@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 from holdfast.journal import Finding, export_heads, parse_heads
 from holdfast.journal import verify as verify_chains
 from holdfast.operations.caller import Caller
+from holdfast.operations.local_values import Local
 from holdfast.operations.operation import operation
 from holdfast.runtime import Runtime
 
@@ -19,7 +21,9 @@ async def verify(
     *,
     session_id: str | None = None,
     heads: bytes | None = None,
-    progress: Callable[[str, int], None] = lambda session_id, events: None,
+    progress: Annotated[
+        Callable[[str, int], None], Local("wait for the answer")
+    ] = lambda session_id, events: None,
 ) -> list[Finding]:
     """Check the hash chains, against exported heads if given; [] means all is well.
 

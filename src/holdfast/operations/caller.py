@@ -9,34 +9,71 @@ import msgspec
 from holdfast.errors import NotPermitted
 
 EVERYTHING: Final = "*"
+ALL_OWNERS: Final = "sessions:all"
+"""The scope of who sees what belongs to other subjects of the tenant too."""
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant, a subject (a person or a key), and scopes such as `sessions:read`.
+    """A tenant, a subject (a person or a key), and the scopes that it was given.
 
-    `*` means every scope, `sessions:*` every one of that kind.
+    A scope is `sessions:read`; `sessions:*` means every one of that kind, `*` every scope.
+    A third part limits it to one agent: `runs:write:helper`. What is not written so gives
+    nothing.
     """
 
-    tenant: str = "local"
-    subject: str = "owner"
-    scopes: frozenset[str] = frozenset({EVERYTHING})
+    tenant: str
+    subject: str
+    scopes: frozenset[str] = frozenset()
 
-    def may(self, scope: str) -> bool:
-        """Say whether a scope was given to this caller."""
+    def may(self, scope: str, agent: str = "") -> bool:
+        """Say whether a scope was given to this caller, for every agent or for this one."""
+        allowed = self.agents_for(scope)
+        return allowed is None or (bool(agent) and agent.casefold() in allowed)
+
+    def agents_for(self, scope: str) -> frozenset[str] | None:
+        """Return the agents to which a scope is limited: `None` for all, none if not given."""
+        kind = scope.split(":", 1)[0]
         given = self.scopes
-        return EVERYTHING in given or scope in given or f"{scope.split(':', 1)[0]}:*" in given
+        if EVERYTHING in given or scope in given or f"{kind}:*" in given:
+            return None
+        limited = (f"{scope}:", f"{kind}:*:")
+        found = {one.split(":", 2)[2].casefold() for one in given if one.startswith(limited)}
+        return frozenset(found - {""})
 
     def check(self, scope: str) -> None:
-        """Return if a scope was given to this caller.
+        """Return if a scope was given to this caller without a limit.
 
         Raises:
             NotPermitted: it was not; nothing was done.
         """
-        if EVERYTHING not in self.scopes and not self.may(scope):
+        if self.agents_for(scope) is not None:
             raise NotPermitted(subject=self.subject, scope=scope)
 
+    def may_see(self, subject: str) -> bool:
+        """Say whether what belongs to a subject of the tenant may be seen: one's own, or all."""
+        return subject == self.subject or self.may(ALL_OWNERS)
 
-OWNER: Final = Caller()
-"""Whoever owns the state directory, and works with it in this process."""
 
-__all__ = ["OWNER", "Caller"]
+OWNER: Final = Caller(tenant="local", subject="owner", scopes=frozenset({EVERYTHING}))
+"""Whoever owns the state directory, and works with it in this process.
+
+Known by identity: a caller from elsewhere who has every scope is still not the owner.
+"""
+
+
+def acting_as(caller: Caller, by: str) -> str:
+    """Return in whose name something is decided.
+
+    The owner says on whose behalf; everybody else acts in their own name only.
+
+    Raises:
+        NotPermitted: another name was given.
+    """
+    if caller is OWNER:
+        return by
+    if by and by != caller.subject:
+        raise NotPermitted(subject=caller.subject, scope=f"to act as {by}")
+    return caller.subject
+
+
+__all__ = ["ALL_OWNERS", "OWNER", "Caller", "acting_as"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from holdfast.canonical import JsonObject
 from holdfast.hooks import (
@@ -23,6 +23,7 @@ from holdfast.hooks import (
 )
 from holdfast.journal import Event
 from holdfast.operations.caller import Caller
+from holdfast.operations.local_values import Local
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.orchestration.delegation import Family
 from holdfast.runtime import Runtime
@@ -188,7 +189,8 @@ async def watch(
     after: int | None = None,
     patterns: str | Sequence[str] = ("*",),
     session_id: str = "",
-    until: Callable[[Event], bool] | None = None,
+    until: Annotated[Callable[[Event], bool], Local("leave the loop over the events")]
+    | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Yield events as they are stored, here or in another process, without gaps."""
     feed = runtime.journal.subscribe(

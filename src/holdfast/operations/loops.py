@@ -5,13 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncGenerator
-from typing import IO
+from io import BytesIO
+from typing import Annotated, TypeAlias
 
 from holdfast.operations.caller import Caller
+from holdfast.operations.local_values import Local, LocalFile
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.orchestration.loop import LoopListener, LoopNews, LoopOptions, LoopReport, LoopState
+from holdfast.orchestration.loop import (
+    LoopListener,
+    LoopNews,
+    LoopOptions,
+    LoopReport,
+    LoopSetup,
+    LoopState,
+)
 from holdfast.runtime import LoopItem, Runtime
 from holdfast.sessions import Run
+
+LocalSetup: TypeAlias = Annotated[
+    LoopSetup, Local("register the agents there, and name them in `LoopOptions`")
+]
 
 
 def _hear_nothing(_: LoopNews) -> None:
@@ -26,8 +39,8 @@ async def run(
     goal: str,
     *,
     run_id: str = "",
-    options: LoopOptions | None = None,
-    listener: LoopListener = _hear_nothing,
+    options: LoopOptions | LocalSetup | None = None,
+    listener: Annotated[LoopListener, Local("read `loops.stream`")] = _hear_nothing,
 ) -> LoopReport:
     """Plan, work, check and review until the goal is reached or a limit is; then report.
 
@@ -53,7 +66,7 @@ async def stream(
     goal: str,
     *,
     run_id: str = "",
-    options: LoopOptions | None = None,
+    options: LoopOptions | LocalSetup | None = None,
 ) -> AsyncGenerator[LoopItem, None]:
     """Do the same and yield what happens; the last item is the report.
 
@@ -104,8 +117,8 @@ async def export(runtime: Runtime, /, run_id: str, target: str | os.PathLike[str
     return await runtime.loops.export(run_id, target)
 
 
-@local("send the bytes of the file over the API")
-async def load(runtime: Runtime, /, source: str | os.PathLike[str] | IO[bytes]) -> Run:
+@operation("storage:admin")
+async def load(runtime: Runtime, caller: Caller, /, source: bytes | LocalFile) -> Run:
     """Bring in a `run-<id>.jsonl`, so that `loops.run` with its id goes on here.
 
     The whole file is checked before anything is changed. Sessions that are here already
@@ -116,4 +129,4 @@ async def load(runtime: Runtime, /, source: str | os.PathLike[str] | IO[bytes]) 
     Raises:
         InvalidImport: the file is none of a run, is damaged or was changed.
     """
-    return await runtime.loops.load(source)
+    return await runtime.loops.load(BytesIO(source) if isinstance(source, bytes) else source)

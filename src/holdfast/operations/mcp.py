@@ -29,7 +29,7 @@ async def endpoints(runtime: Runtime, caller: Caller, /) -> list[EndpointInfo]:
     return (await runtime.mcp.manager()).infos()
 
 
-@operation("mcp:write")
+@operation("mcp:admin")
 async def trust(
     runtime: Runtime, caller: Caller, /, name: str, *, revoke: bool = False
 ) -> EndpointInfo:
@@ -42,7 +42,7 @@ async def trust(
     return await asyncio.to_thread(manager.trust, name, revoke=revoke)
 
 
-@operation("mcp:write")
+@operation("mcp:admin")
 async def forget(runtime: Runtime, caller: Caller, /, name: str) -> None:
     """Forget what was accepted of an MCP server, and that anybody vouched for it."""
     manager = await runtime.mcp.manager()
@@ -63,7 +63,7 @@ async def tools(
     return await (await runtime.mcp.manager()).tools_of(endpoint)
 
 
-@operation("mcp:write")
+@operation("mcp:admin")
 async def accept(
     runtime: Runtime, caller: Caller, /, endpoint: str, tools: Sequence[str] = ()
 ) -> list[OfferedTool]:

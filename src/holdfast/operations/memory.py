@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from holdfast.memory import (
     MemoryEntry,
@@ -20,9 +20,11 @@ from holdfast.memory import (
     import_memories,
 )
 from holdfast.operations.caller import Caller
+from holdfast.operations.local_values import Local, LocalModel, LocalPath
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.providers import Model
 from holdfast.runtime import Runtime
+
+LocalLines: TypeAlias = Annotated[Iterable[bytes], Local("send the lines as bytes")]
 
 
 @local("use the operations of `memory`")
@@ -94,7 +96,7 @@ async def summarize(
     session_id: str,
     since: float = 0.0,
     *,
-    model: str | Model = "",
+    model: str | LocalModel = "",
 ) -> MemorySummary:
     """Return what a session's memories since a time come down to.
 
@@ -215,13 +217,18 @@ async def lines(
         yield line
 
 
-@local("send the lines over the API")
+@operation("storage:admin")
 async def load(
-    runtime: Runtime, /, source: str | os.PathLike[str] | Iterable[bytes]
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    source: bytes | Annotated[str, Local("send the bytes of the file")] | LocalPath | LocalLines,
 ) -> tuple[int, int]:
-    """Store exported memories; returns how many are new and how many were skipped."""
+    """Store exported memories, bytes or a file; returns how many are new, how many skipped."""
     lines: Iterable[bytes]
-    if isinstance(source, str | os.PathLike):
+    if isinstance(source, bytes):
+        lines = source.splitlines()
+    elif isinstance(source, str | os.PathLike):
         lines = (await asyncio.to_thread(Path(source).read_bytes)).splitlines()
     else:
         lines = source

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
 import typing
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from typing import (
     Any,
     Concatenate,
@@ -26,12 +25,15 @@ from typing import (
 
 import msgspec
 
-from holdfast.errors import UsageError
+from holdfast.errors import NotPermitted
 from holdfast.operations.caller import OWNER, Caller
+from holdfast.operations.concerns import AgentsOf
+from holdfast.operations.request import LocalPart, find_local_parts, make_request, make_request_type
 from holdfast.runtime import Runtime
 
 P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -67,6 +69,10 @@ class Channel(Protocol):
         """Call what takes Python objects; only a runtime in this process can."""
         ...
 
+    def member(self, member: LocalMember[M]) -> M:
+        """Return a method of an object of this process."""
+        ...
+
 
 class Surface(Generic[Mode]):
     """Something whose operations go over a channel: a namespace, a handle, a client."""
@@ -77,7 +83,79 @@ class Surface(Generic[Mode]):
         self._methods: dict[str, Any] = {}
 
 
-class Operation(Generic[P, T]):
+class OperationRights(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller needs for an operation."""
+
+    scope: str
+    also: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Parameters that need a further scope when they are given."""
+    agents: AgentsOf | None = None
+    """Which agents a request concerns; without it, a scope that is limited to one is refused."""
+
+
+class _Asked(Generic[P]):
+    """What an operation is, whether it has one answer or a stream of them."""
+
+    function: Callable[..., Any]
+
+    def __init__(self, name: str, rights: OperationRights, function: Callable[..., Any]) -> None:
+        self.name = name
+        self.rights = rights
+        self.scope = rights.scope
+        self.function = function
+        functools.update_wrapper(cast(Any, self), function)
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters of a request, as Python sees them."""
+        found = inspect.signature(self.function)
+        return found.replace(parameters=list(found.parameters.values())[2:])
+
+    @functools.cached_property
+    def request(self) -> type[msgspec.Struct]:
+        """What is asked, as data: a struct made from the parameters of the function."""
+        return make_request_type(self.name, self.function)
+
+    @functools.cached_property
+    def local_parts(self) -> Mapping[str, tuple[LocalPart, ...]]:
+        """Parameters that also, or only, take Python objects, with what to send instead."""
+        return find_local_parts(self.function)
+
+    def make_request(self, *args: P.args, **kwargs: P.kwargs) -> msgspec.Struct:
+        """Return arguments as a request that can travel.
+
+        Raises:
+            UsageError: one of them cannot; the message says what to send instead.
+        """
+        given = self.signature.bind(*args, **kwargs).arguments
+        return make_request(self.name, self.request, self.local_parts, given)
+
+    async def admit(
+        self, runtime: Runtime, caller: Caller, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Return if a caller other than the owner may ask this.
+
+        Raises:
+            NotPermitted: it lacks the scope, or has it for other agents; nothing was done.
+        """
+        allowed = caller.agents_for(self.scope)
+        if allowed is not None and (not allowed or self.rights.agents is None):
+            raise NotPermitted(subject=caller.subject, scope=self.scope)
+        if allowed is None and not self.rights.also:
+            return
+        given = self.signature.bind(*args, **kwargs)
+        for name, scope in self.rights.also.items():
+            if given.arguments.get(name) not in (None, (), [], {}, ""):
+                caller.check(scope)
+        if allowed is None or self.rights.agents is None:
+            return
+        given.apply_defaults()
+        concerned = await self.rights.agents(runtime, given.arguments)
+        if not concerned or not {one.casefold() for one in concerned} <= allowed:
+            raise NotPermitted(subject=caller.subject, scope=self.scope)
+
+
+class Operation(_Asked[P], Generic[P, T]):
     """One question with one answer; as an attribute of a surface it is a method there."""
 
     is_stream = False
@@ -85,33 +163,26 @@ class Operation(Generic[P, T]):
     def __init__(
         self,
         name: str,
-        scope: str,
+        rights: OperationRights,
         function: Callable[Concatenate[Runtime, Caller, P], Coroutine[Any, Any, T]],
         *,
         opens: bool = True,
     ) -> None:
         """Made by `operation`."""
-        self.name = name
-        self.scope = scope
+        super().__init__(name, rights, function)
         self.opens = opens
         """Whether the runtime is opened before; one without looks after that itself."""
-        self.function = function
-        functools.update_wrapper(cast(Any, self), function)
 
     async def perform(self, runtime: Runtime, caller: Caller, *args: Any, **kwargs: Any) -> T:
-        """Check the caller's scope, then do it.
+        """Check the caller's rights, then do it.
 
         Raises:
-            NotPermitted: the caller lacks the scope.
+            NotPermitted: the caller lacks a scope.
         """
         if caller is not OWNER:
-            caller.check(self.scope)
-        return await self.function(runtime, caller, *args, **kwargs)
-
-    @functools.cached_property
-    def request(self) -> type[msgspec.Struct]:
-        """What is asked, as data: a struct made from the parameters of the function."""
-        return request_type(self.name, self.function)
+            await self.admit(runtime, caller, args, kwargs)
+        answer: T = await self.function(runtime, caller, *args, **kwargs)
+        return answer
 
     @functools.cached_property
     def response(self) -> Any:
@@ -136,7 +207,7 @@ class Operation(Generic[P, T]):
         return known
 
 
-class StreamOperation(Generic[P, T]):
+class StreamOperation(_Asked[P], Generic[P, T]):
     """One question with a stream of answers."""
 
     is_stream = True
@@ -144,31 +215,31 @@ class StreamOperation(Generic[P, T]):
     def __init__(
         self,
         name: str,
-        scope: str,
+        rights: OperationRights,
         function: Callable[Concatenate[Runtime, Caller, P], AsyncGenerator[T, None]],
     ) -> None:
         """Made by `stream_operation`."""
-        self.name = name
-        self.scope = scope
-        self.function = function
-        functools.update_wrapper(cast(Any, self), function)
+        super().__init__(name, rights, function)
 
     def perform(
-        self,
-        runtime: Runtime,
-        caller: Caller,
-        *args: Any,
-        **kwargs: Any,
+        self, runtime: Runtime, caller: Caller, *args: Any, **kwargs: Any
     ) -> AsyncGenerator[T, None]:
-        """Check the caller's scope, then begin; raises NotPermitted."""
+        """Check the caller's rights, then begin; the first item raises NotPermitted."""
         if caller is not OWNER:
-            caller.check(self.scope)
-        return self.function(runtime, caller, *args, **kwargs)
+            return self._perform_for(runtime, caller, args, kwargs)
+        items: AsyncGenerator[T, None] = self.function(runtime, caller, *args, **kwargs)
+        return items
 
-    @functools.cached_property
-    def request(self) -> type[msgspec.Struct]:
-        """What is asked, as data."""
-        return request_type(self.name, self.function)
+    async def _perform_for(
+        self, runtime: Runtime, caller: Caller, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> AsyncGenerator[T, None]:
+        await self.admit(runtime, caller, args, kwargs)
+        items: AsyncGenerator[T, None] = self.function(runtime, caller, *args, **kwargs)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
 
     @functools.cached_property
     def response(self) -> Any:
@@ -233,30 +304,61 @@ class LocalFunction(Generic[P, T]):
         return known
 
 
+class LocalMember(LocalFunction[..., Any], Generic[M]):
+    """A method of an object of this process, as it is: neither awaited nor on another thread."""
+
+    def __init__(
+        self, name: str, instead: str, function: Callable[..., Any], find: Callable[[Runtime], M]
+    ) -> None:
+        """List a method; `function` says what it takes, `find` gives it bound."""
+        super().__init__(name, instead, function, opens=False)
+        self.find = find
+        self.__module__ = f"{__package__}.{name.partition('.')[0]}"
+
+    @overload  # type: ignore[override]
+    def __get__(self, at: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, at: Surface[Any], owner: type) -> M: ...
+
+    def __get__(self, at: Surface[Any] | None, owner: type) -> Any:
+        """Return the method itself."""
+        return self if at is None else at._channel.member(self)
+
+
 def operation(
-    scope: str, *, opens: bool = True
+    scope: str,
+    *,
+    also: Mapping[str, str] | None = None,
+    agents: AgentsOf | None = None,
+    opens: bool = True,
 ) -> Callable[[Callable[Concatenate[Runtime, Caller, P], Coroutine[Any, Any, T]]], Operation[P, T]]:
-    """Make an operation of a function; its name is `<module>.<function>`."""
+    """Make an operation of a function; its name is `<module>.<function>`.
+
+    `also` names parameters that need a further scope, `agents` says which agents a request
+    concerns (see `OperationRights`).
+    """
+    rights = OperationRights(scope=scope, also=also or {}, agents=agents)
 
     def make(
         function: Callable[Concatenate[Runtime, Caller, P], Coroutine[Any, Any, T]],
     ) -> Operation[P, T]:
-        return Operation(_name_of(function), scope, function, opens=opens)
+        return Operation(_name_of(function), rights, function, opens=opens)
 
     return make
 
 
 def stream_operation(
-    scope: str,
+    scope: str, *, also: Mapping[str, str] | None = None, agents: AgentsOf | None = None
 ) -> Callable[
     [Callable[Concatenate[Runtime, Caller, P], AsyncGenerator[T, None]]], StreamOperation[P, T]
 ]:
     """Make an operation of a function that yields."""
+    rights = OperationRights(scope=scope, also=also or {}, agents=agents)
 
     def make(
         function: Callable[Concatenate[Runtime, Caller, P], AsyncGenerator[T, None]],
     ) -> StreamOperation[P, T]:
-        return StreamOperation(_name_of(function), scope, function)
+        return StreamOperation(_name_of(function), rights, function)
 
     return make
 
@@ -289,79 +391,15 @@ def bound(
     return method
 
 
-_LEFT_HERE = (Callable, type(None))
-
-
-def request_type(name: str, function: Callable[..., object]) -> type[msgspec.Struct]:
-    """Return a struct with the parameters of an operation that can travel.
-
-    Of a union, what is no data (an Agent, a Model, a function, an open file) is left out; a
-    parameter of which nothing is left does not travel at all.
-    """
-    hints = typing.get_type_hints(function, include_extras=True)
-    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-    for parameter in list(inspect.signature(function).parameters.values())[2:]:
-        kind = _wire_type(hints[parameter.name])
-        if kind is None:
-            continue
-        if parameter.default is parameter.empty:
-            fields.append((parameter.name, kind))
-        else:
-            default = parameter.default
-            if isinstance(default, list | dict | set):
-                raise UsageError(detail=f"{name}: a default must not be mutable.")
-            fields.append((parameter.name, kind, default))
-    made = "".join(part.title().replace("_", "") for part in name.split("."))
-    return msgspec.defstruct(f"{made}Request", fields, kw_only=True, forbid_unknown_fields=True)
-
-
-def _wire_type(hint: Any) -> Any:
-    """Return a type without what is no data; `None` if nothing is left."""
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        kept = [one for one in map(_wire_type, typing.get_args(hint)) if one is not None]
-        data = [one for one in kept if one is not type(None)]
-        if not data:
-            return None
-        return functools.reduce(lambda a, b: a | b, kept)
-    return None if _stays_here(hint, origin) else hint
-
-
-def _stays_here(hint: Any, origin: Any) -> bool:
-    kind = origin or hint
-    if hint is type(None) or kind is Any:
-        return False
-    if kind is typing.IO or origin is typing.IO:
-        return True
-    if not isinstance(kind, type):
-        return False
-    if issubclass(kind, Callable):  # type: ignore[arg-type]
-        return kind is not type and not issubclass(kind, str)
-    return kind.__module__ in _OF_CODE or getattr(kind, "_is_protocol", False)
-
-
-_OF_CODE = frozenset(
-    {
-        "os",
-        "pathlib",
-        "asyncio.locks",
-        "holdfast.agents.definition",
-        "holdfast.orchestration.loop.options",
-        "holdfast.orchestration.workflows.definition",
-        "holdfast.orchestration.workflows.workflow",
-        "holdfast.orchestration.triggers.trigger",
-    }
-)
-"""Modules whose classes hold code, or name places of this machine."""
-
-
 __all__ = [
     "Async",
     "Blocking",
     "Channel",
     "LocalFunction",
+    "LocalMember",
     "Mode",
     "Operation",
+    "OperationRights",
     "StreamOperation",
     "Surface",
     "bound",

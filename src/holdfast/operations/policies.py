@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.operations.caller import Caller
+from holdfast.operations.caller import Caller, acting_as
 from holdfast.operations.operation import local, operation
 from holdfast.policy import PolicyStore, Reload
 from holdfast.runtime import Runtime
@@ -19,7 +19,7 @@ async def store(runtime: Runtime, /) -> PolicyStore:
     return await runtime.loaded_policies()
 
 
-@operation("policies:write")
+@operation("policies:admin")
 async def reload(runtime: Runtime, caller: Caller, /, *, asked_by: str = "") -> Reload:
     """Read the policy files again; wrong ones change nothing, and say so."""
-    return await (await runtime.loaded_policies()).reload(asked_by=asked_by)
+    return await (await runtime.loaded_policies()).reload(asked_by=acting_as(caller, asked_by))

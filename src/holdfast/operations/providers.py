@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
-from holdfast.providers import Model, ProviderConfig, ProviderRegistry
+from holdfast.providers import Model, ProviderInfo, ProviderRegistry
 from holdfast.runtime import ReadyModel, Runtime
 
 
 @operation("providers:read")
-async def list_(runtime: Runtime, caller: Caller, /) -> list[ProviderConfig]:
+async def list_(runtime: Runtime, caller: Caller, /) -> list[ProviderInfo]:
     """Return the providers that are configured; keys are not among it."""
-    return await runtime.models.registry.list_providers()
+    found = await runtime.models.registry.list_providers()
+    return [ProviderInfo.of(one) for one in found]
 
 
 @local("name the model in the request of a run")

@@ -10,6 +10,8 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.journal import Event
 from holdfast.operations.caller import Caller
+from holdfast.operations.concerns import of_request, of_run
+from holdfast.operations.local_values import LocalAgent, LocalModel
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.orchestration.delegation import (
@@ -19,7 +21,6 @@ from holdfast.orchestration.delegation import (
     FamilyEvent,
 )
 from holdfast.policy import NO_BUDGET, Budget, OnAsk
-from holdfast.providers import Model
 from holdfast.runs import ChildRun, StreamItem, list_runs_below
 from holdfast.runtime import Runtime
 from holdfast.sessions import OnBusy, Run, RunStatus, Session, compose, request_of
@@ -29,18 +30,18 @@ _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")
 _GOES_ON = ("run.started", "run.resumed")
 
 
-@operation("runs:write")
+@operation("runs:write", agents=of_request)
 async def execute(
     runtime: Runtime,
     caller: Caller,
     /,
-    agent_name: str | Agent,
+    agent_name: str | LocalAgent,
     session_id: str,
     user_message: str,
     options: JsonObject | None = None,
     *,
     run_id: str = "",
-    model: str | Model = "",
+    model: str | LocalModel = "",
     on_ask: OnAsk = "deny",
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
@@ -83,18 +84,18 @@ async def execute(
     )
 
 
-@stream_operation("runs:write")
+@stream_operation("runs:write", agents=of_request)
 async def stream(
     runtime: Runtime,
     caller: Caller,
     /,
-    agent_name: str | Agent,
+    agent_name: str | LocalAgent,
     session_id: str,
     user_message: str,
     options: JsonObject | None = None,
     *,
     run_id: str = "",
-    model: str | Model = "",
+    model: str | LocalModel = "",
     on_ask: OnAsk = "deny",
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
@@ -125,18 +126,18 @@ async def stream(
             yield item
 
 
-@operation("runs:write")
+@operation("runs:write", agents=of_request)
 async def start(
     runtime: Runtime,
     caller: Caller,
     /,
-    agent_name: str | Agent,
+    agent_name: str | LocalAgent,
     session_id: str,
     user_message: str,
     options: JsonObject | None = None,
     *,
     run_id: str = "",
-    model: str | Model = "",
+    model: str | LocalModel = "",
     on_ask: OnAsk = "deny",
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
@@ -162,7 +163,7 @@ async def start(
     )
 
 
-@operation("runs:read")
+@operation("runs:read", agents=of_run)
 async def result(
     runtime: Runtime, caller: Caller, /, run_id: str, *, raise_on_failure: bool = True
 ) -> AgentResult:
@@ -180,7 +181,7 @@ async def result(
     return found.raise_if_failed() if raise_on_failure else found
 
 
-@stream_operation("runs:read")
+@stream_operation("runs:read", agents=of_run)
 async def follow(
     runtime: Runtime, caller: Caller, /, run_id: str, *, raise_on_failure: bool = True
 ) -> AsyncGenerator[StreamItem, None]:
@@ -197,7 +198,7 @@ async def follow(
             yield item
 
 
-@stream_operation("runs:read")
+@stream_operation("runs:read", agents=of_run)
 async def events(
     runtime: Runtime, caller: Caller, /, run_id: str, *, after: int = 0
 ) -> AsyncGenerator[Event, None]:
@@ -220,13 +221,13 @@ async def events(
                 return
 
 
-@operation("runs:read")
+@operation("runs:read", agents=of_run)
 async def get(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
     """Return a run; raises NotFound."""
     return await runtime.turns.get(run_id)
 
 
-@operation("runs:read")
+@operation("runs:read", agents=of_run)
 async def request(runtime: Runtime, caller: Caller, /, run_id: str) -> KeptRequest:
     """Return what was asked for when a run was queued; raises NotFound."""
     run = await runtime.turns.get(run_id)
@@ -254,7 +255,7 @@ async def list_(
     return await runtime.storage.runs(status=status, is_kind=is_kind[kind], limit=limit)
 
 
-@operation("runs:write")
+@operation("runs:write", agents=of_run)
 async def cancel(runtime: Runtime, caller: Caller, /, run_id: str, *, reason: str = "") -> Run:
     """Ask for a run to end, and for all that it started; works from any process."""
     return await runtime.runs.cancel(run_id, reason=reason)
@@ -273,7 +274,7 @@ async def steer(runtime: Runtime, caller: Caller, /, session_id: str, message: s
     return await runtime.turns.steer(session_id, said)
 
 
-@operation("runs:write")
+@operation("runs:write", agents=of_run)
 async def steer_run(runtime: Runtime, caller: Caller, /, run_id: str, message: str) -> Run:
     """Say something to a run; it reads it before its next step.
 
@@ -294,7 +295,7 @@ async def fork(
     return await runtime.sessions.fork_session(run.session_id, at=at, title=title)
 
 
-@operation("runs:read")
+@operation("runs:read", agents=of_run)
 async def await_answer(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
     """Return a run as soon as it waits for nobody: somebody has answered, or it has ended.
 
@@ -313,13 +314,13 @@ async def interrupted(runtime: Runtime, caller: Caller, /) -> list[Run]:
     return await runtime.sessions.interrupted_runs()
 
 
-@operation("runs:read")
+@operation("runs:read", agents=of_run)
 async def children(runtime: Runtime, caller: Caller, /, run_id: str) -> list[ChildRun]:
     """Return all runs that a run, or an orchestrator of this id, has started."""
     return await list_runs_below(runtime.journal, run_id)
 
 
-@operation("runs:write")
+@operation("runs:write", agents=of_run)
 async def cancel_children(
     runtime: Runtime, caller: Caller, /, run_id: str, *, reason: str = ""
 ) -> int:

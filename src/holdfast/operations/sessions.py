@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import IO
 
-from holdfast.agents import Agent
 from holdfast.canonical import JsonObject
-from holdfast.context import AgentContext
+from holdfast.context import ContextView
 from holdfast.messages import Message
 from holdfast.operations.caller import Caller
+from holdfast.operations.local_values import LocalAgent, LocalFile, LocalModel, LocalPath
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.providers import Model
 from holdfast.runtime import Runtime, read_export, whole_file
 from holdfast.sessions import (
     Page,
@@ -28,7 +27,7 @@ from holdfast.sessions import (
 )
 
 
-@operation("sessions:write")
+@operation("sessions:write", also={"permission": "policies:admin", "directory": "storage:admin"})
 async def create(
     runtime: Runtime,
     caller: Caller,
@@ -36,13 +35,17 @@ async def create(
     title: str,
     *,
     project_id: str = "",
-    directory: str | os.PathLike[str] | None = None,
+    directory: str | LocalPath | None = None,
     parent_id: str = "",
     permission: Sequence[PermissionRule] = (),
     metadata: JsonObject | None = None,
     ttl_s: float | None = None,
 ) -> Session:
-    """Begin a session and return it; without a directory it belongs to the workspace."""
+    """Begin a session and return it; without a directory it belongs to the workspace.
+
+    Rules (`permission`) and a directory of one's own choice need further scopes: they decide
+    what agents may do there.
+    """
     place = runtime.settings.workspace if directory is None else directory
     return await runtime.sessions.create_session(
         title,
@@ -87,7 +90,7 @@ async def most_recent(
     return await runtime.sessions.most_recent(where)
 
 
-@operation("sessions:write")
+@operation("sessions:write", also={"permission": "policies:admin"})
 async def update(
     runtime: Runtime,
     caller: Caller,
@@ -183,9 +186,9 @@ async def export(runtime: Runtime, /, session_id: str, target: str | os.PathLike
     return count
 
 
-@local("send the bytes of the file over the API")
+@operation("storage:admin")
 async def load(
-    runtime: Runtime, /, source: str | os.PathLike[str] | IO[bytes], *, as_new: bool = False
+    runtime: Runtime, caller: Caller, /, source: bytes | LocalFile, *, as_new: bool = False
 ) -> Session:
     """Bring in an exported session, hashes and all; `as_new` makes a copy without runs.
 
@@ -195,20 +198,22 @@ async def load(
         InvalidImport: the file is no export, is damaged, cut short or was changed.
         AlreadyExists: the session is already here; import it `as_new`.
     """
-    events = await asyncio.to_thread(read_export, source)
-    return await runtime.sessions.import_events(events, as_new=as_new)
+    sessions = runtime.sessions
+    given = BytesIO(source) if isinstance(source, bytes) else source
+    events = await asyncio.to_thread(read_export, given)
+    return await sessions.import_events(events, as_new=as_new)
 
 
 @operation("sessions:read")
 async def context(
-    runtime: Runtime, caller: Caller, /, session_id: str, agent_name: str | Agent = ""
-) -> AgentContext:
+    runtime: Runtime, caller: Caller, /, session_id: str, agent_name: str | LocalAgent = ""
+) -> ContextView:
     """Return what a model would see if a turn began now; `account` says what takes how much.
 
     Raises:
         NotFound: there is no such agent or session.
     """
-    return await runtime.contexts.of_session(session_id, agent_name)
+    return (await runtime.contexts.of_session(session_id, agent_name)).view()
 
 
 @operation("sessions:write")
@@ -219,7 +224,7 @@ async def compact(
     session_id: str,
     *,
     focus: str = "",
-    model: str | Model = "",
+    model: str | LocalModel = "",
 ) -> Message | None:
     """Summarise a session's older part for the model's view and return the summary.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from holdfast.operations.caller import Caller
+from holdfast.operations.local_values import LocalPath
 from holdfast.operations.operation import local, operation
 from holdfast.runtime import Runtime
 from holdfast.skills import Skill, SkillCatalog
@@ -20,21 +19,21 @@ async def register(runtime: Runtime, /, skill: Skill) -> None:
     runtime.skills.register(skill)
 
 
-@operation("skills:read")
+@operation("skills:read", also={"directory": "storage:admin"})
 async def list_(
-    runtime: Runtime, caller: Caller, /, directory: str | os.PathLike[str] | None = None
+    runtime: Runtime, caller: Caller, /, directory: str | LocalPath | None = None
 ) -> SkillCatalog:
     """Return the skills that hold for a directory, trusted or not, with what is wrong."""
     return await runtime.skills.find(directory)
 
 
-@operation("skills:write")
+@operation("skills:admin")
 async def trust(
     runtime: Runtime,
     caller: Caller,
     /,
     name: str,
-    directory: str | os.PathLike[str] | None = None,
+    directory: str | LocalPath | None = None,
     *,
     revoke: bool = False,
 ) -> Skill:

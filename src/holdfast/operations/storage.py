@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 from holdfast.canonical import JsonObject
 from holdfast.journal import Journal
 from holdfast.operations.caller import Caller
+from holdfast.operations.local_values import Local
 from holdfast.operations.operation import local, operation
 from holdfast.runtime import Runtime
 from holdfast.sessions import RetentionPolicy, RetentionReport
 from holdfast.sessions import clean_up as remove_expired
 
 
-@operation("storage:write")
+@operation("storage:admin")
 async def clean_up(
     runtime: Runtime, caller: Caller, /, policy: RetentionPolicy | None = None
 ) -> RetentionReport:
@@ -24,12 +26,14 @@ async def clean_up(
     return await remove_expired(runtime.sessions, policy or RetentionPolicy(**kept))
 
 
-@operation("storage:write")
+@operation("storage:admin")
 async def rebuild(
     runtime: Runtime,
     caller: Caller,
     /,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Annotated[
+        Callable[[int, int], None], Local("wait for the answer")
+    ] = lambda done, total: None,
 ) -> int:
     """Rebuild all tables from the log; returns the number of events folded."""
     return await runtime.journal.rebuild(progress)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
+from holdfast.canonical import JsonObject
 from holdfast.operations.caller import Caller
+from holdfast.operations.local_values import Local, LocalEvent
 from holdfast.operations.operation import operation
 from holdfast.orchestration.triggers import Firing, FiringStatus, Trigger, TriggerRow, read_trigger
 from holdfast.runtime import Runtime
 
+LocalTrigger = Annotated[Trigger, Local("send its fields as data")]
+
 
 @operation("triggers:write")
 async def add(
-    runtime: Runtime, caller: Caller, /, trigger: Trigger | Mapping[str, Any]
+    runtime: Runtime, caller: Caller, /, trigger: JsonObject | LocalTrigger
 ) -> TriggerRow:
     """Put a trigger in force, from now on; it stays in force after a restart.
 
@@ -64,7 +66,7 @@ async def run(
     runtime: Runtime,
     caller: Caller,
     /,
-    stop: asyncio.Event | None = None,
+    stop: LocalEvent | None = None,
     *,
     once: bool = False,
     most_parallel: int = 4,

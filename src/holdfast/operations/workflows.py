@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from typing import Annotated, TypeAlias
 
 from holdfast.canonical import JsonObject
+from holdfast.errors import UsageError
 from holdfast.journal import Payload
-from holdfast.operations.caller import Caller
+from holdfast.operations.caller import OWNER, Caller
+from holdfast.operations.local_values import Local, LocalFilePath
 from holdfast.operations.operation import local, operation
 from holdfast.orchestration import AGENT_PREFIX
 from holdfast.orchestration.workflows import (
+    SUFFIXES,
     Definition,
     Workflow,
-    WorkflowFile,
+    WorkflowInfo,
     WorkflowResult,
     hear_nothing,
 )
 from holdfast.policy import Budget, OnAsk
 from holdfast.runtime import OnWait, Runtime
 from holdfast.sessions import Run
+
+LocalWorkflow: TypeAlias = (
+    Annotated[Workflow | Definition, Local("send its `definition.to_json()`")] | LocalFilePath
+)
+LocalListener: TypeAlias = Annotated[Callable[[Payload], None], Local("read `events.stream`")]
+LocalOnWait: TypeAlias = Annotated[OnWait, Local("read `events.stream`")]
 
 
 @local("put a file for it below `.holdfast/workflows`")
@@ -34,17 +43,18 @@ async def register(runtime: Runtime, /, workflow: Workflow) -> None:
 
 @operation("workflows:read")
 async def validate(
-    runtime: Runtime, caller: Caller, /, workflow: str | Path | Workflow | Definition
-) -> Definition:
+    runtime: Runtime, caller: Caller, /, workflow: str | JsonObject | LocalWorkflow
+) -> WorkflowInfo:
     """Return a workflow as checked data, with everything it starts looked up.
 
-    A text is the name of a workflow, or the path of a YAML file.
+    A text is the name of a workflow, or for the owner the path of a YAML file; an object is
+    the workflow itself, as YAML would say it.
 
     Raises:
         NotFound: there is no such workflow.
         WorkflowInvalid: something is wrong; all of it is named.
     """
-    return await runtime.workflows.validate(workflow)
+    return await runtime.workflows.validate(_checked(caller, workflow))
 
 
 @operation("runs:write")
@@ -52,15 +62,15 @@ async def run(
     runtime: Runtime,
     caller: Caller,
     /,
-    workflow: str | Path | Workflow | Definition,
+    workflow: str | JsonObject | LocalWorkflow,
     inputs: JsonObject | None = None,
     *,
     run_id: str = "",
     parent_id: str = "",
     on_ask: OnAsk = "deny",
     budget: Budget | None = None,
-    listener: Callable[[Payload], None] = hear_nothing,
-    stay: bool | OnWait = False,
+    listener: LocalListener = hear_nothing,
+    stay: bool | LocalOnWait = False,
 ) -> WorkflowResult:
     """Run a workflow in a session of its own and return how it went, failures included.
 
@@ -80,7 +90,7 @@ async def run(
         UsageError: the run is one of another workflow, or of none.
     """
     return await runtime.workflows.run(
-        workflow,
+        _checked(caller, workflow),
         inputs,
         run_id=run_id,
         parent_id=parent_id,
@@ -98,8 +108,8 @@ async def resume(
     /,
     run_id: str,
     *,
-    listener: Callable[[Payload], None] = hear_nothing,
-    stay: bool | OnWait = False,
+    listener: LocalListener = hear_nothing,
+    stay: bool | LocalOnWait = False,
 ) -> WorkflowResult:
     """Go on with a workflow that was interrupted, or that waited for an answer.
 
@@ -132,6 +142,15 @@ async def runs(runtime: Runtime, caller: Caller, /, *, limit: int = 50) -> list[
 
 
 @operation("workflows:read")
-async def list_(runtime: Runtime, caller: Caller, /) -> list[WorkflowFile]:
+async def list_(runtime: Runtime, caller: Caller, /) -> list[WorkflowInfo]:
     """Return the workflows that are known by name, from files and registered ones."""
     return await runtime.workflows.find_all()
+
+
+def _checked(
+    caller: Caller, workflow: str | JsonObject | LocalWorkflow
+) -> str | JsonObject | LocalWorkflow:
+    """Refuse paths from outside: they would name files of the machine of the runtime."""
+    if caller is not OWNER and isinstance(workflow, str) and workflow.endswith(SUFFIXES):
+        raise UsageError(detail="Name a workflow that is known there, or send it as data.")
+    return workflow

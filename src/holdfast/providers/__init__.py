@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.providers import json_schema as json_schema
     from holdfast.providers.accounting import PICO as PICO
     from holdfast.providers.accounting import Accountant as Accountant
     from holdfast.providers.accounting import Charge as Charge
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.providers.breaker import CircuitBreakers as CircuitBreakers
     from holdfast.providers.breaker import Outcome as Outcome
     from holdfast.providers.config import ProviderConfig as ProviderConfig
+    from holdfast.providers.config import ProviderInfo as ProviderInfo
     from holdfast.providers.config import looks_like_secret as looks_like_secret
     from holdfast.providers.config import make_config as make_config
     from holdfast.providers.events import EventObserver as EventObserver
@@ -92,7 +94,7 @@ else:
             "accounting": "PICO Accountant Charge LedgerScope UsageLedger UsageTotals",
             "address": "is_loopback plain_address",
             "breaker": "BreakerModel BreakerPolicy CircuitBreaker CircuitBreakers Outcome",
-            "config": "ProviderConfig looks_like_secret make_config",
+            "config": "ProviderConfig ProviderInfo looks_like_secret make_config",
             "events": "EventObserver ModelFellBack ModelRetried ProviderEvent ProviderRateLimited",
             "fallback": "FallbackModel",
             "model": (
@@ -117,4 +119,5 @@ else:
             "wire.http": "HttpTransport",
             "wire.model": "WireModel",
         },
+        rooms=("json_schema",),
     )

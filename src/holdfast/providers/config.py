@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Annotated, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from holdfast.errors import ConfigError
@@ -156,6 +157,25 @@ class ProviderConfig(BaseModel):
                 "is sent can be read on the way. Use https, or a tunnel to 127.0.0.1."
             ]
         return []
+
+
+class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider as it is shown: where it is and what it speaks; never a key."""
+
+    name: str
+    api: ProviderApi
+    base_url: str = ""
+    key_env: str = ""
+    is_key_required: bool = False
+    default_model: str = ""
+    is_local: bool = False
+    context_window: int | None = None
+    tool_modes: dict[str, ToolMode] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: ProviderConfig) -> ProviderInfo:
+        """Show a configuration; headers and timeouts stay where they are configured."""
+        return cls(**{name: getattr(config, name) for name in cls.__struct_fields__})
 
 
 def make_config(**fields: object) -> ProviderConfig:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from holdfast.canonical import sha256_hex
@@ -46,12 +46,11 @@ class _Description(BaseModel):
     timeout_s: float = Field(default=10.0, gt=0, le=300)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HookFile:
+class HookFile(msgspec.Struct, frozen=True, kw_only=True):
     """A hook that was found in a file; one with a problem is never used."""
 
     name: str
-    path: Path
+    path: str
     source: HookSource
     is_trusted: bool
     was_trusted: bool = False
@@ -95,7 +94,7 @@ class HookFiles:
             is_trusted = self.is_trusted()
             own = _read_folder(folder, root, "project", is_trusted=is_trusted)
             if not is_trusted and self._trust.is_known(root, _TRUST_NAME):
-                own = [replace(one, was_trusted=True) for one in own]
+                own = [msgspec.structs.replace(one, was_trusted=True) for one in own]
             self._of_project.update([one.command for one in own])
             found += own
         return found
@@ -252,7 +251,7 @@ def _read_folder(
         names = [name for name in _names(workspace, folder, root) if name.endswith(".yaml")]
     except HoldfastError as error:
         broken = HookFile(
-            name=folder.name, path=folder, source=source, is_trusted=False, problem=str(error)
+            name=folder.name, path=str(folder), source=source, is_trusted=False, problem=str(error)
         )
         return [broken]
     return [_read(workspace, folder / name, root, source, is_trusted) for name in names]
@@ -261,7 +260,7 @@ def _read_folder(
 def _read(
     workspace: Workspace, path: Path, root: Path, source: HookSource, is_trusted: bool
 ) -> HookFile:
-    bare = HookFile(name=path.stem, path=path, source=source, is_trusted=is_trusted)
+    bare = HookFile(name=path.stem, path=str(path), source=source, is_trusted=is_trusted)
     try:
         data = workspace.read(os.path.relpath(path, root), max_bytes=_MOST_BYTES)
         told = parse_yaml(data.decode("utf-8", "replace"))
@@ -282,7 +281,7 @@ def _read(
     real = os.path.realpath(path.parent)
     return HookFile(
         name=path.stem,
-        path=path,
+        path=str(path),
         source=source,
         is_trusted=is_trusted,
         point=said.point,
@@ -298,7 +297,7 @@ def _read(
 
 
 def _broken(bare: HookFile, problem: str) -> HookFile:
-    return replace(bare, problem=problem)
+    return msgspec.structs.replace(bare, problem=problem)
 
 
 def _names(workspace: Workspace, folder: Path, root: Path) -> list[str]:

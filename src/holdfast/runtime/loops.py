@@ -19,12 +19,14 @@ from holdfast.messages import ToolPart
 from holdfast.orchestration import LOOP_AGENT
 from holdfast.orchestration.loop import (
     Crew,
+    LoopAgents,
     LoopDriver,
     LoopListener,
     LoopNews,
     LoopOptions,
     LoopOutcome,
     LoopReport,
+    LoopSetup,
     LoopState,
     RunFiles,
     RunRecords,
@@ -53,6 +55,9 @@ LoopItem: TypeAlias = LoopNews | LoopReport
 """Something that happened, and at the very end the report."""
 
 
+_ROLES = ("planner", "executor", "reviewer")
+
+
 def _hear_nothing(_: LoopNews) -> None:
     """Nobody listens."""
 
@@ -66,8 +71,7 @@ def read_news(event: Event, steps: Mapping[str, str]) -> LoopNews | None:
         return None
     if event.kind.startswith(("loop.", "plan.", "step.", "run.")) and event.session_id not in steps:
         fact = event.decode()
-        step_id = str(getattr(fact, "step_id", ""))
-        return LoopNews(time=event.time, fact=fact, role=LOOP_AGENT, step_id=step_id)
+        return LoopNews.of_fact(fact, time=event.time)
     if event.kind == MessagePartUpdated.kind and event.session_id in steps:
         part = event.expect(MessagePartUpdated).part
         if isinstance(part, ToolPart) and part.state != "pending":
@@ -100,14 +104,14 @@ class LoopService:
         goal: str,
         *,
         run_id: str = "",
-        options: LoopOptions | None = None,
+        options: LoopOptions | LoopSetup | None = None,
         listener: LoopListener = _hear_nothing,
     ) -> LoopReport:
         """Plan, work, check and review until the goal is reached or a limit is; then report.
 
         What it promises and raises stands at the operation `loops.run`.
         """
-        chosen = options or LoopOptions()
+        chosen = await self._set_up(options or LoopOptions())
         run = await self._loop_run(goal, run_id, chosen)
         session = await self._sessions.get_session(run.session_id)
 
@@ -121,7 +125,7 @@ class LoopService:
         return await self.report(run.id)
 
     async def stream(
-        self, goal: str, *, run_id: str = "", options: LoopOptions | None = None
+        self, goal: str, *, run_id: str = "", options: LoopOptions | LoopSetup | None = None
     ) -> AsyncGenerator[LoopItem, None]:
         """Do the same and yield what happens; the last item is the report.
 
@@ -227,12 +231,26 @@ class LoopService:
 
     # --- inside -----------------------------------------------------------------------
 
-    async def _as_begun(self, chosen: LoopOptions, kept: JsonObject) -> LoopOptions:
+    async def _set_up(self, options: LoopOptions | LoopSetup) -> LoopSetup:
+        """Look up the agents that are named; raises NotFound."""
+        if isinstance(options, LoopSetup):
+            return options
+        named = {role: getattr(options, role) for role in _ROLES if getattr(options, role)}
+        return LoopSetup(
+            limits=options.limits,
+            agents=LoopAgents(**{k: await self._runs.require_agent(v) for k, v in named.items()}),
+            model=options.model,
+            on_ask=options.on_ask,
+            continues=options.continues,
+        )
+
+    async def _as_begun(self, chosen: LoopSetup, kept: JsonObject) -> LoopSetup:
         """Put what a loop began with in the place of what whoever resumes it did not say."""
         agents = chosen.agents
-        executor = str(kept.get("executor", ""))
-        if executor and agents.executor is None:
-            agents = replace(agents, executor=await self._runs.get_agent(executor))
+        for role in _ROLES:
+            name = str(kept.get(role, ""))
+            if name and getattr(agents, role) is None:
+                agents = replace(agents, **{role: await self._runs.get_agent(name)})
         return replace(
             chosen,
             agents=agents,
@@ -240,7 +258,7 @@ class LoopService:
             model=chosen.model or str(kept.get("model", "")),
         )
 
-    async def _loop_run(self, goal: str, run_id: str, options: LoopOptions) -> Run:
+    async def _loop_run(self, goal: str, run_id: str, options: LoopSetup) -> Run:
         """Return the run of a loop: the known one, woken if it waits, or a new one."""
         sessions = self._sessions
         known = await self._turns.find(run_id) if run_id else None
@@ -255,11 +273,11 @@ class LoopService:
                     title, directory=self._settings.workspace, session_id=session_id
                 )
             message = compose(session_id, "user", goal, self._journal.clock.now())
-            executor = options.agents.executor
+            named = {role: getattr(options.agents, role) for role in _ROLES}
             kept = {
                 "on_ask": options.on_ask,
                 "model": options.model if isinstance(options.model, str) else "",
-                "executor": executor.name if executor is not None else "",
+                **{role: one.name for role, one in named.items() if one is not None},
                 "continues": options.continues,
             }
             return await self._turns.submit(
@@ -298,7 +316,7 @@ class LoopService:
         return RunFiles(self._base_dir, self._sessions, run.id, run.session_id, clock)
 
     async def _drive(
-        self, turn: Turn, session: Session, options: LoopOptions, listener: LoopListener
+        self, turn: Turn, session: Session, options: LoopSetup, listener: LoopListener
     ) -> Outcome:
         await self._runs.check_policies()
         clock = self._journal.clock

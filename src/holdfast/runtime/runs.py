@@ -293,6 +293,10 @@ class RunService:
         """Return an agent by name, `None` if there is none."""
         return await self._agents.get_agent(name)
 
+    async def require_agent(self, name: str) -> Agent:
+        """Return an agent by name; raises NotFound."""
+        return await self._agents.require(name)
+
     async def agent_for(self, agent: str | Agent, session: Session) -> Agent:
         """Return the agent that was named, else the session's own, else the default one."""
         if isinstance(agent, Agent):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,13 +19,14 @@ from holdfast.orchestration.workflows import (
     Definition,
     Workflow,
     WorkflowCode,
-    WorkflowFile,
     WorkflowFiles,
+    WorkflowInfo,
     WorkflowRequest,
     WorkflowResult,
     WorkflowRunner,
     fit_inputs,
     hear_nothing,
+    read_definition,
     read_workflow,
     resolve,
 )
@@ -39,6 +40,9 @@ from holdfast.sessions import Run, Session, SessionManager
 from holdfast.settings import Settings
 from holdfast.tools import Tool
 from holdfast.turns import TurnQueue
+
+WorkflowLike: TypeAlias = str | Path | JsonObject | Workflow | Definition
+"""A name or path, a file, data as YAML would say it, or the workflow itself."""
 
 OnWait: TypeAlias = Callable[[WorkflowResult], Awaitable[None]]
 """Is told how a workflow stands each time before it waits for an answer."""
@@ -78,17 +82,17 @@ class WorkflowService:
         """
         self._known[workflow.definition.name] = workflow
 
-    async def validate(self, workflow: str | Path | Workflow | Definition) -> Definition:
+    async def validate(self, workflow: WorkflowLike) -> WorkflowInfo:
         """Return a workflow as checked data, with everything it starts looked up.
 
         What it promises and raises stands at the operation `workflows.validate`.
         """
         definition, _, _ = await self._resolved(workflow)
-        return definition
+        return WorkflowInfo.of(definition)
 
     async def run(
         self,
-        workflow: str | Path | Workflow | Definition,
+        workflow: WorkflowLike,
         inputs: JsonObject | None = None,
         *,
         run_id: str = "",
@@ -169,11 +173,11 @@ class WorkflowService:
         """
         return await (await self._runner({}, hear_nothing)).result(run_id)
 
-    async def find_all(self) -> list[WorkflowFile]:
+    async def find_all(self) -> list[WorkflowInfo]:
         """Return the workflows that are known by name, from files and registered ones."""
         found = {one.name: one for one in self._workflow_files().all()}
         for name, flow in self._known.items():
-            found[name] = WorkflowFile(name=name, path="", definition=flow.definition)
+            found[name] = WorkflowInfo.of(flow.definition)
         return [found[name] for name in sorted(found)]
 
     # --- waiting ----------------------------------------------------------------------
@@ -234,7 +238,7 @@ class WorkflowService:
         return WorkflowFiles(places)
 
     async def _resolved(
-        self, workflow: str | Path | Workflow | Definition
+        self, workflow: WorkflowLike
     ) -> tuple[Definition, dict[str, Definition], dict[str, Tool | Agent | Workflow]]:
         """Return a workflow, those that it starts, and the code that belongs to them."""
         files = self._workflow_files()
@@ -247,6 +251,8 @@ class WorkflowService:
             code |= workflow.code
         elif isinstance(workflow, Definition):
             definition = workflow
+        elif isinstance(workflow, Mapping):
+            definition = read_definition(dict(workflow))
         elif isinstance(workflow, Path) or workflow.endswith(SUFFIXES):
             definition = read_workflow(workflow)
             files = files.beside(Path(workflow).parent)

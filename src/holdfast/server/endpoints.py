@@ -13,9 +13,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.errors import RequestInvalid
-from holdfast.operations import Operation, StreamOperation, list_operations
-from holdfast.operations.routes import ROUTES as TABLE
-from holdfast.operations.routes import Route, list_routes
+from holdfast.operations import ROUTES as TABLE
+from holdfast.operations import Operation, Route, StreamOperation, list_operations, list_routes
 from holdfast.server.http import JSON
 from holdfast.server.problems import ProblemRaised
 

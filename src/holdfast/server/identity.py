@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.client.local_token import make_token
+from holdfast.client import make_token
 from holdfast.errors import Unauthenticated
 from holdfast.operations import OWNER, Caller
 

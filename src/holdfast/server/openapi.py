@@ -16,7 +16,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import list_errors
 from holdfast.hooks import BusEvent
 from holdfast.journal import Event, known_kinds
-from holdfast.operations.routes import ROUTES, list_routes
+from holdfast.operations import ROUTES
 from holdfast.orchestration.delegation import FamilyEvent
 from holdfast.server.endpoints import Endpoint, is_object, list_endpoints
 from holdfast.server.problems import ProblemDetails, list_statuses

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from holdfast.messages import GrowingMessages as GrowingMessages
     from holdfast.messages import compose as compose
     from holdfast.messages import stored as stored
+    from holdfast.sessions import events as events
     from holdfast.sessions.events import ON_BUSY as ON_BUSY
     from holdfast.sessions.events import ForkPoint as ForkPoint
     from holdfast.sessions.events import MessageCreated as MessageCreated
@@ -102,4 +103,5 @@ else:
             "parse_export",
             "writing": "Lease SessionLeases Writing",
         },
+        rooms=("events",),
     )

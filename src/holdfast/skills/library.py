@@ -37,7 +37,7 @@ class SkillCatalog(msgspec.Struct, frozen=True, kw_only=True):
 
     skills: tuple[Skill, ...] = ()
     problems: tuple[str, ...] = ()
-    root: Path = Path()
+    root: str = ""
 
     @property
     def offered(self) -> tuple[Skill, ...]:
@@ -100,7 +100,7 @@ class SkillLibrary:
             else:
                 found[skill.name] = self._judged(skill, root)
         ordered = tuple(found[name] for name in sorted(found))
-        return SkillCatalog(skills=ordered, problems=tuple(problems), root=root)
+        return SkillCatalog(skills=ordered, problems=tuple(problems), root=str(root))
 
     def files(self, directory: str | os.PathLike[str]) -> tuple[Path, ...]:
         """Return every SKILL.md that is looked at for a directory, however wrong it is."""
@@ -265,7 +265,7 @@ def _load(
     skill = replace(
         skill,
         source=source,
-        directory=place,
+        directory=str(place),
         files=tuple(name for name in others if name != SKILL_FILE),
         digest=whole.hexdigest(),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -48,7 +47,8 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     allowed_tools: tuple[str, ...] = ()
     source: Source = "code"
-    directory: Path | None = None
+    directory: str = ""
+    """The folder on the machine of the runtime; empty for one that is code."""
     files: tuple[str, ...] = ()
     """What else is in the folder, relative to it."""
     digest: str = ""

@@ -38,7 +38,7 @@ def skill_tool(offer: Offer | Sequence[Skill]) -> Tool:
         if found is None:
             names = ", ".join(sorted(offered)) or "none"
             raise TellModel(f"There is no skill {name!r}. Available skills: {names}.")
-        if found.directory is not None:
+        if found.directory:
             await context.look(_reach, context, found)
         return ToolResult(
             _shown(found, context.workspace.root),
@@ -51,7 +51,7 @@ def skill_tool(offer: Offer | Sequence[Skill]) -> Tool:
 
 def _reach(context: ToolContext, skill: Skill) -> None:
     """Bring a skill's folder into reach for reading, if it lies outside the workspace."""
-    folder = str(skill.directory)
+    folder = skill.directory
     root = context.workspace.root
     if folder == root or folder.startswith(root.rstrip("/") + "/"):
         return
@@ -63,8 +63,8 @@ def _reach(context: ToolContext, skill: Skill) -> None:
 
 def _shown(skill: Skill, root: str) -> str:
     lines = [f'<skill name="{as_line(skill.name)}">', as_block(skill.content).strip()]
-    if skill.directory is not None:
-        folder = str(skill.directory)
+    if skill.directory:
+        folder = skill.directory
         inside = folder.removeprefix(root.rstrip("/") + "/")
         lines.append(f"\nThe folder of this skill: {as_line(inside)}")
         if skill.files:

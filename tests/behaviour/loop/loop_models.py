@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from holdfast import Agent
-from holdfast.orchestration.loop import LoopAgents, LoopOptions
+from holdfast.orchestration.loop import LoopAgents, LoopSetup
 from holdfast.providers.model import ModelRequest
 from holdfast.testing import FunctionModel
 
@@ -59,10 +59,10 @@ def crew_model(
 
 def options(
     model: FunctionModel, *, rules: Sequence[dict[str, str]] = (), **more: object
-) -> LoopOptions:
+) -> LoopSetup:
     """Return options whose three agents are this model."""
     allowed = list(rules) or [{"permission": "*", "action": "allow"}]
-    return LoopOptions(
+    return LoopSetup(
         agents=LoopAgents(
             planner=Agent("planner", model=model, allowed_tools=["read"]),
             executor=Agent("executor", model=model, permission=allowed),

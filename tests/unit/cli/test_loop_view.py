@@ -19,7 +19,7 @@ def plan(count: int, title: str = "a step") -> Plan:
 
 
 def news(fact) -> LoopNews:
-    return LoopNews(time=1.0, fact=fact, role="loop", step_id=getattr(fact, "step_id", ""))
+    return LoopNews.of_fact(fact, time=1.0)
 
 
 class Terminal(io.StringIO):

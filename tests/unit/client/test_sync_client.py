@@ -27,7 +27,7 @@ from holdfast.sync import _new_loop, _Portal
 
 WAIT_S = 20
 
-NAMESPACES = sorted({name for name in NAMESPACE_NAMES if name != "hooks"} | {"hook_files"})
+NAMESPACES = sorted(NAMESPACE_NAMES)
 
 
 def methods(surface: object) -> list[str]:

@@ -11,6 +11,8 @@ class AgentNamespace(Surface[Mode]):
     register = agents.register
     get = agents.get
     list = agents.list_
+    get_definition = agents.get_definition
+    list_definitions = agents.list_definitions
     remove = agents.remove
     load_installed = agents.load_installed
     registry = agents.registry

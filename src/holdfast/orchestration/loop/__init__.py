@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.orchestration.loop import events as events
     from holdfast.orchestration.loop.checkpoint import RunFiles as RunFiles
     from holdfast.orchestration.loop.checkpoint import RunRecords as RunRecords
     from holdfast.orchestration.loop.checkpoint import parse_run_file as parse_run_file
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.orchestration.loop.options import LoopAgents as LoopAgents
     from holdfast.orchestration.loop.options import LoopLimits as LoopLimits
     from holdfast.orchestration.loop.options import LoopOptions as LoopOptions
+    from holdfast.orchestration.loop.options import LoopSetup as LoopSetup
     from holdfast.orchestration.loop.options import StepEvidence as StepEvidence
     from holdfast.orchestration.loop.plan import Check as Check
     from holdfast.orchestration.loop.plan import DraftPlan as DraftPlan
@@ -46,10 +48,11 @@ else:
             "crew": "Crew",
             "checkpoint": "RunFiles RunRecords parse_run_file",
             "driver": "LoopDriver LoopListener LoopNews",
-            "options": "CheckFunction LoopAgents LoopLimits LoopOptions StepEvidence",
+            "options": "CheckFunction LoopAgents LoopLimits LoopOptions LoopSetup StepEvidence",
             "plan": "Check DraftPlan Plan PlannedStep find_problems to_plan",
             "report": "LoopOutcome LoopReport make_report",
             "state": "LoopState carry_over fold",
             "verdict": "Verdict",
         },
+        rooms=("events",),
     )

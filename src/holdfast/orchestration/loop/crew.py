@@ -18,7 +18,7 @@ from holdfast.canonical import digest
 from holdfast.clock import Clock
 from holdfast.errors import AlreadyExists, BudgetExceeded, HoldfastError
 from holdfast.orchestration.loop.events import Spent
-from holdfast.orchestration.loop.options import LoopLimits, LoopOptions
+from holdfast.orchestration.loop.options import LoopLimits, LoopSetup
 from holdfast.orchestration.loop.roles import crew, loop_agent
 from holdfast.orchestration.loop.state import LoopState
 from holdfast.policy import Budget, Share
@@ -54,7 +54,7 @@ class Crew:
         sessions: SessionManager,
         session: Session,
         run_id: str,
-        options: LoopOptions,
+        options: LoopSetup,
         *,
         clock: Clock,
         is_new: NewSession,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,7 +30,7 @@ from holdfast.errors import (
     LLMAuthError,
     StorageError,
 )
-from holdfast.journal import Event, Payload
+from holdfast.journal import Event, Payload, decode_payload
 from holdfast.messages import ToolPart
 from holdfast.orchestration.kinds import LOOP_AGENT
 from holdfast.orchestration.loop import roles
@@ -52,7 +51,7 @@ from holdfast.orchestration.loop.events import (
     StepStarted,
     StepWorked,
 )
-from holdfast.orchestration.loop.options import LoopOptions, StepEvidence
+from holdfast.orchestration.loop.options import LoopSetup, StepEvidence
 from holdfast.orchestration.loop.plan import DraftPlan, Plan, PlannedStep, find_problems, to_plan
 from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, make_report
 from holdfast.orchestration.loop.state import LoopState, StepAttempt, StepState, fold
@@ -66,15 +65,38 @@ from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFail
 _MOST_ANSWER = 60_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoopNews:
-    """Something that happened: a fact of the loop, or what one of its agents is doing."""
+class LoopNews(msgspec.Struct, frozen=True, kw_only=True, tag="news"):
+    """Something that happened: a fact of the loop, or what one of its agents is doing.
+
+    A fact travels as `kind`, `version` and `data`; `fact` is the same as the event's class.
+    """
 
     time: float
-    fact: Payload | None = None
+    kind: str = ""
+    version: int = 0
+    data: JsonObject = msgspec.field(default_factory=dict)
     role: str = ""
     step_id: str = ""
     heard: Delta | ToolPart | None = None
+
+    @classmethod
+    def of_fact(cls, fact: Payload, *, time: float) -> LoopNews:
+        """Tell a fact of the loop."""
+        return cls(
+            time=time,
+            kind=fact.kind,
+            version=fact.schema_version,
+            data=msgspec.json.decode(msgspec.json.encode(fact)),
+            role=LOOP_AGENT,
+            step_id=str(getattr(fact, "step_id", "")),
+        )
+
+    @property
+    def fact(self) -> Payload | None:
+        """The fact, `None` if this tells what an agent is doing."""
+        if not self.kind:
+            return None
+        return decode_payload(self.kind, self.version, msgspec.json.encode(self.data))
 
 
 LoopListener: TypeAlias = Callable[[LoopNews], None]
@@ -104,7 +126,7 @@ class LoopDriver:
         services: RunServices,
         turn: Turn,
         session: Session,
-        options: LoopOptions,
+        options: LoopSetup,
         *,
         goal: str,
         crew: Crew,
@@ -483,8 +505,7 @@ class LoopDriver:
             self._tell(event, fact)
 
     def _tell(self, event: Event, fact: Payload) -> None:
-        step_id = str(getattr(fact, "step_id", ""))
-        self._listener(LoopNews(time=event.time, fact=fact, role=LOOP_AGENT, step_id=step_id))
+        self._listener(LoopNews.of_fact(fact, time=event.time))
 
     def _hear(self, role: str, step_id: str = "") -> Listener:
         def hear(heard: Delta | ToolPart) -> None:

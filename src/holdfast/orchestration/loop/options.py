@@ -77,9 +77,30 @@ class LoopAgents:
     reviewer: Agent | None = None
 
 
+class LoopOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that may be said about a loop besides its goal, as data.
+
+    `planner`, `executor` and `reviewer` are names of registered agents; those that are left
+    out are built in.
+    """
+
+    limits: LoopLimits = msgspec.field(default_factory=LoopLimits)
+    planner: str = ""
+    executor: str = ""
+    reviewer: str = ""
+    model: str = ""
+    """The model of agents that name none."""
+    on_ask: OnAsk = "deny"
+    continues: str = ""
+    """A run that ended before its goal: what it has done is taken over, its limits are not."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class LoopOptions:
-    """Everything that may be said about a loop besides its goal."""
+class LoopSetup:
+    """The same with Python objects: agents and models that are not registered, and checks.
+
+    Only a runtime in this process can take it.
+    """
 
     limits: LoopLimits = field(default_factory=LoopLimits)
     agents: LoopAgents = field(default_factory=LoopAgents)

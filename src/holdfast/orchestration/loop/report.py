@@ -66,7 +66,7 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str = ""
 
 
-class LoopReport(msgspec.Struct, frozen=True, kw_only=True):
+class LoopReport(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     """Everything about a loop that somebody wants to know afterwards."""
 
     run_id: str

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.orchestration.workflows import events as events
     from holdfast.orchestration.workflows.definition import Definition as Definition
     from holdfast.orchestration.workflows.definition import Loop as Loop
     from holdfast.orchestration.workflows.definition import StepRetry as StepRetry
     from holdfast.orchestration.workflows.definition import WorkflowStep as WorkflowStep
     from holdfast.orchestration.workflows.files import FOLDER as FOLDER
     from holdfast.orchestration.workflows.files import SUFFIXES as SUFFIXES
-    from holdfast.orchestration.workflows.files import WorkflowFile as WorkflowFile
     from holdfast.orchestration.workflows.files import WorkflowFiles as WorkflowFiles
+    from holdfast.orchestration.workflows.files import WorkflowInfo as WorkflowInfo
     from holdfast.orchestration.workflows.files import parse_workflow as parse_workflow
+    from holdfast.orchestration.workflows.files import read_definition as read_definition
     from holdfast.orchestration.workflows.files import read_workflow as read_workflow
     from holdfast.orchestration.workflows.files import resolve as resolve
     from holdfast.orchestration.workflows.graph import to_json as to_json
@@ -45,11 +47,12 @@ else:
             "step_executor": "WorkflowCode",
             "definition": "Definition Loop StepRetry WorkflowStep",
             "files": "FOLDER SUFFIXES "
-            "WorkflowFile WorkflowFiles parse_workflow read_workflow resolve",
+            "WorkflowFiles WorkflowInfo parse_workflow read_definition read_workflow resolve",
             "record": "WorkflowStepState",
             "request": "WorkflowRequest fit_inputs",
             "result": "WorkflowResult",
             "runner": "hear_nothing WorkflowRunner",
             "workflow": "Workflow loop parallel step when",
         },
+        rooms=("events",),
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from pydantic import ValidationError
 
+from holdfast.canonical import JsonObject
 from holdfast.errors import FileError, NotFound
 from holdfast.orchestration.workflows.checks import check, check_calls
 from holdfast.orchestration.workflows.definition import Definition, is_name
@@ -28,14 +29,32 @@ _MOST_FILES = 200
 _MOST_CALLED = 50
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkflowFile:
-    """A workflow that was found in a file; `problem` says if it cannot be used."""
+class WorkflowInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow that is known by name or in a file; `problem` says if it cannot be used.
+
+    It travels as the `data` that YAML would say; `definition` is the same as checked models.
+    """
 
     name: str
-    path: str
-    definition: Definition | None = None
+    path: str = ""
+    data: JsonObject | None = None
     problem: str = ""
+
+    @classmethod
+    def of(cls, definition: Definition, *, path: str = "") -> WorkflowInfo:
+        """Describe a workflow that was checked."""
+        return cls(name=definition.name, path=path, data=definition.to_json())
+
+    @property
+    def definition(self) -> Definition:
+        """The workflow itself.
+
+        Raises:
+            WorkflowInvalid: it cannot be used.
+        """
+        if self.data is None:
+            refuse([self.problem])
+        return read_definition(self.data)
 
 
 def parse_workflow(text: str, *, source: str = "workflow") -> Definition:
@@ -56,6 +75,24 @@ def parse_workflow(text: str, *, source: str = "workflow") -> Definition:
     except RecursionError:
         refuse([f"{source}:1: the workflow is too deep"])
     found = [f"{source}:{data.line_of(one.place)}: {one.text}" for one in check(definition)]
+    if found:
+        refuse(found)
+    return definition
+
+
+def read_definition(data: JsonObject) -> Definition:
+    """Return the workflow that data describes, as YAML would.
+
+    Raises:
+        WorkflowInvalid: something is wrong; all of it is named.
+    """
+    try:
+        definition = Definition.model_validate(data)
+    except ValidationError as error:
+        refuse([f"{_at(place)}{text}" for place, text in told(error)])
+    except RecursionError:
+        refuse(["the workflow is too deep"])
+    found = [one.text for one in check(definition)]
     if found:
         refuse(found)
     return definition
@@ -124,9 +161,9 @@ class WorkflowFiles:
                     return path
         return None
 
-    def all(self) -> list[WorkflowFile]:
+    def all(self) -> list[WorkflowInfo]:
         """Return every workflow, those that cannot be used with what is wrong."""
-        found: dict[str, WorkflowFile] = {}
+        found: dict[str, WorkflowInfo] = {}
         for folder in self._folders:
             if not folder.is_dir():
                 continue
@@ -141,11 +178,12 @@ class WorkflowFiles:
         return WorkflowFiles((folder, *self._folders))
 
 
-def _read(path: Path) -> WorkflowFile:
+def _read(path: Path) -> WorkflowInfo:
     try:
-        return WorkflowFile(name=path.stem, path=str(path), definition=read_workflow(path))
+        definition = read_workflow(path)
+        return WorkflowInfo(name=path.stem, path=str(path), data=definition.to_json())
     except Exception as error:  # noqa: BLE001 - one broken file does not hide the others
-        return WorkflowFile(name=path.stem, path=str(path), problem=str(error))
+        return WorkflowInfo(name=path.stem, path=str(path), problem=str(error))
 
 
 def resolve(
@@ -179,7 +217,7 @@ def resolve(
 
 __all__ = [
     "FOLDER",
-    "WorkflowFile",
+    "WorkflowInfo",
     "WorkflowFiles",
     "parse_workflow",
     "read_workflow",

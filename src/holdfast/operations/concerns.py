@@ -1,0 +1,45 @@
+"""Which agents a request concerns: what a scope that is limited to one agent is held against.
+
+Asked only for callers whose scope is limited. A request of which this cannot be said is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+from holdfast.runtime import DEFAULT_AGENT, Runtime
+
+AgentsOf: TypeAlias = Callable[[Runtime, Mapping[str, Any]], Awaitable[set[str]]]
+"""Takes the runtime and the arguments of a request; no agents means: none that is known."""
+
+
+async def of_name(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
+    """Return the agent that the request names."""
+    return {str(arguments.get("name") or arguments.get("agent") or "")} - {""}
+
+
+async def of_run(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
+    """Return the agent of the run that the request names."""
+    run = await runtime.turns.find(str(arguments["run_id"]))
+    return set() if run is None else {run.agent or DEFAULT_AGENT}
+
+
+async def of_request(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
+    """Return the agent that is to work, and that of the run which the same id already has.
+
+    A message that could be handed to another run of the session, or end it, concerns an agent
+    that is not known beforehand.
+    """
+    on_busy = arguments.get("on_busy") or runtime.settings.sessions.on_busy
+    session_id = str(arguments.get("session_id") or "")
+    name = arguments.get("agent_name") or ""
+    if not isinstance(name, str) or (session_id and on_busy in ("steer", "interrupt")):
+        return set()
+    if not name and session_id:
+        name = (await runtime.sessions.get_session(session_id)).agent
+    known = await of_run(runtime, arguments) if arguments.get("run_id") else set()
+    return {name or DEFAULT_AGENT, *known}
+
+
+__all__ = ["AgentsOf", "of_name", "of_request", "of_run"]
