@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -157,7 +158,7 @@ class RemoteChannel:
         async with self._session.request(
             asked.method,
             URL(f"{self.url}{asked.path}", encoded=True).with_query(asked.query),
-            data=asked.body,
+            data=None if asked.body is None else io.BytesIO(asked.body),
             headers=headers,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence),
