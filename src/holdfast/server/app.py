@@ -136,6 +136,7 @@ class HttpApplication:
         """Open the records, and go on with what was under way when the last process ended."""
         await self.runtimes.open()
         for runtime in self.runtimes.list_open():
+            runtime.recovery.follow_answers()
             await runtime.recovery.resume_all()
 
     def drain(self) -> None:
@@ -337,7 +338,7 @@ class HttpApplication:
             raise
 
     def _forget(self, work: asyncio.Future[Any]) -> None:
-        self._detached.discard(work)  # type: ignore[arg-type]
+        self._detached.discard(work)
         if not work.cancelled():
             work.exception()
 
@@ -395,12 +396,9 @@ class HttpApplication:
             return merge_run(runtime, caller, values["run_id"], after=last)
         if name == "runs.stream" and not values.get("with_children"):
             return self._start_and_follow(runtime, caller, values)
+        assert isinstance(operation, StreamOperation)
         items = operation.perform(runtime, caller, **values)
-        return to_events(
-            items,
-            of_session=name in _OF_SESSION,
-            is_endless=name in _ENDLESS,  # type: ignore[arg-type]
-        )
+        return to_events(items, of_session=name in _OF_SESSION, is_endless=name in _ENDLESS)
 
     async def _start_and_follow(
         self, runtime: Runtime, caller: Caller, values: dict[str, Any]

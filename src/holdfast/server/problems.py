@@ -90,14 +90,14 @@ def make_problem(
     Of an error that nobody foresaw nothing is told but where to look for it.
     """
     headers: list[tuple[str, str]] = []
+    found: dict[str, Any]
     if isinstance(error, ProblemRaised):
-        status, found, context = error.status, {"code": error.code, "message": str(error)}, {}
+        status, found = error.status, {"code": error.code, "message": str(error)}
         headers += error.headers
     else:
         if not isinstance(error, HoldfastError):
             error = errors.ServerFailed(detail="an unexpected error", request_id=request_id)
         status, found = status_of(error), error.to_dict()
-        context = found["context"]
         if status == 401:
             headers.append(("www-authenticate", 'Bearer realm="holdfast"'))
         if error.is_retryable and status in (429, 503):
@@ -112,7 +112,7 @@ def make_problem(
         hint=str(found.get("hint", "")),
         is_retryable=bool(found.get("is_retryable", False)),
         request_id=request_id,
-        context=context if isinstance(context, dict) else {},
+        context=found.get("context", {}),
     )
     return problem, tuple(headers)
 
