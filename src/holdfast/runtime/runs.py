@@ -226,6 +226,11 @@ class RunService:
         Raises:
             NotFound, UsageError: as for `execute`; nothing was begun.
         """
+        if not request.run_id and not request.place and isinstance(request.message, str):
+            # Nobody can have begun it before: its session begins in the transaction of the run.
+            title = make_title(request.message)
+            opening = new_session(title, directory=self._settings.workspace)
+            request = replace(request, new_session=opening)
         run_id = request.run_id or new_id("run")
         started = self._started.get(run_id)
         if started is None:
