@@ -146,6 +146,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "skills.trust": HttpRoute("POST", "/v1/skills/{name}/trust"),
     "storage.stats": HttpRoute("GET", "/v1/storage"),
     "storage.clean_up": HttpRoute("POST", "/v1/storage/clean-up"),
+    "storage.mend": HttpRoute("POST", "/v1/storage/mend"),
     "storage.rebuild": HttpRoute("POST", "/v1/storage/rebuild"),
     "tools.call": HttpRoute("POST", "/v1/tools/{name}/call"),
     "tools.history": HttpRoute("GET", f"{_S}/calls"),

@@ -39,10 +39,11 @@ class HttpEndpoint:
         self.parameters = tuple(w[1:-1] for w in self.words if w.startswith("{"))
         self.has_body = method not in {"GET", "DELETE"}
 
-    @cached_property
-    def operation(self) -> AnyOperation:
-        """What is asked for."""
-        return find_operation(self.name)
+    @property
+    def operation(self) -> Any:
+        """What is asked for: an `Operation` or a `StreamOperation`, which as the type of an
+        attribute would be a method."""
+        return _load(self.name)
 
     @cached_property
     def fields(self) -> dict[str, msgspec.structs.FieldInfo]:
@@ -165,6 +166,7 @@ class HttpEndpoint:
         return RequestInvalid(detail=detail, **({"nearest": near[0]} if near else {}))
 
 
+_load = cache(find_operation)
 _NOTHING: Any = object()
 
 
