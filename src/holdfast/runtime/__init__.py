@@ -14,6 +14,7 @@ from holdfast.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
+    from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
     from holdfast.runtime.loops import LoopItem as LoopItem
@@ -25,15 +26,17 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
     from holdfast.runtime.storage import UsageReport as UsageReport
-    from holdfast.runtime.storage import read_export as read_export
     from holdfast.runtime.storage import whole_file as whole_file
     from holdfast.runtime.storage import write_whole as write_whole
+    from holdfast.runtime.transfer import export_session as export_session
+    from holdfast.runtime.transfer import import_session as import_session
     from holdfast.runtime.workflows import OnWait as OnWait
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
             "approvals": "ApprovalDetails OpenQuestion",
+            "artifacts": "LOCAL_USER",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
             "loops": "LoopItem read_news",
@@ -42,7 +45,8 @@ else:
             "request_events": "DebugUsed",
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
-            "storage": "UsageReport read_export whole_file write_whole",
+            "storage": "UsageReport whole_file write_whole",
+            "transfer": "export_session import_session",
             "workflows": "OnWait",
         },
     )

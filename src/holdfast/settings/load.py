@@ -42,6 +42,8 @@ _NOT_FOR_PROJECTS: Final = {
         f"server.{name}": "say who may reach the server"
         for name in ("host", "allowed_hosts", "allowed_origins", "trusted_proxies", "debug")
     },
+    "artifacts.url": "say where artifacts are kept",
+    "artifacts.endpoint_url": "say where artifacts are kept",
 }
 _LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
 
