@@ -15,6 +15,10 @@ One branch per reader::
         InvalidTransition      a state change that the state machine forbids
         InvalidImport          a file that is no export of ours, or a broken one
         WouldDeadlock          a blocking call from the loop that would serve it
+        CannotTravel           a call with Python objects, where the runtime is elsewhere
+        RequestInvalid         a request over HTTP that is not what its route takes
+          RequestTooLarge        its body or its headers exceed what the server takes
+          IdempotencyKeyReused   its key was used for another request
         MissingExtra           an optional dependency is not installed
           MissingWeights       a package that carries weights is not installed
         NotFound               the named thing does not exist
@@ -26,7 +30,9 @@ One branch per reader::
         CassetteMismatch       a request that the cassette did not record
       Refused                the system said no
         PermissionDenied       a rule or the policy ceiling forbids the call
+        Unauthenticated        nobody that the server knows asks
         NotPermitted           the caller was not given the scope that an operation needs
+        ServerDraining         the server is about to stop and takes nothing new
         ApprovalExpired        a sealed approval is too old, used, or does not fit
         BudgetExceeded         the worst case does not fit what is left
         RateLimitError         one of our own rate rules is exhausted
@@ -67,6 +73,9 @@ One branch per reader::
           ToolInputInvalid       the arguments do not fit the schema
           ToolTimeout            the tool did not end in time
         AgentTimeout           an agent that another one started did not end in time
+        RequestTimeout         a request took longer than the server lets one take
+        ServerFailed           a server failed while it answered
+        ServerUnreachable      a server does not answer, or the connection broke
         McpFailed              an MCP server does not answer, or not as it should
           McpAuthFailed          it wants a token, or another one
         SandboxFailed          a process could not be confined or started
@@ -271,6 +280,38 @@ class WouldDeadlock(UsageError):
     next_step = "Use AsyncClient there, and `await` the same method."
 
 
+class CannotTravel(UsageError):
+    """The call takes or gives Python objects, and the runtime is on another machine."""
+
+    code = "client.cannot_travel"
+    message = "{method} works only in the process of the runtime, not over HTTP."
+    next_step = "Instead: {instead}."
+
+
+class RequestInvalid(UsageError):
+    """A request over HTTP is not what its route takes; nothing was done."""
+
+    code = "request.invalid"
+    message = "The request is not valid: {detail}"
+    next_step = "`GET /openapi.json` says what each route takes."
+
+
+class RequestTooLarge(RequestInvalid):
+    """The body or the headers of a request exceed what the server takes; nothing was done."""
+
+    code = "request.too_large"
+    message = "The request is too large: {detail}"
+    next_step = "Send less at once; the operator sets the limits in `[server]`."
+
+
+class IdempotencyKeyReused(RequestInvalid):
+    """An Idempotency-Key was used before, for another request; nothing was done."""
+
+    code = "request.key_reused"
+    message = "The Idempotency-Key was used for another request."
+    next_step = "Send the same body again, or take a new key for a new request."
+
+
 class MissingExtra(UsageError):
     """An optional dependency is not installed."""
 
@@ -396,6 +437,23 @@ class PermissionDenied(Refused):
     code = "policy.denied"
     message = "{permission} on {target!r} is not allowed: {because}"
     next_step = "`holdfast policies explain` shows which rule decided."
+
+
+class Unauthenticated(Refused):
+    """The request names nobody that the server knows; all reasons look the same."""
+
+    code = "auth.required"
+    message = "This needs a valid key or token."
+    next_step = "Send `Authorization: Bearer …`; locally the client and the CLI find it themselves."
+
+
+class ServerDraining(Refused):
+    """The server is about to stop and takes nothing new; ask again, here or at another one."""
+
+    code = "server.draining"
+    is_retryable = True
+    message = "The server is about to stop."
+    next_step = "Ask again in a few seconds."
 
 
 class NotPermitted(Refused):
@@ -777,6 +835,31 @@ class AgentTimeout(Failed):
     code = "agent.timeout"
     message = "The agent {agent} did not end within {limit_s} s and was cancelled."
     next_step = "Give it a smaller task, or more time (`orchestration.time_s`)."
+
+
+class RequestTimeout(Failed):
+    """A request took longer than the server lets one take."""
+
+    code = "request.timeout"
+    message = "The request took longer than {seconds} s."
+    next_step = "Start long work with `POST /v1/runs`, and follow it by its stream."
+
+
+class ServerFailed(Failed):
+    """A server failed while it answered; its log has the reason under the request's id."""
+
+    code = "server.failed"
+    message = "The server failed: {detail}"
+    next_step = "Look up the request id {request_id} in the server's log."
+
+
+class ServerUnreachable(Failed):
+    """A server does not answer, or the connection broke before the answer came."""
+
+    code = "server.unreachable"
+    is_retryable = True
+    message = "{url} cannot be reached: {detail}"
+    next_step = "Check the address, and that `holdfast serve` runs there."
 
 
 class McpFailed(Failed):

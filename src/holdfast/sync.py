@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
-from holdfast.client import ClientSurface, LocalChannel
+from holdfast.client import ClientSurface, LocalChannel, one_place, open_channel
 from holdfast.errors import UsageError, WouldDeadlock
 from holdfast.operations import Blocking, LocalFunction, LocalMember, Operation, StreamOperation
-from holdfast.runtime import Runtime, make_forked_error
+from holdfast.runtime import make_forked_error
 
 if TYPE_CHECKING:
     from holdfast.redaction import Redactor
@@ -256,19 +256,24 @@ class Client(ClientSurface[Blocking]):
         settings: Settings | None = None,
         redactor: Redactor | None = None,
         tenant: str = "",
+        api_key: str = "",
+        allows_plain_http: bool = False,
     ) -> None:
-        """Read and check the settings; files are opened with the first call."""
-        if base_dir is not None and storage_path is not None:
-            raise UsageError(detail="Give base_dir or storage_path; they mean the same.")
-        runtime = Runtime(
-            settings,
-            base_dir=base_dir if base_dir is not None else storage_path,
+        """Read and check the settings; files are opened with the first call.
+
+        Arguments are those of `AsyncClient`.
+        """
+        runtime, channel = open_channel(
+            one_place(base_dir, storage_path),
+            settings=settings,
             redactor=redactor,
             tenant=tenant,
+            api_key=api_key,
+            allows_plain_http=allows_plain_http,
         )
         self._portal = _Portal()
         self._closing = threading.Lock()
-        super().__init__(runtime, BlockingChannel(LocalChannel(runtime), self._portal))
+        super().__init__(runtime, BlockingChannel(channel, self._portal))
 
     def __enter__(self) -> Client:
         """Return the client; files are opened with the first call."""

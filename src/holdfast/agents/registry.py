@@ -114,6 +114,17 @@ class AgentRegistry:
         await self._journal.append(SYSTEM_SESSION, [AgentRegistered(agent=agent.to_record())])
         self._living[key] = agent
 
+    def offer(self, agent: Agent) -> None:
+        """Offer an agent for as long as this process lives; it is stored nowhere.
+
+        Raises:
+            AlreadyExists: it has the name of a built-in agent.
+        """
+        key = agent.name.casefold()
+        if key in self._builtin:
+            raise AlreadyExists(kind="built-in agent", value=agent.name)
+        self._installed[key] = self._living[key] = agent
+
     async def get_agent(self, name: str) -> Agent | None:
         """Return an agent by name, `None` if there is none.
 

@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "memory": ("holdfast.cli.memory", "Store, search, show or forget memories."),
     "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),
     "sessions": ("holdfast.cli.sessions", "List, show, export, fork or remove sessions."),
+    "serve": ("holdfast.cli.serve", "Serve agents over HTTP."),
     "skills": ("holdfast.cli.skills", "List, show, check or trust skills."),
     "state": ("holdfast.cli.state", "Read, set, list or watch what agents keep between runs."),
     "storage": ("holdfast.cli.storage", "Look after the files in which everything is kept."),

@@ -26,6 +26,8 @@ _BY_CLASS: Final[dict[type[BaseException], ExitCode]] = {
     errors.ConfigError: ExitCode.CONFIGURATION,
     errors.MissingExtra: ExitCode.CONFIGURATION,
     errors.UsageError: ExitCode.USAGE,
+    errors.Unauthenticated: ExitCode.AUTHENTICATION,
+    errors.NotPermitted: ExitCode.AUTHENTICATION,
     errors.LLMAuthError: ExitCode.AUTHENTICATION,
     errors.McpAuthFailed: ExitCode.AUTHENTICATION,
     errors.PermissionDenied: ExitCode.DENIED,

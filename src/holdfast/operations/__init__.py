@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from holdfast.operations.operation import OperationRights as OperationRights
     from holdfast.operations.operation import StreamOperation as StreamOperation
     from holdfast.operations.operation import Surface as Surface
+    from holdfast.operations.routes import ALIASES as ALIASES
+    from holdfast.operations.routes import ROUTES as ROUTES
+    from holdfast.operations.routes import HttpRoute as HttpRoute
+    from holdfast.operations.routes import list_routes as list_routes
+    from holdfast.operations.table import find_operation as find_operation
     from holdfast.operations.table import list_local_functions as list_local_functions
     from holdfast.operations.table import list_operations as list_operations
     from holdfast.operations.wire import Problem as Problem
@@ -39,7 +44,8 @@ else:
             "local_values": "Local",
             "operation": "Async Blocking Channel LocalFunction LocalMember "
             "Mode Operation OperationRights StreamOperation Surface",
-            "table": "list_local_functions list_operations",
+            "routes": "ALIASES ROUTES HttpRoute list_routes",
+            "table": "find_operation list_local_functions list_operations",
             "wire": "Problem decode_answer encode_answer",
         },
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
+from typing import Annotated
 
 from holdfast.agents import Agent, AgentResult, KeptRequest, Listener, RunRequest, hear_nothing
 from holdfast.canonical import JsonObject
@@ -11,7 +12,7 @@ from holdfast.errors import UsageError
 from holdfast.journal import Event
 from holdfast.operations.caller import Caller
 from holdfast.operations.concerns import of_request, of_run
-from holdfast.operations.local_values import LocalAgent, LocalModel
+from holdfast.operations.local_values import Local, LocalAgent, LocalModel
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.orchestration.delegation import (
@@ -146,12 +147,14 @@ async def start(
     on_ask: OnAsk = "deny",
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
+    listener: Annotated[Listener, Local("follow it with `runs.follow`")] = hear_nothing,
 ) -> Run:
     """Start an agent's run in the background and return it as soon as it is queued.
 
     Arguments and errors are those of `execute`. `runs.result` waits for its end, `runs.follow`
-    yields what it does. It goes on until it ends or parks; closing the client cancels it. One
-    whose process was killed is resumed by the same `run_id`.
+    yields what it does; a `listener` of this process hears it from the first piece on. It goes
+    on until it ends or parks; closing the client cancels it. One whose process was killed is
+    resumed by the same `run_id`.
     """
     return await runtime.runs.start(
         RunRequest(
@@ -165,7 +168,8 @@ async def start(
             budget=budget,
             on_busy=on_busy,
             must_repeat=True,
-        )
+        ),
+        listener,
     )
 
 
@@ -213,28 +217,18 @@ async def events(
     `after` is the number of the last event that was seen.
     """
     session_id = (await runtime.turns.get(run_id)).session_id
-    # Before the reading, so that nothing can be stored between it and the feed.
-    cursor = await runtime.journal.last_seq()
+    # What was there when it was asked for tells whether the run rests; what comes after goes on.
+    last = await runtime.sessions.last_number(session_id)
     rests = False
-
-    def is_last(event: Event) -> bool:
-        return event.run_id == run_id and event.session_seq > read and event.kind in _ENDS
-
-    stored = await runtime.journal.read_all(session_id)
-    read = stored[-1].session_seq if stored else 0
-    for event in stored:
-        if event.run_id != run_id:
-            continue
-        rests = event.kind in _ENDS or (rests and event.kind not in _GOES_ON)
-        if event.session_seq > after:
-            yield event
-    if rests:
-        return
-    feed = runtime.journal.subscribe(after=cursor, session_id=session_id, until=is_last)
+    feed = runtime.feed.follow_session(session_id)
     async with contextlib.aclosing(feed):
         async for event in feed:
-            if event.run_id == run_id and event.session_seq > max(read, after):
-                yield event
+            if event.run_id == run_id:
+                rests = event.kind in _ENDS or (rests and event.kind not in _GOES_ON)
+                if event.session_seq > after:
+                    yield event
+            if rests and event.session_seq >= last:
+                return
 
 
 @operation("runs:read", agents=of_run)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
     from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
+    from holdfast.runtime.request_events import DebugUsed as DebugUsed
     from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
@@ -41,6 +42,7 @@ else:
             "loops": "LoopItem read_news",
             "models": "ReadyModel",
             "processes": "ProcessEnvironment",
+            "request_events": "DebugUsed",
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport whole_file write_whole",

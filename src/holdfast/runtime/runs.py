@@ -229,7 +229,7 @@ class RunService:
 
         return streamed(start)
 
-    async def start(self, request: RunRequest) -> Run:
+    async def start(self, request: RunRequest, listener: Listener = hear_nothing) -> Run:
         """Begin a run in the background and return it, as soon as it is queued.
 
         It goes on until it ends or parks; closing the runtime cancels it.
@@ -238,10 +238,15 @@ class RunService:
             NotFound, UsageError: as for `execute`; nothing was begun.
         """
         await self._check_message(request)
+        if not request.run_id and not request.place and isinstance(request.message, str):
+            # Nobody can have begun it before: its session begins in the transaction of the run.
+            title = make_title(request.message)
+            opening = new_session(title, directory=self._settings.workspace)
+            request = replace(request, new_session=opening)
         run_id = request.run_id or new_id("run")
         started = self._started.get(run_id)
         if started is None:
-            started = self._started[run_id] = StartedRun()
+            started = self._started[run_id] = StartedRun(listener)
             if isinstance(request.agent, Agent):
                 self._given[run_id] = request.agent
                 if len(self._given) > _MOST_GIVEN:

@@ -34,12 +34,16 @@ from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.calls import CallEnvironment
 from holdfast.runtime.contexts import ContextService
+from holdfast.runtime.feed import SharedFeed
 from holdfast.runtime.hand_calls import HandCallService
 from holdfast.runtime.hooks import HookService
+from holdfast.runtime.idempotency import IdempotencyService
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
 from holdfast.runtime.processes import ProcessEnvironment
+from holdfast.runtime.recovery import RecoveryService
+from holdfast.runtime.request_events import REQUEST_KEYS
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
 from holdfast.runtime.state import StateService
@@ -72,6 +76,7 @@ PROJECTIONS = (
     TENANTS,
     CHILDREN,
     STATE,
+    REQUEST_KEYS,
     *TRIGGER_PROJECTIONS,
     *ARTIFACT_PROJECTIONS,
 )
@@ -136,6 +141,7 @@ class Runtime:
         # In this order: who starts work first, the records last.
         self._closing: tuple[_Close, ...] = (
             self.runs.close,
+            self.feed.close,
             self.memory.close,
             self.models.close,
             self.policies.settle,
@@ -156,6 +162,8 @@ class Runtime:
             durability=self.settings.storage.durability,
         )
         self.journal = Journal(store, redactor=self.redactor)
+        self.feed = SharedFeed(self.journal)
+        self.idempotency = IdempotencyService(self.journal)
         self._keeper = LeaseKeeper(self.journal, ttl_s=self.settings.sessions.lease_ttl_s)
         self.sessions = SessionManager(self.journal, self._keeper)
         self.turns = TurnQueue(self.sessions, self._keeper)
@@ -274,6 +282,7 @@ class Runtime:
         self.storage = StorageService(
             sessions, self.agents, self.memory, self.artifacts, lambda: self.loops
         )
+        self.recovery = RecoveryService(self)
 
     @functools.cached_property
     def loops(self) -> LoopService:

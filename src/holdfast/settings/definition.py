@@ -19,6 +19,7 @@ from holdfast.settings.values import (
     Directory,
     Duration,
     Line,
+    Lines,
     OptionalCount,
     OptionalDollars,
     OptionalDuration,
@@ -349,6 +350,83 @@ class MemorySettings(_Section):
     )
 
 
+class ServerSettings(_Section):
+    """How `holdfast serve` listens, and what it takes.
+
+    A project's file cannot say who may reach it: `host`, `allowed_hosts`, `allowed_origins`,
+    `trusted_proxies`, `debug`.
+    """
+
+    host: Line = Field(
+        default="127.0.0.1",
+        description="Address to listen on; one that other machines can reach needs keys or JWT.",
+    )
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        default=8321, description="Port to listen on; 0 takes a free one."
+    )
+    allowed_hosts: Lines = Field(
+        default=(),
+        description="Names by which clients may address the server (`Host`), besides loopback "
+        "names and the address that it listens on.",
+    )
+    allowed_origins: Lines = Field(
+        default=(),
+        description="Origins of web pages whose scripts may ask, such as "
+        "`https://app.example.com`; none unless named.",
+    )
+    trusted_proxies: Lines = Field(
+        default=(),
+        description="Addresses or networks of proxies whose `Forwarded` and `X-Forwarded-*` "
+        "headers are believed, such as `10.0.0.0/8`.",
+    )
+    max_body_bytes: Annotated[int, Field(ge=1024, le=2**32)] = Field(
+        default=4 * 1024 * 1024, description="Largest JSON body of a request."
+    )
+    max_upload_bytes: Annotated[int, Field(ge=1024, le=2**40)] = Field(
+        default=256 * 1024 * 1024, description="Largest uploaded file."
+    )
+    max_header_bytes: Annotated[int, Field(ge=1024, le=2**20)] = Field(
+        default=32 * 1024, description="Largest head of a request: its line and its headers."
+    )
+    max_depth: Annotated[int, Field(ge=4, le=500)] = Field(
+        default=64, description="Deepest nesting of a JSON body."
+    )
+    max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=4_096, description="Connections at the same time; more are answered with 503."
+    )
+    header_timeout_s: Duration = Field(
+        default=10.0, description="How long a client may take to send the head of a request."
+    )
+    body_timeout_s: Duration = Field(
+        default=30.0, description="How long a client may pause while it sends a body."
+    )
+    request_timeout_s: Duration = Field(
+        default=600.0, description="How long one request may take; streams are not limited."
+    )
+    grace_s: Duration = Field(
+        default=20.0,
+        description="How long running turns may go on after the server was told to stop.",
+    )
+    heartbeat_s: Duration = Field(
+        default=15.0, description="A stream that is silent for this long sends a comment."
+    )
+    debug: Switch = Field(
+        default=False,
+        description="Offer `/v1/debug` to callers with the scope `debug:read`: tasks, slow "
+        "requests, memory, profiles.",
+    )
+
+
+class RemoteSettings(_Section):
+    """The server that the command line asks; a project's file cannot name one."""
+
+    url: Url | None = Field(
+        default=None,
+        description="Address of a Holdfast server; without it, everything happens here.",
+        json_schema_extra=_named("HOLDFAST_SERVER"),
+    )
+
+
 class LogSettings(_Section):
     """What the log says, and how."""
 
@@ -394,6 +472,11 @@ class SecretSettings(_Section):
         default=None,
         description="Key for OpenAI or an OpenAI-compatible server.",
         json_schema_extra=_named("OPENAI_API_KEY"),
+    )
+    api_key: Secret | None = Field(
+        default=None,
+        description="Key for the Holdfast server at `remote.url`.",
+        json_schema_extra=_named("HOLDFAST_API_KEY"),
     )
     anthropic_api_key: Secret | None = Field(
         default=None,
@@ -442,6 +525,8 @@ class Settings(_Section):
         "`[mcp_endpoints.files]`; files add up, and the stronger one wins where both name a "
         "server. See the guide on MCP servers.",
     )
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    remote: RemoteSettings = Field(default_factory=RemoteSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     secrets: SecretSettings = Field(default_factory=SecretSettings)
 

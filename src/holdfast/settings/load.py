@@ -36,6 +36,12 @@ _NOT_FOR_PROJECTS: Final = {
     _SERVERS: "have a program started",
     # Whoever says where records go could have them sent elsewhere, or kept nowhere.
     "storage.url": "say where records are kept",
+    # Whoever names the server is sent the key, and what people type.
+    "remote.url": "name the server that is asked",
+    **{
+        f"server.{name}": "say who may reach the server"
+        for name in ("host", "allowed_hosts", "allowed_origins", "trusted_proxies", "debug")
+    },
     "artifacts.url": "say where artifacts are kept",
     "artifacts.endpoint_url": "say where artifacts are kept",
 }

@@ -52,6 +52,12 @@ def _parse_none(value: object) -> object:
     return None if is_none else value
 
 
+def _parse_lines(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
 def _check_url(value: str) -> str:
     if _has_control(value) or " " in value:
         raise ValueError("must be a URL without spaces or control characters")
@@ -132,6 +138,9 @@ OptionalDollars = Annotated[
 
 Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_line)]
 """One short line of text."""
+
+Lines = Annotated[tuple[Line, ...], BeforeValidator(_parse_lines), Field(max_length=1000)]
+"""Several short lines: a list in a file, separated by commas in a variable."""
 
 Url = Annotated[str, Field(max_length=2000), AfterValidator(_check_url)]
 """An http or https address without credentials."""

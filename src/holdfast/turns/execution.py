@@ -73,6 +73,11 @@ class TurnExecutor:
         self._looked_up: OrderedDict[str, IdleSession] = OrderedDict()
         keeper.on_loss(self._note_loss)
 
+    @property
+    def active(self) -> int:
+        """How many turns are executed here now."""
+        return len(self._turns)
+
     def find(self, run_id: str) -> Turn | None:
         """Return the turn of a run that is executed here now."""
         return self._turns.get(run_id)

@@ -64,6 +64,9 @@ class TurnQueue:
         self._left_over: set[asyncio.Task[Run]] = set()
         self._slots = TurnSlots()
         self.executor = TurnExecutor(manager, keeper)
+        self.is_leaving = False
+        """Set when this process stops and its runs shall go on in the next one: whoever is
+        cancelled from then on leaves its run interrupted, as a crash would."""
 
     @property
     def owner(self) -> str:
@@ -473,6 +476,8 @@ class TurnQueue:
 
     async def _abandon(self, run_id: str) -> None:
         """End a run of this process, because nobody waits for it any more."""
+        if self.is_leaving:
+            return
         around = ENCLOSING.get()
         if around is not None and around.has_lost_lease:
             return  # it goes on where the run goes on that started it

@@ -1,0 +1,120 @@
+"""What becomes of runs when a process stops and another one starts in its place.
+
+A process that is told to stop lets running turns go on for a while, then leaves them as a crash
+would, only with their leases given back. A process that starts goes on with every run that was
+under way, whatever started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from holdfast.agents import KeptRequest, RunRequest
+from holdfast.errors import HoldfastError
+from holdfast.journal import Condition, RowQuery
+from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
+from holdfast.runtime.run_kinds import called_tool
+from holdfast.sessions import RUNS, Run, request_of
+from holdfast.sessions import events as facts
+
+if TYPE_CHECKING:
+    from holdfast.runtime.runtime import Runtime
+
+_log = structlog.get_logger("holdfast.recovery")
+_MOST = 10_000
+_LOOK_S = 0.05
+
+
+class RecoveryService:
+    """Leaves runs to the next process, and takes over those of the last one."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        """Look after the runs of this runtime."""
+        self._runtime = runtime
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def resume_all(self) -> list[str]:
+        """Begin to go on with every run that was under way or queued, and return their ids.
+
+        Each goes on in the background. One whose process still lives is left to it; one that
+        another run started goes on with that one.
+        """
+        runtime = self._runtime
+        found: list[Run] = []
+        for status in ("running", "queued"):
+            query = RowQuery(
+                projection=RUNS, where=(Condition("status", "=", status),), limit=_MOST
+            )
+            found += [keyed.row for keyed in await runtime.journal.rows(query)]
+        return [run.id for run in sorted(found, key=lambda one: one.id) if await self._resume(run)]
+
+    def follow_answers(self) -> None:
+        """Go on from now on with every run that somebody has answered, in whichever process."""
+        self._keep(asyncio.create_task(self._follow_answers(), name="follow-answers"))
+
+    async def _follow_answers(self) -> None:
+        runtime = self._runtime
+        async with contextlib.aclosing(runtime.feed.follow_all()) as feed:
+            async for event in feed:
+                if event.kind != facts.RunWoken.kind:
+                    continue
+                run = await runtime.turns.find(event.expect(facts.RunWoken).run_id)
+                if run is not None and not run.has_ended:
+                    await self._resume(run)
+
+    async def _resume(self, run: Run) -> bool:
+        work = await self._work_of(run)
+        if work is None:
+            return False
+        self._keep(asyncio.create_task(self._see_to(run, work), name=f"resume-{run.id}"))
+        return True
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def let_go(self, grace_s: float) -> int:
+        """Wait for running turns, at most so long; returns how many are left to the next process.
+
+        From then on what is cancelled here stays interrupted, and goes on elsewhere.
+        """
+        turns = self._runtime.turns
+        deadline = asyncio.get_running_loop().time() + grace_s
+        # Asked again and again, for a few seconds of a shutdown.
+        while turns.executor.active and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+        turns.is_leaving = True
+        left = turns.executor.active
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return left
+
+    async def _work_of(self, run: Run) -> Callable[[], Awaitable[object]] | None:
+        """Return what goes on with a run; `None` if that is not for us to do."""
+        runtime = self._runtime
+        if run.agent == LOOP_AGENT:
+            return lambda: runtime.loops.run("", run_id=run.id)
+        if run.agent.startswith(AGENT_PREFIX):
+            return lambda: runtime.workflows.resume(run.id)
+        if await called_tool(runtime.journal, run):
+            return lambda: runtime.hand_calls.call("", {}, session_id="", run_id=run.id)
+        kept = KeptRequest.of((await request_of(runtime.journal, run)).options)
+        if kept.starter is not None:
+            return None
+        request = RunRequest(agent=run.agent, message="", run_id=run.id, on_ask=kept.on_ask)
+        return lambda: runtime.runs.start(request)
+
+    async def _see_to(self, run: Run, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await work()
+        except HoldfastError as error:
+            _log.warning("a run could not be gone on with", run_id=run.id, error=str(error))
+
+
+__all__ = ["RecoveryService"]

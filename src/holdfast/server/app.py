@@ -1,0 +1,444 @@
+"""The HTTP application: the table of operations, projected onto ASGI.
+
+Every request passes the same way: how it addresses us, which id it has, who asks, which
+operation, its arguments, the operation itself, its answer. `create_app` gives an ASGI application
+that any server can run and any other application can mount.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from typing import IO, Any, Final
+
+import structlog
+
+from holdfast.errors import HoldfastError, RequestTimeout, ServerDraining
+from holdfast.ids import new_id
+from holdfast.operations import Caller, StreamOperation, runs
+from holdfast.runtime import Runtime
+from holdfast.server.answers import encode_response
+from holdfast.server.endpoints import HttpEndpoint, Router, list_endpoints
+from holdfast.server.guard import AddressGuard
+from holdfast.server.http import (
+    AsgiApp,
+    Disconnected,
+    Middleware,
+    Receive,
+    Scope,
+    Send,
+    ServerRequest,
+    ServerResponse,
+    send_response,
+)
+from holdfast.server.idempotency import Idempotency
+from holdfast.server.identity import Authenticator
+from holdfast.server.problems import ProblemRaised, problem_response
+from holdfast.server.streams import (
+    NDJSON,
+    SSE,
+    EventStream,
+    HeardPieces,
+    merge_run,
+    only_kinds,
+    read_kinds,
+    read_last_id,
+    send_download,
+    to_events,
+)
+from holdfast.server.tenancy import RuntimeProvider
+from holdfast.settings import Settings
+
+_log = structlog.get_logger("holdfast.server")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family"})
+_OF_SESSION: Final = frozenset({"runs.events"})
+
+Handler = Callable[[ServerRequest, Caller | None, str], Awaitable[ServerResponse]]
+"""Answers a path that is no operation: health, metrics, the description of the API."""
+
+
+class HttpApplication:
+    """Answers requests over HTTP; an ASGI application.
+
+    Middleware stands between the checks of the address and the authentication: it sees every
+    request that addresses us, and every answer.
+    """
+
+    def __init__(
+        self,
+        runtimes: RuntimeProvider,
+        authenticator: Authenticator,
+        *,
+        settings: Settings,
+        middleware: Sequence[Middleware] = (),
+        pages: dict[tuple[str, str], Handler] | None = None,
+    ) -> None:
+        """Answer with the operations of these runtimes, to callers that this one knows."""
+        self.runtimes = runtimes
+        self.authenticator = authenticator
+        self.settings = settings
+        self.options = settings.server
+        self.pages = dict(pages or {})
+        """Paths that need no caller, and answer for themselves."""
+        self.streams: set[EventStream] = set()
+        self.active = 0
+        """Requests that are being answered now."""
+        self.is_draining = False
+        self._has_settled = False
+        self.observers: list[Callable[[str, int, float], None]] = []
+        """Told of each answer: the operation or path, the status, the seconds it took."""
+        self._guard = AddressGuard(
+            host=self.options.host,
+            allowed_hosts=self.options.allowed_hosts,
+            allowed_origins=self.options.allowed_origins,
+            trusted_proxies=self.options.trusted_proxies,
+        )
+        self._router = Router(list_endpoints())
+        self._idempotency = Idempotency()
+        self._detached: set[asyncio.Task[Any]] = set()
+        inner: AsgiApp = self._answer
+        for wrap in reversed(middleware):
+            inner = wrap(inner)
+        self._inner = inner
+
+    # --- ASGI -------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or open and close with the server."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._check(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self.open()
+                except Exception as error:  # noqa: BLE001 - told to the server, which then ends
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def open(self) -> None:
+        """Open the records, and go on with what was under way when the last process ended."""
+        await self.runtimes.open()
+        for runtime in self.runtimes.list_open():
+            runtime.recovery.follow_answers()
+            await runtime.recovery.resume_all()
+
+    def drain(self) -> None:
+        """Take nothing new: `/ready` says no, and streams say goodbye."""
+        self.is_draining = True
+        for stream in tuple(self.streams):
+            stream.drain()
+
+    async def settle(self) -> None:
+        """Drain, give running turns their time, then let go: what is left goes on later."""
+        self.drain()
+        if not self._has_settled:
+            self._has_settled = True
+            opened = self.runtimes.list_open()
+            await asyncio.gather(*(one.recovery.let_go(self.options.grace_s) for one in opened))
+        for task in tuple(self._detached):
+            task.cancel()
+        await asyncio.gather(*self._detached, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Settle, and close the records."""
+        await self.settle()
+        await self.runtimes.close()
+
+    # --- the way of a request ---------------------------------------------------------
+
+    async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Give the request an id, and refuse it if it does not address us."""
+        self._guard.apply_proxy(scope)
+        given = _header(scope, b"x-request-id")
+        request_id = given if _REQUEST_ID.fullmatch(given) else new_id("req")
+        started = asyncio.get_running_loop().time()
+        status = 500
+
+        async def sending(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *self._common(scope, request_id)]
+            await send(message)
+
+        scope.setdefault("state", {})
+        scope["holdfast.request_id"] = request_id
+        scope["holdfast.name"] = ""
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        self.active += 1
+        try:
+            try:
+                self._guard.check(ServerRequest(scope, receive))
+            except (HoldfastError, ProblemRaised) as error:
+                response = problem_response(error, request_id)
+                await send_response(sending, response, is_head=False, common=[])
+                return
+            await self._inner(scope, receive, sending)
+        finally:
+            self.active -= 1
+            taken = asyncio.get_running_loop().time() - started
+            for observe in self.observers:
+                observe(scope["holdfast.name"], status, taken)
+            structlog.contextvars.unbind_contextvars("request_id")
+
+    def _common(self, scope: Scope, request_id: str) -> list[tuple[bytes, bytes]]:
+        """Return the headers of every answer."""
+        headers = [
+            (b"x-request-id", request_id.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"cache-control", b"no-store"),
+            (b"referrer-policy", b"no-referrer"),
+        ]
+        trace = _header(scope, b"traceparent")
+        if _TRACEPARENT.fullmatch(trace):
+            headers.append((b"traceparent", trace.encode()))
+        origin = _header(scope, b"origin")
+        if origin and self._guard.is_known_origin(origin):
+            headers += [
+                (b"access-control-allow-origin", origin.encode("latin-1")),
+                (b"access-control-expose-headers", b"X-Request-Id, Location, Retry-After"),
+                (b"vary", b"Origin"),
+            ]
+        return headers
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id: str = scope["holdfast.request_id"]
+        is_head = scope["method"] == "HEAD"
+        try:
+            request = ServerRequest(scope, receive)
+            response = await self._respond(request, request_id, send)
+        except Disconnected:
+            return
+        except (HoldfastError, ProblemRaised) as error:
+            response = problem_response(error, request_id)
+            if response.status >= 500:
+                _log.warning("request failed", status=response.status, error=str(error))
+        except Exception as error:  # noqa: BLE001 - a door: the client learns where to look
+            _log.exception("request failed", path=scope["path"])
+            response = problem_response(error, request_id)
+        if response is not None:
+            await send_response(send, response, is_head=is_head, common=[])
+
+    async def _respond(
+        self, request: ServerRequest, request_id: str, send: Send
+    ) -> ServerResponse | None:
+        """Return the answer; `None` if it was sent as a stream."""
+        method = request.head.method
+        page = self.pages.get(("GET" if method == "HEAD" else method, request.head.path))
+        if page is not None:
+            request.scope["holdfast.name"] = request.head.path
+            return await page(request, None, request_id)
+        if method == "OPTIONS":
+            return self._preflight(request)
+        caller = await self.authenticator.authenticate(request.head)
+        endpoint = self._router.find(method, request.segments)
+        request.scope["holdfast.name"] = endpoint.name
+        if self.is_draining:
+            raise ServerDraining
+        with (
+            tempfile.TemporaryFile() if endpoint.route.upload else contextlib.nullcontext() as file
+        ):
+            return await self._ask(endpoint, request, send, caller, file)
+
+    async def _ask(
+        self,
+        endpoint: HttpEndpoint,
+        request: ServerRequest,
+        send: Send,
+        caller: Caller,
+        file: IO[bytes] | None,
+    ) -> ServerResponse | None:
+        """Read the arguments, perform the operation, and return its answer."""
+        request_id: str = request.scope["holdfast.request_id"]
+        method = endpoint.method
+        values = await self._read_values(endpoint, request, file)
+        runtime = await self.runtimes.runtime_for(caller)
+        key = request.headers.get("idempotency-key", "") if method == "POST" else ""
+        if key and file is None:
+            values, made = await self._idempotency.accept(
+                runtime, caller, endpoint, key=key, values=values
+            )
+            if made is not None:
+                return made
+        if endpoint.operation.is_stream:
+            await self._stream(endpoint, request, send, runtime, caller, values, request_id)
+            return None
+        answer = await self._perform(endpoint, runtime, caller, values)
+        response = encode_response(endpoint, answer, values)
+        if key and file is None:
+            await self._idempotency.keep(runtime, caller, endpoint, key=key, response=response)
+        return response
+
+    async def _read_values(
+        self, endpoint: HttpEndpoint, request: ServerRequest, file: IO[bytes] | None
+    ) -> dict[str, Any]:
+        encoding = request.headers.get("content-encoding", "identity").lower()
+        if encoding != "identity":
+            # Unpacked, a small body could be larger than all memory.
+            raise ProblemRaised(415, "request.encoding", "send the body as it is, not packed")
+        values = endpoint.read_parameters(request.segments)
+        pairs = request.read_query()
+        if file is not None:
+            values |= endpoint.read_query(pairs)
+            limit, pause = self.options.max_upload_bytes, self.options.body_timeout_s
+            await request.spool_body(file, limit=limit, timeout_s=pause)
+            return values | {endpoint.route.upload: file}
+        if not endpoint.has_body:
+            return values | endpoint.read_query(pairs)
+        if pairs and not (endpoint.operation.is_stream and all(n == "kinds" for n, _ in pairs)):
+            raise endpoint.refuse_query(pairs[0][0])
+        body = await request.read_body(
+            limit=self.options.max_body_bytes, timeout_s=self.options.body_timeout_s
+        )
+        media_type = request.headers.get("content-type", "")
+        return values | endpoint.read_body(body, media_type, max_depth=self.options.max_depth)
+
+    async def _perform(
+        self, endpoint: HttpEndpoint, runtime: Runtime, caller: Caller, values: dict[str, Any]
+    ) -> Any:
+        """Perform an operation, no longer than a request may take.
+
+        A run goes on when its request is given up: it is followed by its id.
+        """
+        operation = endpoint.operation
+        work = asyncio.ensure_future(operation.perform(runtime, caller, **values))
+        self._detached.add(work)
+        work.add_done_callback(self._forget)
+        try:
+            async with asyncio.timeout(self.options.request_timeout_s):
+                return await asyncio.shield(work)
+        except TimeoutError:
+            if work.done():
+                raise  # the operation's own
+            if "run_id" not in endpoint.fields:
+                work.cancel()
+            raise RequestTimeout(seconds=self.options.request_timeout_s) from None
+        except asyncio.CancelledError:
+            if work.cancelled():
+                raise ServerDraining from None
+            if "run_id" not in endpoint.fields:
+                work.cancel()
+            raise
+
+    def _forget(self, work: asyncio.Future[Any]) -> None:
+        self._detached.discard(work)
+        if not work.cancelled():
+            work.exception()
+
+    # --- streams ----------------------------------------------------------------------
+
+    async def _stream(
+        self,
+        endpoint: HttpEndpoint,
+        request: ServerRequest,
+        send: Send,
+        runtime: Runtime,
+        caller: Caller,
+        values: dict[str, Any],
+        request_id: str,
+    ) -> None:
+        operation = endpoint.operation
+        assert isinstance(operation, StreamOperation)
+        if endpoint.route.media_type:
+            items = operation.perform(runtime, caller, **values)
+            async with contextlib.aclosing(items):
+                await send_download(
+                    items, request, send, headers=[], media_type=endpoint.route.media_type
+                )
+            return
+        last = read_last_id(request)
+        if last is not None and "after" in endpoint.fields:
+            values["after"] = last
+        events = self._events(endpoint, runtime, caller, values, last or 0)
+        kinds = read_kinds(request.read_query())
+        if kinds:
+            events = only_kinds(events, kinds)
+        stream = EventStream(
+            events,
+            media_type=_stream_type(request.headers.get("accept", "")),
+            heartbeat_s=self.options.heartbeat_s,
+            request_id=request_id,
+        )
+        self.streams.add(stream)
+        try:
+            await stream.send_all(request, send, [])
+        finally:
+            self.streams.discard(stream)
+
+    def _events(
+        self,
+        endpoint: HttpEndpoint,
+        runtime: Runtime,
+        caller: Caller,
+        values: dict[str, Any],
+        last: int,
+    ) -> Any:
+        """Return the events of a stream; a run is followed whether or not it was begun by it."""
+        name, operation = endpoint.name, endpoint.operation
+        if name == "runs.follow":
+            return merge_run(runtime, caller, values["run_id"], after=last)
+        if name == "runs.stream" and not values.get("with_children"):
+            return self._start_and_follow(runtime, caller, values)
+        assert isinstance(operation, StreamOperation)
+        items = operation.perform(runtime, caller, **values)
+        return to_events(items, of_session=name in _OF_SESSION, is_endless=name in _ENDLESS)
+
+    async def _start_and_follow(
+        self, runtime: Runtime, caller: Caller, values: dict[str, Any]
+    ) -> Any:
+        asked = {name: value for name, value in values.items() if name != "with_children"}
+        heard = HeardPieces()
+        run = await runs.start.perform(runtime, caller, **asked, listener=heard.hear)
+        pieces = heard.items(runtime, caller, run.id)
+        follow = merge_run(runtime, caller, run.id, pieces=pieces)
+        async with contextlib.aclosing(follow):
+            async for event in follow:
+                yield event
+
+    def _preflight(self, request: ServerRequest) -> ServerResponse:
+        """Tell a browser what a page on the list may ask."""
+        origin = request.headers.get("origin", "")
+        if not origin or not self._guard.is_known_origin(origin):
+            raise ProblemRaised(403, "request.origin", "scripts of this page may not ask")
+        allowed = (
+            ("access-control-allow-methods", "GET, HEAD, POST, PUT, PATCH, DELETE"),
+            (
+                "access-control-allow-headers",
+                "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Traceparent, "
+                "X-Request-Id",
+            ),
+            ("access-control-max-age", "600"),
+        )
+        return ServerResponse(204, headers=allowed)
+
+
+def _stream_type(accept: str) -> str:
+    wanted = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    return NDJSON if NDJSON in wanted or "application/ndjson" in wanted else SSE
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    for found, value in scope["headers"]:
+        if found.lower() == name:
+            return str(value.decode("latin-1"))
+    return ""
+
+
+__all__ = ["Handler", "HttpApplication"]
