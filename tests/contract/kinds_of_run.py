@@ -87,8 +87,9 @@ def next_of(calls: Sequence[ToolPart], request: ModelRequest) -> ToolPart | str:
 
 
 def agent(name: str, calls: Sequence[ToolPart], **fields: object) -> Agent:
-    """Return an agent that makes these calls."""
-    return Agent(name, model=follows(calls), **fields)  # type: ignore[arg-type]
+    """Return an agent that makes these calls; its commands ask, and what asks by itself."""
+    rules = [*RULES, *fields.pop("permission", ())]  # type: ignore[call-overload]
+    return Agent(name, model=follows(calls), permission=rules, **fields)  # type: ignore[arg-type]
 
 
 async def run_agent(client: AsyncClient, top: Agent, limit: int | None) -> str:
@@ -202,7 +203,8 @@ def loop_of(
         mine = next(calls for name, calls in steps.items() if f"Do {name}." in asked)
         return next_of(mine, request)
 
-    crew = {name: Agent(name, model=FunctionModel(answer)) for name in ROLES}  # type: ignore[arg-type]
+    model = FunctionModel(answer)  # type: ignore[arg-type]
+    crew = {name: Agent(name, model=model, permission=RULES) for name in ROLES}
     limits = LoopLimits(max_attempts=1, max_replans=0, budget=budget)
     return LoopSetup(agents=LoopAgents(**crew), limits=limits, on_ask="park")
 
@@ -213,6 +215,7 @@ async def run_loop(client: AsyncClient, options: LoopSetup) -> str:
     return {"waiting": "parked", "done": "completed"}.get(report.outcome, "failed")
 
 
+RULES = ({"permission": "*", "action": "allow"}, {"permission": "bash", "action": "ask"})
 ROLES = ("planner", "executor", "reviewer")
 
 KINDS = (
