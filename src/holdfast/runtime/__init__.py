@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
+    from holdfast.runtime.run_kinds import session_begun_by as session_begun_by
     from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
@@ -37,6 +38,7 @@ else:
             "loops": "LoopItem read_news",
             "models": "ReadyModel",
             "request_events": "DebugUsed",
+            "run_kinds": "session_begun_by",
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport read_export whole_file write_whole",

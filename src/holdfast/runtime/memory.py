@@ -15,7 +15,7 @@ from holdfast.messages import Message
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
 from holdfast.runtime.models import ModelService
-from holdfast.sessions import Session, SessionManager
+from holdfast.sessions import Session, SessionManager, current_subject
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LATELY = 32
 """So many messages are looked at after a turn, unless more of them are new."""
 _DAY_S = 86_400.0
 _USER = "local"
-"""A state directory belongs to one person."""
+"""Whose memories those of the owner of a state directory are; no subject is called so."""
 
 
 class MemoryService:
@@ -75,10 +75,11 @@ class MemoryService:
         async with self._once:
             if self._manager is None:
                 self._manager = await self._open()
-        project = ""
+        project, user = "", current_subject()
         if session_id:
-            project = (await self._sessions.get_session(session_id)).project_id
-        identity = Identity(tenant=self._tenant, user=_USER, project=project)
+            session = await self._sessions.get_session(session_id)
+            project, user = session.project_id, session.owner
+        identity = Identity(tenant=self._tenant, user=user or _USER, project=project)
         return self._manager.acting_for(identity)
 
     async def of_session(self, session_id: str) -> tuple[str, MemoryManager]:

@@ -23,6 +23,7 @@ from holdfast.ids import check_id, new_id
 from holdfast.journal import SYSTEM_SESSION, Event, Payload, Projection
 from holdfast.messages import Message
 from holdfast.sessions import events as facts
+from holdfast.sessions.acting import current_subject
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState
 
 T = TypeVar("T")
@@ -73,6 +74,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Who takes the next turn when the caller names nobody; empty: the default agent."""
     pruned_to: str = ""
     """Up to this message the model sees a note instead of long tool output."""
+    owner: str = ""
+    """The subject whose session it is; empty: that of the owner of the state directory."""
 
     def derived(self, name: str, work_out: Callable[[Session], T]) -> T:
         """Return what follows from this session by one name, worked out once.
@@ -169,6 +172,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
             expires_at=created.expires_at,
             metadata=created.metadata,
             forked_from=created.forked_from,
+            owner=created.owner,
             time_created=time,
             time_updated=time,
         )
@@ -184,10 +188,12 @@ def new_session(
     metadata: JsonObject | None = None,
     expires_at: float = 0.0,
     session_id: str = "",
+    owner: str = "",
 ) -> NewSession:
     """Return a session that can be begun; nothing is stored.
 
-    `parent_id` is taken as it is: whoever gives it knows that session.
+    `parent_id` is taken as it is: whoever gives it knows that session. Without an `owner` it
+    belongs to the subject in whose name this happens (`acting_for`).
 
     Raises:
         UsageError: title, metadata or id would not do.
@@ -204,6 +210,7 @@ def new_session(
         permission=tuple(permission),
         expires_at=expires_at,
         metadata=checked_metadata(metadata) if metadata else {},
+        owner=owner or current_subject(),
     )
     return NewSession(id=name, created=created)
 
@@ -249,7 +256,7 @@ class SessionsTable(Projection[Session]):
     """One row per session: the session itself."""
 
     name = "sessions"
-    version = 4
+    version = 5
     is_lazy = True
     row_type = Session
     columns = (
@@ -259,6 +266,7 @@ class SessionsTable(Projection[Session]):
         "project_id",
         "directory",
         "parent_id",
+        "owner",
         "state",
         "time_created",
         "time_updated",
@@ -266,7 +274,7 @@ class SessionsTable(Projection[Session]):
         "message_count",
         "total_cost",
     )
-    indexes = (("time_updated",), ("slug",), ("parent_id",))
+    indexes = (("time_updated",), ("slug",), ("parent_id",), ("owner", "time_updated"))
     kinds = frozenset(
         {
             facts.SessionCreated.kind,
