@@ -88,6 +88,8 @@ SHARED: Final = frozenset(
         "skills.trust",
         "tenants.create",
         "tenants.delete",
+        "tenants.erase_user",
+        "tenants.export",
         "tenants.list",
         "tenants.resume",
         "tenants.suspend",

@@ -32,6 +32,8 @@ class Route(msgspec.Struct, frozen=True):
     """The field that is the body itself, as a file; the others are in the query then."""
     missing: str = ""
     """What there is none of where the answer is nothing: 404 then."""
+    is_secret: bool = False
+    """The answer holds a secret that is shown once: it is kept under no idempotency key."""
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -72,6 +74,10 @@ ROUTES: Final[dict[str, Route]] = {
     "events.count": Route("GET", f"{_S}/events/count"),
     "hooks.list": Route("GET", "/v1/hooks"),
     "hooks.trust": Route("POST", "/v1/hooks/trust"),
+    "keys.create": Route("POST", "/v1/keys", 201, is_secret=True),
+    "keys.list": Route("GET", "/v1/keys"),
+    "keys.rotate": Route("POST", "/v1/keys/{key_id}/rotate", 201, is_secret=True),
+    "keys.revoke": Route("DELETE", "/v1/keys/{key_id}"),
     "loops.run": Route("POST", "/v1/loops/wait"),
     "loops.stream": Route("POST", "/v1/loops/stream"),
     "loops.state": Route("GET", "/v1/loops/{run_id}"),
@@ -144,6 +150,15 @@ ROUTES: Final[dict[str, Route]] = {
     "storage.stats": Route("GET", "/v1/storage"),
     "storage.clean_up": Route("POST", "/v1/storage/clean-up"),
     "storage.rebuild": Route("POST", "/v1/storage/rebuild"),
+    "tenants.create": Route("POST", "/v1/tenants", 201),
+    "tenants.list": Route("GET", "/v1/tenants"),
+    "tenants.suspend": Route("POST", "/v1/tenants/{name}/suspend"),
+    "tenants.resume": Route("POST", "/v1/tenants/{name}/resume"),
+    "tenants.delete": Route("DELETE", "/v1/tenants/{name}"),
+    "tenants.export": Route(
+        "GET", "/v1/tenants/{name}/export", media_type="application/x-ndjson"
+    ),
+    "tenants.erase_user": Route("POST", "/v1/users/{subject}/erase"),
     "tools.call": Route("POST", "/v1/tools/{name}/call"),
     "tools.history": Route("GET", f"{_S}/calls"),
     "tools.output": Route("GET", f"{_S}/outputs/{{handle}}", media_type="application/octet-stream"),

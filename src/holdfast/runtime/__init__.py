@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
+    from holdfast.runtime.identity_events import KeyChanged as KeyChanged
+    from holdfast.runtime.identity_events import TenantChanged as TenantChanged
+    from holdfast.runtime.identity_events import UserErased as UserErased
     from holdfast.runtime.loops import LoopItem as LoopItem
     from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
@@ -27,6 +30,12 @@ if TYPE_CHECKING:
     from holdfast.runtime.storage import read_export as read_export
     from holdfast.runtime.storage import whole_file as whole_file
     from holdfast.runtime.storage import write_whole as write_whole
+    from holdfast.runtime.tenants import ErasedUser as ErasedUser
+    from holdfast.runtime.tenants import delete_directory as delete_directory
+    from holdfast.runtime.tenants import erase_user as erase_user
+    from holdfast.runtime.tenants import export_tenant as export_tenant
+    from holdfast.runtime.tenants import make_tenant_runtime as make_tenant_runtime
+    from holdfast.runtime.tenants import open_tenant as open_tenant
     from holdfast.runtime.workflows import OnWait as OnWait
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -35,6 +44,7 @@ else:
             "approvals": "ApprovalDetails OpenQuestion",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
+            "identity_events": "KeyChanged TenantChanged UserErased",
             "loops": "LoopItem read_news",
             "models": "ReadyModel",
             "request_events": "DebugUsed",
@@ -42,6 +52,8 @@ else:
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport read_export whole_file write_whole",
+            "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
+            "open_tenant",
             "workflows": "OnWait",
         },
     )

@@ -149,6 +149,21 @@ class MemoryService:
             manager = await self.manager(session_id)
             await manager.forget_session(session_id, reason=reason or "session deleted")
 
+    async def forget_user(self, subject: str) -> int:
+        """Forget the memories of a subject as a user; returns how many there were."""
+        if not self.has_any:
+            return 0
+        from holdfast.memory import Identity, MemoryFilter  # noqa: PLC0415 - loaded by now
+
+        user = Identity(tenant=self._tenant, user=subject)
+        manager = (await self.manager()).acting_for(user)
+        where = MemoryFilter(include_superseded=True)
+        count = 0
+        while page := await manager.list_memories("", where, limit=500, scopes=("user",)):
+            gone = await manager.forget([one.id for one in page], reason="the user was erased")
+            count += len(gone)
+        return count
+
     async def close(self) -> None:
         """Close the memories."""
         if self._manager is not None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
 from holdfast.errors import StorageReadOnly, UsageError
+from holdfast.identity import ControlPlane
 from holdfast.journal import (
     Chains,
     Journal,
@@ -86,6 +87,7 @@ declare_payload_modules(
     "holdfast.orchestration.workflows.events",
     "holdfast.policy.file_events",
     "holdfast.providers.events",
+    "holdfast.runtime.identity_events",
 )
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _Close = Callable[[], Awaitable[None]]
@@ -110,8 +112,11 @@ class Runtime:
         base_dir: str | os.PathLike[str] | None = None,
         redactor: Redactor | None = None,
         tenant: str = "",
+        control: ControlPlane | None = None,
     ) -> None:
         """Build every service; `base_dir` and `tenant` are those of the settings unless given.
+
+        `control` is what tenants share; without it this is the operator's own tenant.
 
         Raises:
             ConfigError: the settings are wrong; all mistakes are named.
@@ -125,6 +130,8 @@ class Runtime:
         if not _TENANT.fullmatch(self.tenant):
             raise UsageError(detail=f"{self.tenant!r} cannot be the name of a tenant.")
         self.redactor = redactor if redactor is not None else process_redactor(self.settings)
+        self._owns_control = control is None
+        self.control = control or ControlPlane(self.base_dir, operator=self.tenant)
         self._process = os.getpid()
         self._one_at_a_time = asyncio.Lock()
         self._is_open = self._is_ending = self._is_closed = self._has_policies = False
@@ -145,6 +152,7 @@ class Runtime:
             self.mcp.close,
             self.hooks.close,
             self.toolbox.close,
+            self._close_control,
         )
 
     def _build_records(self) -> None:
@@ -178,7 +186,9 @@ class Runtime:
             policies=policies,
             http=SafeHttpClient(lambda: policies.bundle.network_rules),
             # The records, and the files with keys: no tool and no program may see them.
-            hidden=tuple(map(str, dict.fromkeys((self.base_dir, *records, *secrets)))),
+            hidden=tuple(
+                map(str, dict.fromkeys((self.control.directory, self.base_dir, *records, *secrets)))
+            ),
             read_only=tuple(map(str, list_governing_places(settings))),
             unvouched=unvouched,
         )
@@ -373,6 +383,10 @@ class Runtime:
         if not self._has_policies:
             await self.loaded_policies()
         return self.confinement
+
+    async def _close_control(self) -> None:
+        if self._owns_control:
+            await self.control.close()
 
     async def _close_leases(self) -> None:
         await asyncio.to_thread(self._keeper.close)
