@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.client.namespaces.tools import ToolNamespace
     from holdfast.client.namespaces.triggers import TriggerNamespace
     from holdfast.client.namespaces.usage import UsageNamespace
+    from holdfast.client.namespaces.webhooks import WebhookNamespace
     from holdfast.client.namespaces.workflows import WorkflowNamespace
     from holdfast.context import ContextBuilder
     from holdfast.hooks import ExecutionContext
@@ -206,6 +207,12 @@ class ClientSurface(_Flat[Mode]):
     def tenants(self) -> TenantNamespace[Mode]:
         """Tenants: make, suspend, export, delete; erase a user."""
         found: TenantNamespace[Mode] = self._namespace("tenants", "TenantNamespace")
+        return found
+
+    @property
+    def webhooks(self) -> WebhookNamespace[Mode]:
+        """Webhooks: who is told what happens, and what became of it."""
+        found: WebhookNamespace[Mode] = self._namespace("webhooks", "WebhookNamespace")
         return found
 
     @property

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from holdfast.identity.store import ControlStore as ControlStore
     from holdfast.identity.stores.sqlite import SqliteControlStore as SqliteControlStore
     from holdfast.identity.tenants import Tenant as Tenant
-    from holdfast.identity.tenants import TenantState as TenantState
     from holdfast.identity.tenants import TenantService as TenantService
+    from holdfast.identity.tenants import TenantState as TenantState
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,

@@ -34,8 +34,10 @@ class ControlPlane:
 
     def directory_of(self, tenant: str) -> Path:
         """Return where the records of a tenant are."""
-        return self.directory if tenant == self.operator else (
-            self.directory / TENANTS_FOLDER / tenant
+        return (
+            self.directory
+            if tenant == self.operator
+            else (self.directory / TENANTS_FOLDER / tenant)
         )
 
     def workspace_of(self, tenant: str) -> Path:

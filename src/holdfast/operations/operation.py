@@ -246,9 +246,7 @@ class StreamOperation(_Asked[P], Generic[P, T]):
         self, runtime: Runtime, caller: Caller, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> AsyncGenerator[T, None]:
         given, view = await self.admit(runtime, caller, args, kwargs)
-        items: AsyncGenerator[T, None] = self.function(
-            runtime, caller, *given.args, **given.kwargs
-        )
+        items: AsyncGenerator[T, None] = self.function(runtime, caller, *given.args, **given.kwargs)
         async with contextlib.aclosing(items):
             while True:
                 # Around each step: who reads the stream must not act in the caller's name.

@@ -95,6 +95,12 @@ SHARED: Final = frozenset(
         "tenants.suspend",
         "triggers.list",
         "triggers.remove",
+        "webhooks.add",
+        "webhooks.deliver",
+        "webhooks.deliveries",
+        "webhooks.list",
+        "webhooks.redeliver",
+        "webhooks.remove",
         "workflows.list",
         "workflows.validate",
     }

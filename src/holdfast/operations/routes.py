@@ -155,9 +155,7 @@ ROUTES: Final[dict[str, Route]] = {
     "tenants.suspend": Route("POST", "/v1/tenants/{name}/suspend"),
     "tenants.resume": Route("POST", "/v1/tenants/{name}/resume"),
     "tenants.delete": Route("DELETE", "/v1/tenants/{name}"),
-    "tenants.export": Route(
-        "GET", "/v1/tenants/{name}/export", media_type="application/x-ndjson"
-    ),
+    "tenants.export": Route("GET", "/v1/tenants/{name}/export", media_type="application/x-ndjson"),
     "tenants.erase_user": Route("POST", "/v1/users/{subject}/erase"),
     "tools.call": Route("POST", "/v1/tools/{name}/call"),
     "tools.history": Route("GET", f"{_S}/calls"),
@@ -168,6 +166,12 @@ ROUTES: Final[dict[str, Route]] = {
     "triggers.run": Route("POST", "/v1/triggers/run", 204),
     "triggers.remove": Route("DELETE", "/v1/triggers/{name}", 204),
     "usage.get": Route("GET", "/v1/usage"),
+    "webhooks.add": Route("POST", "/v1/webhooks", 201, is_secret=True),
+    "webhooks.list": Route("GET", "/v1/webhooks"),
+    "webhooks.deliver": Route("POST", "/v1/webhooks/deliver"),
+    "webhooks.deliveries": Route("GET", "/v1/webhooks/deliveries"),
+    "webhooks.redeliver": Route("POST", "/v1/webhooks/deliveries/{message_id}/redeliver"),
+    "webhooks.remove": Route("DELETE", "/v1/webhooks/{webhook_id}", 204),
     "workflows.list": Route("GET", "/v1/workflows"),
     "workflows.validate": Route("GET", "/v1/workflows/{workflow}"),
     "workflows.run": Route("POST", "/v1/workflows/{workflow}/runs"),

@@ -29,6 +29,7 @@ NAMESPACES: Final = (
     "tools",
     "triggers",
     "usage",
+    "webhooks",
     "workflows",
 )
 

@@ -138,9 +138,7 @@ def require_operator(runtime: Runtime, caller: Caller) -> None:
         raise NotPermitted(subject=caller.subject, scope="to manage tenants")
 
 
-async def _set_state(
-    runtime: Runtime, caller: Caller, name: str, state: TenantState
-) -> Tenant:
+async def _set_state(runtime: Runtime, caller: Caller, name: str, state: TenantState) -> Tenant:
     require_operator(runtime, caller)
     changed = await runtime.control.tenants.set_state(name, state)
     if state != "active":

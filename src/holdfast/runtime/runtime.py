@@ -58,12 +58,14 @@ from holdfast.settings import (
 from holdfast.skills import TrustStore
 from holdfast.tools import TOOL_STATE, SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
+from holdfast.webhooks import WEBHOOK_PROJECTIONS
 
 if TYPE_CHECKING:
     from holdfast.redaction import Redactor
     from holdfast.runtime.loops import LoopService
     from holdfast.runtime.triggers import TriggerService
     from holdfast.runtime.workflows import WorkflowService
+    from holdfast.webhooks import WebhookService
 
 PROJECTIONS = (
     *SESSION_PROJECTIONS,
@@ -73,6 +75,7 @@ PROJECTIONS = (
     CHILDREN,
     TOOL_STATE,
     REQUEST_KEYS,
+    *WEBHOOK_PROJECTIONS,
     *TRIGGER_PROJECTIONS,
 )
 """The tables that follow from the log."""
@@ -141,6 +144,7 @@ class Runtime:
         self._build_orchestration()
         # In this order: who starts work first, the records last.
         self._closing: tuple[_Close, ...] = (
+            self._close_webhooks,
             self.runs.close,
             self.feed.close,
             self.memory.close,
@@ -296,6 +300,18 @@ class Runtime:
 
         return TriggerService(self.settings, self.sessions, self.runs, self.workflows)
 
+    @functools.cached_property
+    def webhooks(self) -> WebhookService:
+        """Webhooks; they are sent by the process that begins to."""
+        from holdfast.webhooks import WebhookService  # noqa: PLC0415 - optional
+
+        return WebhookService(
+            self.sessions,
+            base_dir=self.base_dir,
+            tenant=self.tenant,
+            networks=self.settings.server.webhook_networks,
+        )
+
     def _make_context_builder(self) -> ContextBuilder:
         builder = ContextBuilder(self.sessions)
         tokens = self.settings.memory.recall_tokens
@@ -383,6 +399,10 @@ class Runtime:
         if not self._has_policies:
             await self.loaded_policies()
         return self.confinement
+
+    async def _close_webhooks(self) -> None:
+        if "webhooks" in self.__dict__:
+            await self.webhooks.close()
 
     async def _close_control(self) -> None:
         if self._owns_control:

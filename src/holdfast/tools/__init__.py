@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from holdfast.tools.services import CommandResult as CommandResult
     from holdfast.tools.services import CommandRunner as CommandRunner
     from holdfast.tools.services import HttpClient as HttpClient
+    from holdfast.tools.services import HttpRequest as HttpRequest
     from holdfast.tools.services import MemoryArtifacts as MemoryArtifacts
     from holdfast.tools.services import MemoryState as MemoryState
     from holdfast.tools.services import NestedCalls as NestedCalls
@@ -159,7 +160,7 @@ else:
             """,
             "sandboxed_commands": "SandboxedCommands",
             "schema": "Signature",
-            "services": """Cancellation ClosedNetwork MemoryArtifacts MemoryState NoCommands NoNestedCalls ignore_progress 
+            "services": """Cancellation ClosedNetwork HttpRequest MemoryArtifacts MemoryState NoCommands NoNestedCalls ignore_progress 
                 ArtifactStore Attendant Command CommandResult CommandRunner HttpClient NestedCalls
                 NobodyAttends Program ProgressSink ProgressUpdate Question ToolStateStore
             """,

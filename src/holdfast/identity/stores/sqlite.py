@@ -111,6 +111,14 @@ class SqliteControlStore:
         query = "UPDATE tenants SET state = ? WHERE name = ?"
         await self._write(lambda to: to.execute(query, (state, name)))
 
+    def has_keys(self) -> bool:
+        """Say whether there is any key that was not revoked; blocks for a moment."""
+        if not self._path.exists():
+            return False
+        with self._opened() as connection:
+            query = "SELECT count(*) FROM keys WHERE revoked_at = 0"
+            return bool(connection.execute(query).fetchone()[0])
+
     async def close(self) -> None:
         """Close the file; safe to repeat."""
         await asyncio.to_thread(self._close)
