@@ -27,6 +27,7 @@ from holdfast.client.surface import FLAT, ClientSurface
 from holdfast.errors import HoldfastError
 from holdfast.operations import LocalFunction, list_local_functions, list_operations
 from holdfast.operations.table import NAMESPACES
+from holdfast.server.openapi import make_document
 from holdfast.settings import CONFIG_VARIABLE, Key, McpEndpoint, list_keys, list_sections
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -450,6 +451,7 @@ def pages() -> dict[str, str]:
         "client.md": client(),
         "operations.md": operations(),
         "errors.md": errors(),
+        "openapi.json": make_document().decode(),
         **_tool_pages(),
     }
 

@@ -21,14 +21,13 @@ ONLY_IN = {
     "ToolContext": "runtime/calls.py",
     "ToolExecutionManager": "runtime/calls.py",
     "CallEnvironment": "runtime/runtime.py",
+    "ProcessEnvironment": "runtime/runtime.py",
 }
 
 RUNNERS = {
-    "runs/confinement.py": 2,  # for commands of calls; for scripts of hooks and MCP servers
-    # May only shrink: rooms below that run a process for themselves.
+    "runtime/processes.py": 1,
     "sandbox/report.py": 1,  # asks the sandbox what it can do
     "sandbox/runner.py": 1,  # itself, for another directory
-    "tools/lsp/servers.py": 1,  # language servers
 }
 """Where a `SandboxRunner` is made, and how often."""
 

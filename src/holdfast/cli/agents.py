@@ -141,7 +141,7 @@ def trust(invocation: Invocation, name: str) -> None:
 
 def _run(invocation: Invocation, work: Callable[[AgentRegistry], Awaitable[_T]]) -> _T:
     async def whole() -> _T:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             return await work(await client.agents.registry())
 
     return run_async(whole())

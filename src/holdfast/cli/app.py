@@ -80,7 +80,7 @@ def _failures() -> ModuleType:
     return importlib.import_module("holdfast.cli.failures")
 
 
-_WITH_VALUE = ("-o", "--output", "--state-dir", "--workspace")
+_WITH_VALUE = ("-o", "--output", "--state-dir", "--workspace", "--server")
 
 
 _OF_RUN = (

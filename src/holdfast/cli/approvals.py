@@ -39,7 +39,7 @@ def command() -> None:
 @pass_invocation
 def list_(invocation: Invocation, is_all: bool, session: str) -> None:
     """List what waits for a person: consent, unknown outcomes, questions."""
-    with Client(settings=invocation.settings) as client:
+    with Client(invocation.place, settings=invocation.settings) as client:
         if is_all:
             found = client.approvals.list(status=None, session_id=session, limit=1000)
             rows = [_approval_row(row) for row in found]
@@ -61,7 +61,7 @@ def show(invocation: Invocation, item: str, run: str) -> None:
 
     ITEM is an id that `holdfast approvals list` shows.
     """
-    with Client(settings=invocation.settings) as client:
+    with Client(invocation.place, settings=invocation.settings) as client:
         if not item.startswith("apr_"):
             emit(msgspec.to_builtins(_find(client, item, run)))
             return
@@ -89,7 +89,7 @@ def approve(
     The consent holds for this call with exactly these arguments, once.
     """
     arguments = _arguments(edit) if edit else None
-    with Client(settings=invocation.settings) as client:
+    with Client(invocation.place, settings=invocation.settings) as client:
         if always:
             rules = client.approvals.get(approval).asked.rules
             show_rules(rules)
@@ -108,7 +108,7 @@ def approve(
 @pass_invocation
 def deny(invocation: Invocation, approval: str, reason: str, by: str) -> None:
     """Refuse a call; the model is told why, and its run can go on."""
-    with Client(settings=invocation.settings) as client:
+    with Client(invocation.place, settings=invocation.settings) as client:
         row = client.approvals.deny(approval, by=by or getpass.getuser(), reason=reason)
         _say_what_next(client, row)
 
@@ -124,7 +124,7 @@ def decide(invocation: Invocation, call: str, verdict: str, result: str, by: str
     """Say what became of a call that a crash interrupted."""
     said: Literal["happened", "not_happened", "abort"]
     said = "not_happened" if verdict == "not-happened" else verdict  # type: ignore[assignment]
-    with Client(settings=invocation.settings) as client:
+    with Client(invocation.place, settings=invocation.settings) as client:
         found = _find(client, call, run)
         client.approvals.decide_outcome(
             found.session_id, call, said, by=by or getpass.getuser(), result=result
@@ -140,7 +140,7 @@ def decide(invocation: Invocation, call: str, verdict: str, result: str, by: str
 @pass_invocation
 def answer(invocation: Invocation, call: str, text: tuple[str, ...], by: str, run: str) -> None:
     """Answer an agent's question."""
-    with Client(settings=invocation.settings) as client:
+    with Client(invocation.place, settings=invocation.settings) as client:
         found = _find(client, call, run)
         client.approvals.answer(found.session_id, call, " ".join(text), by=by or getpass.getuser())
         _say_resume(client, found.run_id)

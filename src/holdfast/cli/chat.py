@@ -60,7 +60,7 @@ def command(
     Without a terminal each line of stdin is a turn, what asks is refused, and the first turn
     that fails ends it.
     """
-    with Client(settings=invocation.settings) as client:
+    with Client(invocation.place, settings=invocation.settings) as client:
         if plugins:
             client.agents.load_installed()
         state = ChatState(client, invocation, agent=agent, model=model)

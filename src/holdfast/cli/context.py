@@ -57,7 +57,7 @@ def show(invocation: Invocation, session: str, agent: str, model: str, with_prom
 async def _account(
     invocation: Invocation, session: str, agent: str, model: str
 ) -> tuple[ContextView, ContextAccount]:
-    async with AsyncClient(settings=invocation.settings) as client:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         context = await client.sessions.context(session, agent)
         ready = await client.providers.model(model)
         limit = compute_room(ready.model.info).usable

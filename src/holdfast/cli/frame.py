@@ -64,6 +64,11 @@ class Invocation:
             importlib.import_module("holdfast.observability").configure_logs(self.loaded.settings)
         return self.loaded.settings
 
+    @property
+    def place(self) -> str | None:
+        """The address of the server to ask (`--server`, HOLDFAST_SERVER); `None` for here."""
+        return self.settings.remote.url
+
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
@@ -96,6 +101,11 @@ def _note_no_color(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 def _note_state_dir(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
     if value is not None:
         ctx.ensure_object(Invocation).overrides["storage.state_dir"] = value
+
+
+def _note_server(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Invocation).overrides["remote.url"] = value
 
 
 def _note_workspace(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
@@ -143,6 +153,13 @@ def global_options() -> list[click.Option]:
             callback=_note_workspace,
             expose_value=False,
             help="Where agents read and write files (AGENT_WORKSPACE).",
+        ),
+        click.Option(
+            ["--server"],
+            metavar="URL",
+            callback=_note_server,
+            expose_value=False,
+            help="Ask this Holdfast server instead (HOLDFAST_SERVER).",
         ),
         click.Option(
             ["--no-color"],

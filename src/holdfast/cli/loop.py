@@ -144,7 +144,9 @@ class _LoopJob:
         self._wishes = wishes
 
     async def run(self, goal: str) -> LoopReport:
-        async with AsyncClient(settings=self._invocation.settings) as client:
+        async with AsyncClient(
+            self._invocation.place, settings=self._invocation.settings
+        ) as client:
             run_id = self._wishes.run_id
             known = await (await client.runs.turns()).find(run_id) if run_id else None
             if known is None and not goal.strip() and not self._wishes.continues:

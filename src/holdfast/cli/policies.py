@@ -88,7 +88,7 @@ def reload(invocation: Invocation) -> None:
 
 
 async def _ask_for_reload(invocation: Invocation, directory: str) -> None:
-    async with AsyncClient(settings=invocation.settings) as client:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         journal = await client.storage.journal()
         asked = PolicyReloadRequested(directory=directory, asked_by="holdfast policies reload")
         await journal.append(SYSTEM_SESSION, [asked])
@@ -238,7 +238,7 @@ def shadow(invocation: Invocation, limit: int) -> None:
 
 
 async def _differences(invocation: Invocation, limit: int) -> list[dict[str, object]]:
-    async with AsyncClient(settings=invocation.settings) as client:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         journal = await client.storage.journal()
         kinds = frozenset({PolicyDiffered.kind})
         events = await journal.read(SYSTEM_SESSION, limit=limit, kinds=kinds)
@@ -269,7 +269,7 @@ def _listed(bundle: PolicyBundle) -> list[RecordedCall]:
 
 
 async def _recorded(invocation: Invocation, session: str | None, limit: int) -> list[RecordedCall]:
-    async with AsyncClient(settings=invocation.settings) as client:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         wanted = (await client.get_session(session)).id if session else ""
         return await recorded_calls(await client.storage.journal(), session_id=wanted, limit=limit)
 

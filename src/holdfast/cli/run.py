@@ -102,7 +102,7 @@ def command(
 
 
 async def _find(invocation: Invocation, name: str) -> tuple[str, bool]:
-    async with AsyncClient(settings=invocation.settings) as client:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         return await find_run(client, name)
 
 
@@ -121,8 +121,12 @@ class _Job:
         self._screen = Screen(invocation)
 
     async def run(self, goal: str) -> AgentResult:
-        """Run the agent on the goal."""
-        async with AsyncClient(settings=self._invocation.settings) as client:
+        """Run the agent on the goal, here or on the server that was named."""
+        if self._invocation.place is not None:
+            return await self._run_there(goal)
+        async with AsyncClient(
+            self._invocation.place, settings=self._invocation.settings
+        ) as client:
             if self._has_plugins:
                 await client.agents.load_installed()
             agent = await self._look_up(client, goal)
@@ -163,6 +167,35 @@ class _Job:
             finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
+        raise AssertionError("a stream ends with a result")
+
+    async def _run_there(self, goal: str) -> AgentResult:
+        """Run the agent on a server; what asks there is refused, or parks with --park."""
+        if self._auto_confirm or self._has_plugins:
+            raise UsageError(
+                detail="--auto-confirm and --plugins are for runs of this process; on a server, "
+                "its own rules decide: use --park, and `holdfast approvals`."
+            )
+        if not goal and not self._run_id:
+            raise UsageError(detail="Say what to do: holdfast run GOAL.")
+        invocation = self._invocation
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
+            items = client.runs.stream(
+                self._agent,
+                self._session,
+                goal,
+                run_id=self._run_id,
+                model=self._model,
+                on_ask=self._on_ask,
+            )
+            async with contextlib.aclosing(items):
+                async for item in items:
+                    if isinstance(item, AgentResult):
+                        self._screen.tell(item)
+                        if item.status == "parked":
+                            await self._say_how_to_answer(client, item)
+                        return item
+                    self._screen.hear(item)
         raise AssertionError("a stream ends with a result")
 
     async def _look_up(self, client: AsyncClient, goal: str) -> str:

@@ -45,7 +45,7 @@ def list_(invocation: Invocation, status: str | None, all_kinds: bool, limit: in
     """List runs, newest first."""
 
     async def work() -> list[dict[str, object]]:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             runs = await client.runs.list(
                 status=status,  # type: ignore[arg-type]
                 kind="" if all_kinds else "loop",
@@ -69,7 +69,7 @@ def show(invocation: Invocation, run: str) -> None:
     """Replay RUN: everything that happened in it, in order."""
 
     async def work() -> tuple[Run, list[LoopNews], LoopReport | None]:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             found = await client.runs.get(run)
             if found.agent != LOOP_AGENT:
                 return found, [], None
@@ -135,7 +135,7 @@ def resume(
     """
 
     async def find() -> Run:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             run_id, _ = await find_run(client, run)
             return await client.runs.get(run_id)
 
@@ -164,7 +164,7 @@ def cancel(invocation: Invocation, run: str, reason: str) -> None:
     """Ask RUN to end, in whichever process it works; its agents end with it."""
 
     async def work() -> Run:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             return await client.runs.cancel(run, reason=reason)
 
     found = run_async(work())
@@ -183,7 +183,7 @@ def report_(invocation: Invocation, run: str, target: str | None) -> None:
     """Print what RUN did: result, evidence, cost, changed files; Markdown, or JSON with --json."""
 
     async def work() -> LoopReport:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             return await client.loops.report(run)
 
     report = run_async(work())
@@ -202,7 +202,7 @@ def report_(invocation: Invocation, run: str, target: str | None) -> None:
 async def _watch(invocation: Invocation, run_id: str) -> LoopReport:
     view = view_for(invocation)
     try:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             after = await (await client.storage.journal()).last_seq()
             steps: dict[str, str] = {}
             for news in await client.loops.replay(run_id):

@@ -26,7 +26,7 @@ def command() -> None:
 
 def open_client(invocation: Invocation) -> Client:
     """Return a client on the state directory of this call."""
-    return Client(settings=invocation.settings)
+    return Client(invocation.place, settings=invocation.settings)
 
 
 @command.command("list")

@@ -105,7 +105,7 @@ def run(
     message = template.message(read_pairs(params, template.schema))
 
     async def work() -> AgentResult:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             client.approver = AutoConfirm() if auto_confirm else None
             return await client.execute_agent(template.agent(model=model), session, message)
 

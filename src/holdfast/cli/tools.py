@@ -174,7 +174,7 @@ async def _called(
     auto_confirm: bool,
 ) -> tuple[ToolCallResult, bool]:
     """Return what came of the call, and whether rules or a person refused it."""
-    async with AsyncClient(settings=invocation.settings) as client:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         if auto_confirm:
             client.approver = AutoConfirm()
         elif sys.stdin.isatty() and invocation.is_text:
@@ -205,7 +205,7 @@ def history(invocation: Invocation, session: str, tool: str, state: str | None, 
     Without --session, the sessions that were used last are looked through.
     """
     found: list[ToolExecution] = []
-    with Client(settings=invocation.settings) as client:
+    with Client(invocation.place, settings=invocation.settings) as client:
         sessions = [session] if session else [s.id for s in client.list_sessions().items]
         for each in sessions:
             found += client.get_execution_history(
@@ -231,7 +231,7 @@ def output(invocation: Invocation, session: str, handle: str) -> None:
 
     HANDLE stands in the shortened text, where something was left out.
     """
-    with Client(settings=invocation.settings) as client:
+    with Client(invocation.place, settings=invocation.settings) as client:
         data = client.tools.output(session, handle)
     click.echo(data, nl=False)
 
@@ -277,7 +277,9 @@ def verify(invocation: Invocation, name: str | None) -> None:
 
 
 def _registry(invocation: Invocation, plugins: bool) -> ToolRegistry:
-    client = AsyncClient(settings=invocation.settings)  # opens nothing before its first call
+    client = AsyncClient(
+        invocation.place, settings=invocation.settings
+    )  # opens nothing before its first call
     registry = run_async(client.tools.registry()).child(scope="plugin")
     if plugins:
         registry.load_entry_points()

@@ -175,7 +175,7 @@ def _run(
     wind_down: Callable[[], object] | None = None,
 ) -> _T:
     async def whole() -> _T:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             return await work(client)
 
     return run_async(whole(), wind_down=wind_down)

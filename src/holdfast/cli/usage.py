@@ -38,7 +38,7 @@ def command(invocation: Invocation, session: str, by: str) -> None:
 
 
 async def _report(invocation: Invocation, session: str) -> UsageReport:
-    async with AsyncClient(settings=invocation.settings) as client:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         return await client.usage.get(session)
 
 

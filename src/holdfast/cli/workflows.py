@@ -113,7 +113,7 @@ class _Run:
 
     async def run(self) -> WorkflowResult:
         """Run or resume the workflow."""
-        async with AsyncClient(settings=self.invocation.settings) as client:
+        async with AsyncClient(self.invocation.place, settings=self.invocation.settings) as client:
             with StepLines(self.invocation) as lines:
                 client.approver = self._approver(lines)
 
@@ -202,7 +202,7 @@ def list_(invocation: Invocation, runs: bool, limit: int) -> None:
     """List the workflows that are known by name, or with --runs their runs."""
 
     async def work() -> list[dict[str, object]]:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             if runs:
                 return [
                     {
@@ -239,7 +239,7 @@ def show(invocation: Invocation, name: str) -> None:
     """Show a run of a workflow step by step, or the workflow NAME itself."""
 
     async def work() -> WorkflowResult | Definition:
-        async with AsyncClient(settings=invocation.settings) as client:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
             try:
                 return await client.workflows.get(name)
             except NotFound:
@@ -275,13 +275,13 @@ def show(invocation: Invocation, name: str) -> None:
 
 
 async def _definition(invocation: Invocation, workflow: str) -> Definition:
-    async with AsyncClient(settings=invocation.settings) as client:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         return (await client.workflows.validate(workflow)).definition
 
 
 async def _checked(invocation: Invocation, workflow: str) -> tuple[Definition, list[str]]:
     """Return a workflow, and which of its tools and agents nobody knows here."""
-    async with AsyncClient(settings=invocation.settings) as client:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         definition = (await client.workflows.validate(workflow)).definition
         tools = await client.tools.registry()
         unknown = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -157,7 +158,7 @@ class RemoteChannel:
         async with self._session.request(
             asked.method,
             URL(f"{self.url}{asked.path}", encoded=True).with_query(asked.query),
-            data=asked.body,
+            data=None if asked.body is None else io.BytesIO(asked.body),
             headers=headers,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence),
@@ -211,24 +212,26 @@ class _Follower:
 
     async def events(self) -> AsyncGenerator[ServerEvent, None]:
         """Yield the events of the stream, each stored one exactly once."""
-        while not self._has_ended:
-            response = await self._open()
-            try:
-                async for event in read_events(response.content):
-                    if event.name == "stream.goodbye":
-                        break
-                    if self._takes(event):
-                        yield event
-                    if self._has_ended:
-                        return
-            except (*_GONE, TimeoutError):
-                pass  # whatever was lost comes again, behind the last event that was seen
-            finally:
-                response.close()
+        pause = _FIRST_PAUSE_S
+        while True:
+            async with contextlib.AsyncExitStack() as stack:
+                response = await self._open(stack)
+                # Whatever is lost comes again, behind the last event that was seen.
+                with contextlib.suppress(*_GONE, TimeoutError):
+                    async for event in read_events(response.content):
+                        if event.name == "stream.goodbye":
+                            break
+                        if self._takes(event):
+                            pause = _FIRST_PAUSE_S
+                            yield event
+                        if self._has_ended:
+                            return
             self._pieces.begin_again()
             if self._run_id and self._name == "runs.stream":
                 path = f"/v1/runs/{self._run_id}/stream"
                 self._asked = Asked(method="GET", path=path)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _takes(self, event: ServerEvent) -> bool:
         if event.name == "stream.ended":
@@ -243,9 +246,7 @@ class _Follower:
             self._last_id = event.id
         return self._pieces.takes(event)
 
-    async def _open(self) -> aiohttp.ClientResponse:
-        stack = contextlib.AsyncExitStack()
-
+    async def _open(self, stack: contextlib.AsyncExitStack) -> aiohttp.ClientResponse:
         async def once() -> aiohttp.ClientResponse:
             response = await stack.enter_async_context(
                 self._channel.request(self._asked, last_id=self._last_id, is_stream=True)

@@ -14,8 +14,8 @@ message.part.updated   a call failed or was refused              tool.error
 
 Ephemeral events are never stored; whoever was not subscribed has missed them:
 model.requested, model.failed, model.text_delta, model.reasoning_delta, tool.executing,
-tool.progress, agent.initialized, agent.ready, agent.executing, agent.paused, agent.error,
-agent.cleanup, system.stopping, and whatever an application publishes.
+tool.progress, hook.executed, agent.initialized, agent.ready, agent.executing, agent.paused,
+agent.error, agent.cleanup, system.stopping, and whatever an application publishes.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ EPHEMERAL: tuple[str, ...] = (
     "model.reasoning_delta",
     "tool.executing",
     "tool.progress",
+    "hook.executed",
     "agent.initialized",
     "agent.ready",
     "agent.executing",

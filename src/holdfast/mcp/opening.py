@@ -41,12 +41,12 @@ _LOGGERS: Final = ("mcp", "client")
 _UNHEARD: Final = logging.NullHandler()
 
 
-class OpensSandbox(Protocol):
-    """Whoever confines programs that stay; `runs.Confinement.runner` does."""
+class OpensProcess(Protocol):
+    """Confines programs that stay, as `runtime.ProcessEnvironment.open_process` does."""
 
     def __call__(
         self,
-        directory: str,
+        workspace: str,
         *,
         profile: Profile,
         limits: SandboxLimits,
@@ -68,7 +68,7 @@ class Opening:
     token: Callable[[str], str]
     """Gives the token that a variable holds, else nothing."""
     policies: Callable[[], PolicyBundle]
-    open_sandbox: OpensSandbox
+    open_process: OpensProcess
     """Gives what confines the program; what no tool may see or change, it may not either."""
     lookup: Lookup = system_lookup
     secrets: set[str] = field(default_factory=set, repr=False)
@@ -133,7 +133,7 @@ class Opening:
         endpoint = self.endpoint
         check_process(self.name, endpoint, self.policies())
         token = self.read_token()
-        self._runner = self.open_sandbox(
+        self._runner = self.open_process(
             self.workspace,
             profile=endpoint.sandbox,
             limits=_LIMITS,

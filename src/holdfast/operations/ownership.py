@@ -146,7 +146,7 @@ class OwnView:
         elif not is_bound and name not in BEGINS | OF_USER | SHARED:
             raise NotPermitted(subject=self._caller.subject, scope=ALL_OWNERS)
 
-    async def cut(self, answer: Any) -> Any:
+    async def cut(self, answer: object) -> object:
         """Return an answer without what belongs to others."""
         if not self._is_listed:
             return answer
@@ -158,7 +158,7 @@ class OwnView:
             return found if self._limit is None else found[: self._limit]
         return answer if answer is None or await self.shows(answer) else None
 
-    async def shows(self, item: Any) -> bool:
+    async def shows(self, item: object) -> bool:
         """Say whether an item of a listing or a stream may be seen."""
         if not self._is_listed:
             return True

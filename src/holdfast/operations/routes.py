@@ -17,7 +17,7 @@ import msgspec
 _PARAMETER = re.compile(r"{(\w+)}")
 
 
-class Route(msgspec.Struct, frozen=True):
+class Route(msgspec.Struct, frozen=True, eq=False):
     """How an operation is asked for over HTTP."""
 
     method: str
@@ -80,6 +80,7 @@ ROUTES: Final[dict[str, Route]] = {
     "keys.revoke": Route("DELETE", "/v1/keys/{key_id}"),
     "loops.run": Route("POST", "/v1/loops/wait"),
     "loops.stream": Route("POST", "/v1/loops/stream"),
+    "loops.load": Route("POST", "/v1/loops/import", 201, upload="source"),
     "loops.state": Route("GET", "/v1/loops/{run_id}"),
     "loops.report": Route("GET", "/v1/loops/{run_id}/report"),
     "loops.replay": Route("GET", "/v1/loops/{run_id}/replay"),
@@ -99,6 +100,7 @@ ROUTES: Final[dict[str, Route]] = {
     "memory.stats": Route("GET", f"{_M}/stats"),
     "memory.reindex": Route("POST", f"{_M}/reindex"),
     "memory.lines": Route("GET", f"{_M}/export", media_type="application/x-ndjson"),
+    "memory.load": Route("POST", f"{_M}/import", upload="source"),
     "memory.get": Route("GET", f"{_M}/{{memory_id}}"),
     "memory.history": Route("GET", f"{_M}/{{memory_id}}/history"),
     "memory.update": Route("PATCH", f"{_M}/{{memory_id}}"),
@@ -134,6 +136,7 @@ ROUTES: Final[dict[str, Route]] = {
     "sessions.create": Route("POST", "/v1/sessions", 201),
     "sessions.list": Route("GET", "/v1/sessions"),
     "sessions.most_recent": Route("GET", "/v1/sessions/most-recent"),
+    "sessions.load": Route("POST", "/v1/sessions/import", 201, upload="source"),
     "sessions.get": Route("GET", _S),
     "sessions.update": Route("PATCH", _S),
     "sessions.delete": Route("DELETE", _S, 204),

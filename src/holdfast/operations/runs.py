@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
+from typing import Annotated
 
 from holdfast.agents import Agent, AgentResult, KeptRequest, Listener, RunRequest, hear_nothing
 from holdfast.canonical import JsonObject
@@ -11,7 +12,7 @@ from holdfast.errors import UsageError
 from holdfast.journal import Event
 from holdfast.operations.caller import Caller
 from holdfast.operations.concerns import of_request, of_run
-from holdfast.operations.local_values import LocalAgent, LocalModel
+from holdfast.operations.local_values import Local, LocalAgent, LocalModel
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.orchestration.delegation import (
@@ -141,12 +142,14 @@ async def start(
     on_ask: OnAsk = "deny",
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
+    listener: Annotated[Listener, Local("follow it with `runs.follow`")] = hear_nothing,
 ) -> Run:
     """Start an agent's run in the background and return it as soon as it is queued.
 
     Arguments and errors are those of `execute`. `runs.result` waits for its end, `runs.follow`
-    yields what it does. It goes on until it ends or parks; closing the client cancels it. One
-    whose process was killed is resumed by the same `run_id`.
+    yields what it does; a `listener` of this process hears it from the first piece on. It goes
+    on until it ends or parks; closing the client cancels it. One whose process was killed is
+    resumed by the same `run_id`.
     """
     return await runtime.runs.start(
         RunRequest(
@@ -159,7 +162,8 @@ async def start(
             on_ask=on_ask,
             budget=budget,
             on_busy=on_busy,
-        )
+        ),
+        listener,
     )
 
 

@@ -10,29 +10,19 @@ import functools
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from holdfast.agents import is_named
-from holdfast.errors import PermissionDenied
+from holdfast.errors import UsageError
 from holdfast.policy import Budget, PolicyBundle, PolicyStore, Rights, RuleSet
 from holdfast.settings import UnvouchedSettings
 from holdfast.tools import (
-    Command,
-    CommandResult,
-    CommandRunner,
     Gate,
     HttpClient,
     PathRules,
-    Profile,
-    Program,
     SafeHttpClient,
-    SandboxedCommands,
-    SandboxLimits,
-    SandboxOptions,
-    SandboxRunner,
     Tool,
     ToolPermissionFilter,
     ToolRegistry,
@@ -77,10 +67,6 @@ class Confinement:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    _options: dict[tuple[bool, bool], SandboxOptions] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
     def ceiling(self, path: str) -> RuleSet:
         """Return the ceiling that holds right now for the agent at the end of a path (`a/b`)."""
         return self.policies.bundle.ceiling_for(path)
@@ -107,7 +93,9 @@ class Confinement:
         except (OSError, ValueError):
             seen = None
         if seen is None or not stat.S_ISDIR(seen.st_mode) or os.path.samestat(seen, _root()):
-            self.commands(self.workspace(directory), is_read_only=True)
+            # Opening it tells what is wrong with it, if it is not the root.
+            self.workspace(directory)
+            raise UsageError(detail="The root of the file system cannot be a workspace.")
 
     def workspace(self, directory: str) -> Workspace:
         """Open a directory under the policies' path rules."""
@@ -133,59 +121,7 @@ class Confinement:
             read_only=(*_ALWAYS_READ_ONLY, *_below(self.read_only, directory)),
         )
 
-    def commands(
-        self, workspace: Workspace, *, is_read_only: bool, has_network: bool = False
-    ) -> tuple[CommandRunner, SandboxRunner]:
-        """Return what runs commands in a workspace; whoever asked closes the runner.
-
-        With a network it is the machine's own, since no list of hosts holds for processes;
-        every command is refused unless the policies grant exactly that.
-        """
-        options = self._options.get((is_read_only, has_network))
-        if options is None:
-            wide: Profile = "network" if has_network else "workspace-write"
-            options = self._options[is_read_only, has_network] = self._sandbox(
-                profile="read-only" if is_read_only else wide
-            )
-        runner = SandboxRunner(workspace, options)
-        # The gate asks about every line that it cannot read; what comes here has passed it.
-        commands = SandboxedCommands(
-            runner, is_approved=lambda _text: True, is_net_open=self._is_net_open
-        )
-        if options.profile == "network":
-            return _RawNetwork(commands, self.policies), runner
-        return commands, runner
-
-    def runner(
-        self,
-        directory: str,
-        *,
-        profile: Profile,
-        limits: SandboxLimits,
-        environment: Mapping[str, str],
-        readable: tuple[str, ...] = (),
-        writable: tuple[str, ...] = (),
-    ) -> SandboxRunner:
-        """Return what runs a program that stays, such as an MCP server, in a directory.
-
-        What no tool may see or change, no program may either.
-        """
-        options = self._sandbox(
-            profile=profile,
-            limits=limits,
-            environment=environment,
-            readable=readable,
-            writable=writable,
-        )
-        return SandboxRunner(self.workspace(directory), options)
-
-    def _sandbox(self, **chosen: Any) -> SandboxOptions:  # noqa: ANN401 - the fields of options
-        """The one place that decides what is hidden from every process."""
-        return SandboxOptions(
-            hidden=self.hidden, read_only=self.read_only, unvouched=self.unvouched, **chosen
-        )
-
-    def _is_net_open(self) -> bool:
+    def is_net_open(self) -> bool:
         """Say whether every host may be reached, so that nothing has to be held to a list."""
         rules = self.policies.bundle.network_rules
         return rules.allow_net and "*" in rules.allowed_hosts and not rules.blocked_hosts
@@ -196,46 +132,6 @@ def _below(paths: Sequence[str], directory: str) -> tuple[str, ...]:
     top = os.path.realpath(directory)
     inside = [real for real in map(os.path.realpath, paths) if real.startswith(f"{top}/")]
     return tuple(_ODD.sub("?", real[len(top) + 1 :]) for real in inside)
-
-
-class _RawNetwork:
-    """Runs commands with the machine's network as long as the policies grant that."""
-
-    def __init__(self, inner: CommandRunner, policies: PolicyStore) -> None:
-        self._inner = inner
-        self._policies = policies
-
-    async def run(self, command: Command) -> CommandResult:
-        """Run a command, as `CommandRunner.run` promises.
-
-        Raises:
-            PermissionDenied: the policies do not let processes reach the network.
-        """
-        self._check(command.text[:200])
-        return await self._inner.run(command)
-
-    async def run_program(self, program: Program) -> CommandResult:
-        """Run a program, as `CommandRunner.run_program` promises.
-
-        Raises:
-            PermissionDenied: it wants the network, and the policies do not grant it.
-        """
-        if program.has_network:
-            self._check("*")
-        return await self._inner.run_program(program)
-
-    def _check(self, target: str) -> None:
-        bundle = self._policies.bundle
-        because = ""
-        if not bundle.network_rules.allow_net:
-            because = "the network is closed (ALLOW_NET, network.yaml)"
-        elif not bundle.network.raw_processes:
-            because = (
-                "the sandbox `network` is the machine's own network, for which no list of hosts "
-                "holds; `raw_processes: true` in network.yaml grants it"
-            )
-        if because:
-            raise PermissionDenied(permission="network", target=target, because=because)
 
 
 def select_visible_tools(

@@ -16,14 +16,13 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import HoldfastError, NotFound, PermissionDenied
 from holdfast.hooks import Hook, HookLimits, Hooks, ScriptOutcome, points_matching
-from holdfast.policy import CallRequest, decide, parse_yaml
-from holdfast.runs.confinement import Confinement
+from holdfast.policy import CallRequest, PolicyBundle, PolicyStore, decide, parse_yaml
 from holdfast.settings import HOOKS_FOLDER as FOLDER
 from holdfast.skills import TrustStore, levels
-from holdfast.tools import CommandRunner, Program, SandboxRunner, Workspace
+from holdfast.tools import OpensReader, Program, SandboxedCommands, SandboxRunner, Workspace
 
 _TRUST_NAME: Final = "hooks"
 _MOST_FILES: Final = 100
@@ -159,15 +158,23 @@ class ConfinedScripts:
 
     def __init__(
         self,
-        confine: Callable[[], Awaitable[Confinement]],
+        policies: Callable[[], Awaitable[PolicyStore]],
+        open_reader: OpensReader,
         directory: str | os.PathLike[str],
         files: HookFiles,
+        *,
+        report: Callable[[JsonObject], None],
     ) -> None:
-        """Run in this directory; the sandbox starts with the first program."""
-        self._confine = confine
+        """Run in this directory; the sandbox starts with the first program.
+
+        `report` is told of every program that ran, and of the sandbox that confined it.
+        """
+        self._report = report
+        self._policies = policies
+        self._open_reader = open_reader
         self._directory = os.fspath(directory)
         self._files = files
-        self._started: tuple[CommandRunner, SandboxRunner] | None = None
+        self._runner: SandboxRunner | None = None
 
     async def run(self, argv: Sequence[str], stdin: bytes, *, timeout_s: float) -> ScriptOutcome:
         """Execute a command and return how it ended.
@@ -178,12 +185,10 @@ class ConfinedScripts:
             TimeoutError: it took too long.
             ValueError: it wrote too much.
         """
-        confinement = await self._confine()
-        self._check(confinement, argv)
-        if self._started is None:
-            workspace = confinement.workspace(self._directory)
-            self._started = confinement.commands(workspace, is_read_only=True)
-        result = await self._started[0].run_program(
+        self._check((await self._policies()).bundle, argv)
+        if self._runner is None:
+            self._runner = self._open_reader(self._directory)
+        result = await SandboxedCommands(self._runner).run_program(
             Program(
                 argv=tuple(argv),
                 given=stdin,
@@ -192,6 +197,14 @@ class ConfinedScripts:
                 timeout_s=timeout_s,
                 max_output_bytes=_ANSWER_BYTES,
             )
+        )
+        self._report(
+            {
+                "command": list(argv),
+                "exit_code": result.exit_code,
+                "stopped": result.stopped,
+                "sandbox": result.sandbox,
+            }
         )
         if result.stopped == "timeout":
             raise TimeoutError
@@ -205,16 +218,16 @@ class ConfinedScripts:
 
     async def aclose(self) -> None:
         """End the sandbox."""
-        if self._started is not None:
-            started, self._started = self._started, None
-            await started[1].aclose()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.aclose()
 
-    def _check(self, confinement: Confinement, argv: Sequence[str]) -> None:
+    def _check(self, bundle: PolicyBundle, argv: Sequence[str]) -> None:
         text = shlex.join(argv)
         request = CallRequest(
             permission="hook", targets=(text,), target_kind="command", default="allow"
         )
-        decision = decide(request, confinement.policies.bundle.ceiling_for(""))
+        decision = decide(request, bundle.ceiling_for(""))
         if decision.action != "allow":
             raise PermissionDenied(permission="hook", target=text, because=decision.explain())
         if not self._files.vouches_for(argv):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeAlias
 
-from holdfast.agents import AgentResult, ChildPiece
+from holdfast.agents import AgentResult, ChildPiece, Listener, hear_nothing
 from holdfast.messages import ToolPart
 from holdfast.providers import Delta, Finished
 
@@ -38,14 +38,16 @@ class _Heard:
 class StartedRun:
     """A run that goes on in the background, and whoever follows it."""
 
-    def __init__(self) -> None:
-        """Nobody follows yet."""
+    def __init__(self, listener: Listener = hear_nothing) -> None:
+        """Nobody follows yet but the listener of whoever started it."""
+        self._listener = listener
         self.task: asyncio.Task[AgentResult] | None = None
         self._followers: list[_Heard] = []
         self._so_far: list[StreamItem] = []
 
-    def hear(self, item: StreamItem) -> None:
+    def hear(self, item: Delta | ToolPart) -> None:
         """Take a piece; those of the present message are kept for who comes late."""
+        self._listener(item)
         self._so_far.append(item)
         if isinstance(item, Finished | ToolPart):
             self._so_far.clear()

@@ -1,7 +1,8 @@
 """Everything built once: services, the surroundings of a call, opening and closing.
 
-`Runtime` is the only place that puts services together, and `CallEnvironment` the only one that
-puts the surroundings of a call together. Faces reach it through `holdfast.operations`.
+`Runtime` is the only place that puts services together, `CallEnvironment` the only one that puts
+the surroundings of a call together, `ProcessEnvironment` the only one that confines a process.
+Faces reach it through `holdfast.operations`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import LoopItem as LoopItem
     from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
+    from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
     from holdfast.runtime.run_kinds import session_begun_by as session_begun_by
     from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
@@ -47,6 +49,7 @@ else:
             "identity_events": "KeyChanged TenantChanged UserErased",
             "loops": "LoopItem read_news",
             "models": "ReadyModel",
+            "processes": "ProcessEnvironment",
             "request_events": "DebugUsed",
             "run_kinds": "session_begun_by",
             "runs": "DEFAULT_AGENT",

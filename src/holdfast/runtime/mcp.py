@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
 from holdfast.policy import PolicyStore
 from holdfast.redaction import Redactor
-from holdfast.runs import Confinement
+from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.settings import Settings, load_settings
 from holdfast.skills import TrustStore, project_root
 from holdfast.tools import ToolRegistry
@@ -33,7 +33,7 @@ class McpService:
         journal: Journal,
         redactor: Redactor,
         policies: Callable[[], Awaitable[PolicyStore]],
-        confinement: Confinement,
+        processes: ProcessEnvironment,
     ) -> None:
         """Connect to the servers of these settings."""
         self._settings = settings
@@ -41,7 +41,7 @@ class McpService:
         self._journal = journal
         self._redactor = redactor
         self._policies = policies
-        self._confinement = confinement
+        self._processes = processes
         self._manager: McpManager | None = None
         self.layer: ToolRegistry | None = None
         """Where the servers' tools are offered; `None` where no server is configured."""
@@ -69,7 +69,7 @@ class McpService:
                     workspace=workspace,
                     token=self._token,
                     policies=lambda: store.bundle,
-                    open_sandbox=self._confinement.runner,
+                    open_process=self._processes.open_process,
                 )
                 for name, endpoint in self._settings.mcp_endpoints.items()
             ]

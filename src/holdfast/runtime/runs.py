@@ -218,7 +218,7 @@ class RunService:
 
         return streamed(start)
 
-    async def start(self, request: RunRequest) -> Run:
+    async def start(self, request: RunRequest, listener: Listener = hear_nothing) -> Run:
         """Begin a run in the background and return it, as soon as it is queued.
 
         It goes on until it ends or parks; closing the runtime cancels it.
@@ -229,7 +229,7 @@ class RunService:
         run_id = request.run_id or new_id("run")
         started = self._started.get(run_id)
         if started is None:
-            started = self._started[run_id] = StartedRun()
+            started = self._started[run_id] = StartedRun(listener)
             if isinstance(request.agent, Agent):
                 self._given[run_id] = request.agent
                 if len(self._given) > _MOST_GIVEN:

@@ -40,6 +40,7 @@ from holdfast.runtime.idempotency import IdempotencyService
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
+from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.runtime.recovery import RecoveryService
 from holdfast.runtime.request_events import REQUEST_KEYS
 from holdfast.runtime.runs import RunService
@@ -196,6 +197,7 @@ class Runtime:
             read_only=tuple(map(str, list_governing_places(settings))),
             unvouched=unvouched,
         )
+        self.processes = ProcessEnvironment(self.confinement, self.journal.clock)
         shared = SharedBudget(
             self.journal,
             self.tenant,
@@ -212,7 +214,9 @@ class Runtime:
         )
         self.agents = AgentRegistry(self.journal, files=files)
         self.models = ModelService(settings, self.base_dir)
-        self.hooks = HookService(settings, self.journal, trust, self.confined)
+        self.hooks = HookService(
+            settings, self.journal, trust, self.loaded_policies, self.processes
+        )
         self.skills = SkillService(settings, trust)
         self.memory = MemoryService(
             settings, self.base_dir, self.sessions, self.models, self.redactor, self.tenant
@@ -223,7 +227,7 @@ class Runtime:
             self.journal,
             self.redactor,
             self.loaded_policies,
-            self.confinement,
+            self.processes,
         )
         self.toolbox = ToolService(
             settings,
@@ -247,7 +251,9 @@ class Runtime:
             confinement=self.confinement,
             context=self._make_context_builder(),
             budgets=self.budgets,
-            calls=CallEnvironment(self.journal, self.confinement, self.journal.clock),
+            calls=CallEnvironment(
+                self.journal, self.confinement, self.processes, self.journal.clock
+            ),
         )
         self.hand_calls = HandCallService(
             self.sessions, self.turns, self.runs, self.agents, self.toolbox
@@ -393,12 +399,6 @@ class Runtime:
                 await self.policies.watch_candidate(self.settings.policies.shadow_dir)
             self._has_policies = True
         return self.policies
-
-    async def confined(self) -> Confinement:
-        """Return what confines every run, once the policies are read; raises PolicyInvalid."""
-        if not self._has_policies:
-            await self.loaded_policies()
-        return self.confinement
 
     async def _close_webhooks(self) -> None:
         if "webhooks" in self.__dict__:

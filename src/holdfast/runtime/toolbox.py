@@ -138,7 +138,7 @@ class ToolService:
             )
             for name, said in settings.tools.language_servers.items()
         ]
-        self._language_servers = LanguageServers(servers, hidden=self._confinement.hidden)
+        self._language_servers = LanguageServers(servers)
         builtin = builtin_tools(language_servers=self._language_servers)
         own = (
             skill_tool(self._skills.offered),

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import structlog
 
 from holdfast.errors import HoldfastError, RequestTimeout, ServerDraining
 from holdfast.ids import new_id
-from holdfast.operations import Caller, StreamOperation
+from holdfast.operations import Caller, StreamOperation, runs
 from holdfast.runtime import Runtime
 from holdfast.server.answers import encode_response
 from holdfast.server.endpoints import Endpoint, Router, list_endpoints
@@ -40,6 +41,7 @@ from holdfast.server.streams import (
     NDJSON,
     SSE,
     EventStream,
+    HeardPieces,
     merge_run,
     only_kinds,
     read_kinds,
@@ -249,31 +251,54 @@ class HttpApplication:
         request.scope["holdfast.name"] = endpoint.name
         if self.is_draining:
             raise ServerDraining
-        values = await self._read_values(endpoint, request)
+        with (
+            tempfile.TemporaryFile() if endpoint.route.upload else contextlib.nullcontext() as file
+        ):
+            return await self._ask(endpoint, request, send, caller, file)
+
+    async def _ask(
+        self,
+        endpoint: Endpoint,
+        request: HttpRequest,
+        send: Send,
+        caller: Caller,
+        file: IO[bytes] | None,
+    ) -> HttpResponse | None:
+        """Read the arguments, perform the operation, and return its answer."""
+        request_id: str = request.scope["holdfast.request_id"]
+        method = endpoint.method
+        values = await self._read_values(endpoint, request, file)
         runtime = await self.runtimes.runtime_for(caller)
-        if endpoint.operation.is_stream:
-            await self._stream(endpoint, request, send, runtime, caller, values, request_id)
-            return None
-        key = request.headers.get("idempotency-key", "")
-        if key and method == "POST":
+        key = request.headers.get("idempotency-key", "") if method == "POST" else ""
+        if key and file is None:
             values, made = await self._idempotency.accept(
                 runtime, caller, endpoint, key=key, values=values
             )
             if made is not None:
                 return made
+        if endpoint.operation.is_stream:
+            await self._stream(endpoint, request, send, runtime, caller, values, request_id)
+            return None
         answer = await self._perform(endpoint, runtime, caller, values)
         response = encode_response(endpoint, answer, values)
-        if key and method == "POST":
+        if key and file is None:
             await self._idempotency.keep(runtime, caller, endpoint, key=key, response=response)
         return response
 
-    async def _read_values(self, endpoint: Endpoint, request: HttpRequest) -> dict[str, Any]:
+    async def _read_values(
+        self, endpoint: Endpoint, request: HttpRequest, file: IO[bytes] | None
+    ) -> dict[str, Any]:
         encoding = request.headers.get("content-encoding", "identity").lower()
         if encoding != "identity":
             # Unpacked, a small body could be larger than all memory.
             raise ProblemRaised(415, "request.encoding", "send the body as it is, not packed")
         values = endpoint.read_parameters(request.segments)
         pairs = request.read_query()
+        if file is not None:
+            values |= endpoint.read_query(pairs)
+            limit, pause = self.options.max_upload_bytes, self.options.body_timeout_s
+            await request.spool_body(file, limit=limit, timeout_s=pause)
+            return values | {endpoint.route.upload: file}
         if not endpoint.has_body:
             return values | endpoint.read_query(pairs)
         if pairs and not (endpoint.operation.is_stream and all(n == "kinds" for n, _ in pairs)):
@@ -367,7 +392,7 @@ class HttpApplication:
         """Return the events of a stream; a run is followed whether or not it was begun by it."""
         name, operation = endpoint.name, endpoint.operation
         if name == "runs.follow":
-            return merge_run(runtime, caller, values["run_id"], after=last, wants_pieces=True)
+            return merge_run(runtime, caller, values["run_id"], after=last)
         if name == "runs.stream" and not values.get("with_children"):
             return self._start_and_follow(runtime, caller, values)
         items = operation.perform(runtime, caller, **values)
@@ -380,10 +405,11 @@ class HttpApplication:
     async def _start_and_follow(
         self, runtime: Runtime, caller: Caller, values: dict[str, Any]
     ) -> Any:
-        start = self._router.find("POST", ("v1", "runs")).operation
         asked = {name: value for name, value in values.items() if name != "with_children"}
-        run = await start.perform(runtime, caller, **asked)  # type: ignore[misc]
-        follow = merge_run(runtime, caller, run.id, after=0, wants_pieces=True)
+        heard = HeardPieces()
+        run = await runs.start.perform(runtime, caller, **asked, listener=heard.hear)
+        pieces = heard.items(runtime, caller, run.id)
+        follow = merge_run(runtime, caller, run.id, pieces=pieces)
         async with contextlib.aclosing(follow):
             async for event in follow:
                 yield event

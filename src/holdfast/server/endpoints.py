@@ -7,7 +7,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 import msgspec
@@ -47,15 +47,8 @@ class Endpoint:
 
     @cached_property
     def sent_type(self) -> type[msgspec.Struct]:
-        """What comes in the body or the query: the fields that the path does not name."""
-        made: list[Any] = []
-        for name, one in self.fields.items():
-            if name in self.parameters:
-                continue
-            default = self.route.defaults.get(name, _default_of(one))
-            made.append((name, one.type) if default is _NOTHING else (name, one.type, default))
-        title = "".join(word.title() for word in re.split(r"[._]", self.name))
-        return msgspec.defstruct(f"{title}Body", made, kw_only=True, forbid_unknown_fields=True)
+        """What comes in the body: the fields that the path does not name."""
+        return _make_sent_type(self.operation, self.route, self.parameters)
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[msgspec.Struct]:
@@ -67,7 +60,7 @@ class Endpoint:
         found: dict[str, str] = {}
         for name, one in self.fields.items():
             kind = struct_in(one.type)
-            if kind is not None and not self.has_body:
+            if kind is not None and (not self.has_body or self.route.upload):
                 found |= {inner.encode_name: name for inner in msgspec.structs.fields(kind)}
         return found
 
@@ -114,7 +107,8 @@ class Endpoint:
             if name in STREAM_FIELDS and self.operation.is_stream and name not in self.fields:
                 continue
             owner = self.flat.get(name)
-            if owner is None and (name not in self.fields or name in self.parameters):
+            is_elsewhere = name in self.parameters or name == self.route.upload
+            if owner is None and (name not in self.fields or is_elsewhere):
                 raise self._unknown(name)
             if owner is None and is_list(self.fields[name].type):
                 given.setdefault(name, []).append(value)
@@ -125,7 +119,7 @@ class Endpoint:
             place[name] = value
         values = {name: self._convert(name, value) for name, value in given.items()}
         for name, one in self.fields.items():
-            if name not in values and name not in self.parameters:
+            if name not in values and name not in (*self.parameters, self.route.upload):
                 default = self.route.defaults.get(name, _default_of(one))
                 if default is _NOTHING:
                     raise RequestInvalid(detail=f"{name} is missing in the query")
@@ -168,6 +162,20 @@ class Endpoint:
 
 
 _NOTHING: Any = object()
+
+
+@cache
+def _make_sent_type(
+    operation: AnyOperation, route: Route, parameters: tuple[str, ...]
+) -> type[msgspec.Struct]:
+    made: list[Any] = []
+    for one in msgspec.structs.fields(operation.request):
+        if one.name in parameters:
+            continue
+        default = route.defaults.get(one.name, _default_of(one))
+        made.append((one.name, one.type) if default is _NOTHING else (one.name, one.type, default))
+    title = "".join(word.title() for word in re.split(r"[._]", operation.name))
+    return msgspec.defstruct(f"{title}Body", made, kw_only=True, forbid_unknown_fields=True)
 
 
 def _default_of(field: msgspec.structs.FieldInfo) -> Any:

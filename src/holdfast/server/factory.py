@@ -38,9 +38,9 @@ def create_app(
     `agents` are served besides those of the project, with their own tools. Without an
     `authenticator` callers are known by API keys, by JWT where `server.jwt` names an issuer, and
     on loopback by the token file of the state directory. Without `runtimes` each tenant has a
-    directory of its own below the state directory. `middleware` takes an ASGI application and returns one,
-    the first is the outermost; installed packages offer theirs as entry points of the group
-    `holdfast.server_middleware`, which are used with `loads_entry_points`.
+    directory of its own below the state directory. `middleware` takes an ASGI application and
+    returns one, the first is the outermost; installed packages offer theirs as entry points of
+    the group `holdfast.server_middleware`, which are used with `loads_entry_points`.
 
     Where it is mounted in another application, that one must pass the lifespan on, or call
     `open` and `close` itself.

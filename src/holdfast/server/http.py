@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
@@ -97,6 +97,20 @@ class HttpRequest:
             chunks.append(chunk)
             more = message.get("more_body", False)
         return b"".join(chunks)
+
+    async def spool_body(self, file: IO[bytes], *, limit: int, timeout_s: float) -> None:
+        """Write the body to a file as it comes, in bounded memory; raises as `read_body`."""
+        self.check_length(limit)
+        size, more = 0, True
+        while more:
+            message = await self.read_chunk(timeout_s)
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise RequestTooLarge(detail=f"the body is larger than {limit} bytes")
+            await asyncio.to_thread(file.write, chunk)
+            more = message.get("more_body", False)
+        await asyncio.to_thread(file.seek, 0)
 
     def check_length(self, limit: int) -> None:
         """Refuse a body that says itself that it is too large, before any of it is read."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import RequestInvalid
-from holdfast.operations import Caller
+from holdfast.operations import OWNER, Caller
 from holdfast.runtime import Runtime
 from holdfast.server.endpoints import Endpoint
 from holdfast.server.http import HttpResponse
@@ -37,7 +37,8 @@ class Idempotency:
             IdempotencyKeyReused: it was used for another request.
             ProblemRaised: nobody knows what became of the first request (409).
         """
-        caller.check(endpoint.operation.scope)
+        if caller is not OWNER:
+            await endpoint.operation.admit(runtime, caller, (), values)
         starts_run = "run_id" in endpoint.fields and "run_id" not in endpoint.parameters
         if starts_run and values.get("run_id"):
             raise RequestInvalid(detail="give a run_id or an Idempotency-Key, not both")

@@ -67,7 +67,7 @@ def describe() -> JsonObject:
         paths[path] = {"get": _page(path, about)}
     _describe_problems(components)
     events = {kind: by_type[_key(cls)] for kind, cls in sorted(kinds.items())}
-    return {
+    found = {
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": __version__, "description": _ABOUT},
         "servers": [{"url": "/"}],
@@ -80,6 +80,9 @@ def describe() -> JsonObject:
         },
         "x-events": events,
     }
+    # Defaults that are tuples or structs become what they are in JSON.
+    plain: JsonObject = msgspec.json.decode(msgspec.json.encode(found))
+    return plain
 
 
 _PAGES: Final = {

@@ -154,11 +154,17 @@ def _tag_of(item: object) -> str:
 
 
 async def merge_run(
-    runtime: Runtime, caller: Caller, run_id: str, *, after: int, wants_pieces: bool
+    runtime: Runtime,
+    caller: Caller,
+    run_id: str,
+    *,
+    after: int = 0,
+    pieces: AsyncGenerator[Any, None] | None = None,
 ) -> AsyncGenerator[StreamEvent, None]:
     """Yield the stored events of a run after a number, its pieces while they come, its result.
 
-    The result is the last one, behind every event that was stored.
+    The result is the last one, behind every event that was stored. Pieces are those of the
+    present message and all that follow, unless others are given.
     """
     queue: asyncio.Queue[StreamEvent | BaseException | None] = asyncio.Queue(_MOST_WAITING)
     result: list[StreamEvent] = []
@@ -179,10 +185,10 @@ async def merge_run(
     run = await runs.get.perform(runtime, caller, run_id)
     opened = {"run_id": run.id, "session_id": run.session_id, "after": after}
     yield StreamEvent(OPENED, _encode(opened))
-    sources = [runs.events.perform(runtime, caller, run_id, after=after)]
-    if wants_pieces:
-        sources.append(runs.follow.perform(runtime, caller, run_id, raise_on_failure=False))  # type: ignore[arg-type]
-    tasks = [asyncio.create_task(take(source)) for source in sources]
+    if pieces is None:
+        pieces = runs.follow.perform(runtime, caller, run_id, raise_on_failure=False)
+    stored = runs.events.perform(runtime, caller, run_id, after=after)
+    tasks = [asyncio.create_task(take(source)) for source in (stored, pieces)]
     try:
         left = len(tasks)
         while left:
@@ -199,6 +205,37 @@ async def merge_run(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class HeardPieces:
+    """The pieces of a run that a request has started, from the first one on."""
+
+    def __init__(self) -> None:
+        """Nothing was heard yet."""
+        self._heard: asyncio.Queue[Any] = asyncio.Queue()
+        self._is_open = True
+
+    def hear(self, item: object) -> None:
+        """Take a piece, as long as anybody wants them."""
+        if self._is_open:
+            self._heard.put_nowait(item)
+
+    async def items(
+        self, runtime: Runtime, caller: Caller, run_id: str
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the pieces, and at the very end the result."""
+        waits = runs.result.perform(runtime, caller, run_id, raise_on_failure=False)
+        result = asyncio.ensure_future(waits)
+        # Behind the last piece: whoever made it has ended by then.
+        result.add_done_callback(lambda _: self._heard.put_nowait(None))
+        try:
+            while (item := await self._heard.get()) is not None:
+                yield item
+            yield await result
+        finally:
+            self._is_open = False
+            result.cancel()
+            await asyncio.gather(result, return_exceptions=True)
 
 
 async def to_events(
@@ -410,8 +447,10 @@ __all__ = [
     "SSE",
     "BusEventView",
     "EventStream",
+    "HeardPieces",
     "EventView",
     "FamilyEventView",
+    "HeardPieces",
     "StreamEvent",
     "merge_run",
     "only_kinds",

@@ -178,7 +178,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def new_session(
+def new_session(  # noqa: PLR0913 - what a session begins with
     title: str,
     *,
     project_id: str = "",

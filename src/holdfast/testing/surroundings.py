@@ -18,7 +18,7 @@ from holdfast.errors import UsageError
 from holdfast.hooks import ExecutionContext
 from holdfast.policy import ApprovalTerms, Rights
 from holdfast.runs import Budgets, Confinement, Instrumentation, RunServices
-from holdfast.runtime import CallEnvironment
+from holdfast.runtime import CallEnvironment, ProcessEnvironment
 from holdfast.sessions import SessionManager
 from holdfast.tools import (
     Cancellation,
@@ -35,6 +35,7 @@ from holdfast.tools import (
     ToolThreads,
     Workspace,
     ignore_progress,
+    refuse_processes,
 )
 from holdfast.turns import TurnQueue
 
@@ -67,6 +68,7 @@ def tool_context(
         "artifacts": MemoryArtifacts(),
         "http": ClosedNetwork(),
         "commands": NoCommands(),
+        "open_reader": refuse_processes,
         "attendant": NobodyAttends(),
         "nested": NoNestedCalls(),
         "threads": ToolThreads(),
@@ -108,7 +110,9 @@ def run_services(
         budgets=Budgets(),
         confinement=confinement,
         instrumentation=Instrumentation(),
-        calls=CallEnvironment(journal, confinement, journal.clock),
+        calls=CallEnvironment(
+            journal, confinement, ProcessEnvironment(confinement, journal.clock), journal.clock
+        ),
         executor=NobodyExecutes(),
         clock=journal.clock,
     )

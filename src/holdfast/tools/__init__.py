@@ -103,12 +103,14 @@ if TYPE_CHECKING:
     from holdfast.tools.services import NobodyAttends as NobodyAttends
     from holdfast.tools.services import NoCommands as NoCommands
     from holdfast.tools.services import NoNestedCalls as NoNestedCalls
+    from holdfast.tools.services import OpensReader as OpensReader
     from holdfast.tools.services import Program as Program
     from holdfast.tools.services import ProgressSink as ProgressSink
     from holdfast.tools.services import ProgressUpdate as ProgressUpdate
     from holdfast.tools.services import Question as Question
     from holdfast.tools.services import ToolStateStore as ToolStateStore
     from holdfast.tools.services import ignore_progress as ignore_progress
+    from holdfast.tools.services import refuse_processes as refuse_processes
     from holdfast.tools.state import TOOL_STATE as TOOL_STATE
     from holdfast.tools.state import JournalState as JournalState
     from holdfast.tools.target import Target as Target
@@ -160,9 +162,9 @@ else:
             """,
             "sandboxed_commands": "SandboxedCommands",
             "schema": "Signature",
-            "services": """Cancellation ClosedNetwork HttpRequest MemoryArtifacts MemoryState NoCommands NoNestedCalls ignore_progress 
+            "services": """Cancellation ClosedNetwork HttpRequest MemoryArtifacts MemoryState NoCommands NoNestedCalls ignore_progress refuse_processes
                 ArtifactStore Attendant Command CommandResult CommandRunner HttpClient NestedCalls
-                NobodyAttends Program ProgressSink ProgressUpdate Question ToolStateStore
+                NobodyAttends OpensReader Program ProgressSink ProgressUpdate Question ToolStateStore
             """,
             "state": "JournalState TOOL_STATE",
             "target": "Target command_target host_target path_target paths_target text_target",

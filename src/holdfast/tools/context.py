@@ -21,6 +21,7 @@ from holdfast.tools.services import (
     CommandRunner,
     HttpClient,
     NestedCalls,
+    OpensReader,
     ProgressSink,
     ProgressUpdate,
     ToolStateStore,
@@ -62,6 +63,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: ArtifactStore
     http: HttpClient
     commands: CommandRunner
+    open_reader: OpensReader
+    """Opens a sandbox for a process that outlives the call, such as a language server."""
     attendant: Attendant
     nested: NestedCalls
     threads: ToolThreads

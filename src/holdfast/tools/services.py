@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import NotFound, PermissionDenied, SandboxFailed
 from holdfast.messages import ToolPart
+
+if TYPE_CHECKING:
+    from holdfast.sandbox import SandboxLimits, SandboxRunner, Workspace
 
 
 class ProgressUpdate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -214,6 +217,33 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     timeout_s: float = 120.0
     max_output_bytes: int = 8 * 1024 * 1024
+
+
+class OpensReader(Protocol):
+    """Opens sandboxes for processes that only read, as `runtime.ProcessEnvironment` does."""
+
+    def __call__(
+        self,
+        workspace: Workspace | str,
+        *,
+        limits: SandboxLimits = ...,
+        environment: Mapping[str, str] = ...,
+        readable: tuple[str, ...] = (),
+    ) -> SandboxRunner:
+        """Return what runs processes in a workspace without writing and without a network.
+
+        The caller closes it. `environment` is all that a process sees of the application's.
+        """
+        ...
+
+
+def refuse_processes(workspace: Workspace | str, **_rights: object) -> SandboxRunner:
+    """Refuse every process; an `OpensReader` for contexts without a runtime.
+
+    Raises:
+        SandboxFailed: always.
+    """
+    raise SandboxFailed(detail="no process can be started here: nothing confines it")
 
 
 class CommandRunner(Protocol):

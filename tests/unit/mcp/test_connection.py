@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.clock import SYSTEM
 from holdfast.errors import McpAuthFailed, McpFailed, PermissionDenied
 from holdfast.mcp.connection import Connection
 from holdfast.mcp.failures import Lost, NoAnswer
 from holdfast.mcp.opening import Opening
 from holdfast.policy import PolicyBundle
 from holdfast.runs.confinement import Confinement
+from holdfast.runtime import ProcessEnvironment
 from holdfast.settings.mcp import McpEndpoint
 from holdfast.testing import FakeClock
 
@@ -74,7 +76,7 @@ class World:
             workspace="/",
             token=lambda name: "",
             policies=PolicyBundle,
-            open_sandbox=Confinement().runner,
+            open_process=ProcessEnvironment(Confinement(), SYSTEM).open_process,
         )
         return Connection(
             "far",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.clock import SYSTEM
 from holdfast.errors import NotFound
 from holdfast.journal import Origin, Payload
 from holdfast.mcp.definitions import read_offer
@@ -16,6 +17,7 @@ from holdfast.mcp.pins import PinBook
 from holdfast.mcp.server import Keeping
 from holdfast.policy import PolicyBundle
 from holdfast.runs.confinement import Confinement
+from holdfast.runtime import ProcessEnvironment
 from holdfast.settings.mcp import McpEndpoint
 from holdfast.tools import ToolRegistry, tool
 
@@ -47,7 +49,7 @@ def manager(tmp_path: Path) -> McpManager:
         workspace=str(tmp_path),
         token=lambda name: "",
         policies=PolicyBundle,
-        open_sandbox=Confinement().runner,
+        open_process=ProcessEnvironment(Confinement(), SYSTEM).open_process,
     )
     keeping = Keeping(note=keep_nothing, pins=PinBook(tmp_path))
     return McpManager([opening], keeping, trust=Nobody(), project=str(tmp_path))

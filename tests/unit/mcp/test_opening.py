@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from holdfast.clock import SYSTEM
 from holdfast.errors import MissingExtra
 from holdfast.mcp.opening import Opening, connect_by_sdk
 from holdfast.policy import PolicyBundle
 from holdfast.runs.confinement import Confinement
+from holdfast.runtime import ProcessEnvironment
 from holdfast.settings.mcp import McpEndpoint
 
 
@@ -24,7 +26,7 @@ def test_missing_sdk_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> 
         workspace="/",
         token=lambda name: "",
         policies=PolicyBundle,
-        open_sandbox=Confinement().runner,
+        open_process=ProcessEnvironment(Confinement(), SYSTEM).open_process,
     )
     with pytest.raises(MissingExtra) as raised:
         connect_by_sdk(opening, lambda: None, lambda: None)

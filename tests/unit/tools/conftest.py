@@ -1,5 +1,8 @@
 import pytest
 
+from holdfast.clock import SYSTEM
+from holdfast.runs import Confinement
+from holdfast.runtime import ProcessEnvironment
 from holdfast.sandbox import Workspace
 from holdfast.testing import tool_context
 
@@ -13,7 +16,11 @@ def root(tmp_path):
 @pytest.fixture
 def context(root):
     return tool_context(
-        workspace=Workspace(root), session_id="ses_1", run_id="run_1", call_id="call_1"
+        workspace=Workspace(root),
+        session_id="ses_1",
+        run_id="run_1",
+        call_id="call_1",
+        open_reader=ProcessEnvironment(Confinement(), SYSTEM).open_reader,
     )
 
 

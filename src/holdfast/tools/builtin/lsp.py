@@ -71,7 +71,7 @@ def lsp_tool(servers: LanguageServers) -> Tool:
         """
         workspace = context.workspace
         await context.look(workspace.stat, file_path)
-        running = await servers.serve(workspace, file_path)
+        running = await servers.serve(workspace, file_path, context.open_reader)
         text = await servers.open(running, workspace, file_path)
         asked = _Question(running, workspace, operation, file_path)
         asked.check_supported()

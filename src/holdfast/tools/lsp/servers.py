@@ -13,10 +13,11 @@ import msgspec
 
 from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import ToolError
-from holdfast.sandbox import SandboxLimits, SandboxOptions, SandboxRunner, Workspace
+from holdfast.sandbox import SandboxLimits, SandboxRunner, Workspace
 from holdfast.tools.encoding import decode_file
 from holdfast.tools.lsp.connection import LspConnection
 from holdfast.tools.lsp.program import server_program
+from holdfast.tools.services import OpensReader
 
 _START_S = 30.0
 _STREAM_LIMIT = 1024 * 1024
@@ -83,21 +84,16 @@ class LanguageServers:
         *,
         known: Sequence[LanguageServer] = KNOWN_SERVERS,
         environment: Mapping[str, str] | None = None,
-        hidden: Sequence[str] = (),
     ) -> None:
-        """Prefer the configured ones, then the known ones that are installed.
-
-        `hidden` are directories that none of them sees, such as the state directory.
-        """
-        self._hidden = tuple(hidden)
+        """Prefer the configured ones, then the known ones that are installed."""
         self._servers = (*configured, *known)
         self._configured = {server.name for server in configured}
         self._environment = dict(environment or {})
         self._running: dict[tuple[str, str], Running] = {}
         self._starting: dict[tuple[str, str], asyncio.Lock] = {}
 
-    async def serve(self, workspace: Workspace, path: str) -> Running:
-        """Return a server that understands a file, started if need be.
+    async def serve(self, workspace: Workspace, path: str, open_reader: OpensReader) -> Running:
+        """Return a server that understands a file, started if need be by `open_reader`.
 
         Raises:
             ToolError: none is installed or configured, or it does not start.
@@ -115,7 +111,7 @@ class LanguageServers:
             if found is None or not found.connection.is_alive:
                 if found is not None:
                     await _end(found)
-                found = await self._start(server, program, workspace)
+                found = await self._start(server, program, workspace, open_reader)
                 self._running[key] = found
         return found
 
@@ -167,16 +163,20 @@ class LanguageServers:
             detail += f"; install one of: {names}"
         raise ToolError(tool="lsp", detail=detail)
 
-    async def _start(self, server: LanguageServer, program: str, workspace: Workspace) -> Running:
+    async def _start(
+        self,
+        server: LanguageServer,
+        program: str,
+        workspace: Workspace,
+        open_reader: OpensReader,
+    ) -> Running:
         found = await asyncio.to_thread(server_program, program, server.command[1:])
-        options = SandboxOptions(
-            profile="read-only",
+        runner = open_reader(
+            workspace,
             limits=_LIMITS,
             environment=self._environment,
             readable=(*found.readable, *server.readable),
-            hidden=self._hidden,
         )
-        runner = SandboxRunner(workspace, options)
         connection: LspConnection | None = None
         try:
             stream = await runner.open_program(

@@ -2,9 +2,13 @@ import socket
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from holdfast.clock import SYSTEM
 from holdfast.errors import FileMissing, PermissionDenied, TellModel, ToolError, ToolInputInvalid
+from holdfast.runs import Confinement
+from holdfast.runtime import ProcessEnvironment
 from holdfast.tools.builtin.lsp import find_position, lsp_tool
 from holdfast.tools.lsp import LanguageServer, LanguageServers
 from holdfast.tools.lsp.program import server_program
@@ -70,7 +74,7 @@ async def test_every_operation_is_spoken(call, source, rote, operation, output):
 
 
 async def test_server_reads_the_workspace_but_changes_nothing_and_reaches_nobody(
-    call, source, tmp_path
+    context, source, tmp_path
 ):
     """What a server does when the code of a workspace makes it do so."""
     (tmp_path / "state").mkdir()
@@ -78,8 +82,15 @@ async def test_server_reads_the_workspace_but_changes_nothing_and_reaches_nobody
     (source / "secret").mkdir()
     (source / "secret" / "key").write_text("private")
     listener = socket.create_server(("127.0.0.1", 0))
-    server = LanguageServers([ROTE], known=(), hidden=(str(source / "secret"),))
+    server = LanguageServers([ROTE], known=())
+    hides = Confinement(hidden=(str(source / "secret"),))
+    opener = ProcessEnvironment(hides, SYSTEM).open_reader
+    context = msgspec.structs.replace(context, open_reader=opener)
     tool = lsp_tool(server)
+
+    async def call(tool, **arguments):
+        return await tool.call(tool.validate(arguments), context)
+
     ask = {"operation": "workspaceSymbol", "file_path": "a.py"}
     try:
         read = f"open:{source}/a.py:r"
@@ -143,17 +154,17 @@ async def test_real_server_answers(call, source, pylsp):
 
 async def test_server_is_reused_and_sees_changes(call, context, source, rote):
     tool = lsp_tool(rote)
-    first = await rote.serve(context.workspace, "a.py")
+    first = await rote.serve(context.workspace, "a.py", context.open_reader)
     ask = {"operation": "hover", "file_path": "a.py"}
     assert (await call(tool, **ask)).output.endswith(" 1")
     assert (await call(tool, **ask)).output.endswith(" 1")
     (source / "a.py").write_text("changed = 1\n")
     assert (await call(tool, **ask)).output.endswith(" 2")
-    assert await rote.serve(context.workspace, "a.py") is first
+    assert await rote.serve(context.workspace, "a.py", context.open_reader) is first
 
 
 async def test_closed_servers_have_ended(call, context, source, rote):
-    running = await rote.serve(context.workspace, "a.py")
+    running = await rote.serve(context.workspace, "a.py", context.open_reader)
     assert running.connection.is_alive
     await rote.close()
     assert not running.connection.is_alive
@@ -169,7 +180,7 @@ async def test_server_that_fails_is_an_error_and_the_next_call_works(call, sourc
 
 
 async def test_an_answer_that_comes_too_late_is_an_error_and_harms_no_other(source, context, rote):
-    running = await rote.serve(context.workspace, "a.py")
+    running = await rote.serve(context.workspace, "a.py", context.open_reader)
     ask = running.connection.request
     with pytest.raises(ToolError):
         await ask("workspace/symbol", {"query": "silence"}, timeout_s=0.05)
