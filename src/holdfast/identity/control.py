@@ -1,4 +1,4 @@
-"""The control plane of a state directory: keys and tenants, shared by the runtimes of all tenants."""
+"""The control plane of a state directory: keys and tenants, which all its runtimes share."""
 
 from __future__ import annotations
 

@@ -206,9 +206,9 @@ class KeyService:
 
     async def _find(self, prefix: str, digest: str) -> ApiKey | None:
         found: ApiKey | None = None
-        # Compared in constant time, and once where there is nothing to compare with.
-        candidates = await self._store.find_keys(prefix) or [(None, _NO_DIGEST)]
-        for key, kept in candidates:
+        # Compared in constant time, and once more where there is nothing to compare with.
+        hmac.compare_digest(_NO_DIGEST, digest)
+        for key, kept in await self._store.find_keys(prefix):
             if hmac.compare_digest(kept, digest):
                 found = key
         return found

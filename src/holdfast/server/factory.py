@@ -89,7 +89,7 @@ def make_authenticator(settings: Settings, control: ControlPlane) -> Authenticat
             "keys nor JWT are configured; make a key (`holdfast keys create`), configure "
             "`server.jwt`, or listen on 127.0.0.1"
         )
-    return LimitedAuthenticator(FirstOf(known), limits)
+    return LimitedAuthenticator(FirstOf(known), limits, control.tenants)
 
 
 def load_middleware() -> list[Middleware]:

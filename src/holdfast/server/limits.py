@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import Unauthenticated
+from holdfast.identity import TenantService
 from holdfast.operations import OWNER, Caller
 from holdfast.providers import RateLimiter, RateLimitRule, RateSubject, open_rate_store
 from holdfast.server.identity import Authenticator, RequestHead
@@ -82,20 +83,25 @@ class LimitedAuthenticator:
     clients behind one proxy would lock each other out.
     """
 
-    def __init__(self, inner: Authenticator, limits: RequestLimits) -> None:
-        """Count around this one."""
+    def __init__(
+        self, inner: Authenticator, limits: RequestLimits, tenants: TenantService
+    ) -> None:
+        """Count around this one, and let in people of these tenants."""
         self._inner = inner
         self._limits = limits
+        self._tenants = tenants
 
     async def authenticate(self, request: RequestHead) -> Caller:
         """Return the caller.
 
         Raises:
-            Unauthenticated: it is none that is known.
+            Unauthenticated: it is none that is known, or its tenant is suspended.
             RateLimitError: it, its tenant, or failures from its address came too often.
         """
         try:
             caller = await self._inner.authenticate(request)
+            if caller is not OWNER and not await self._tenants.is_active(caller.tenant):
+                raise Unauthenticated
         except Unauthenticated:
             await self._limits.count_failure(request.address)
             raise

@@ -43,7 +43,7 @@ class SqliteControlStore:
         """Return the keys that begin so, each with its digest."""
         query = "SELECT digest, record, revoked_at, last_used_at, expires_at FROM keys WHERE "
         rows = await self._read(query + "prefix = ?", prefix)
-        return [(_to_key(row[1:]), row[0]) for row in rows]
+        return [(_to_key(row[1:]), str(row[0])) for row in rows]
 
     async def get_key(self, key_id: str) -> ApiKey | None:
         """Return a key by its id."""
