@@ -98,7 +98,11 @@ async def test_exports_are_the_same_bytes_and_come_back(client: AsyncClient) -> 
 async def test_runs_start_follow_and_end(client: AsyncClient) -> None:
     run = await client.runs.start("doubler", "", "Double 4", budget=Budget(max_calls=5))
     result = await run.result()
-    assert (result.response, result.status, result.tools_used) == ("It is 8.", "completed", ("double",))
+    assert (result.response, result.status, result.tools_used) == (
+        "It is 8.",
+        "completed",
+        ("double",),
+    )
     events = [event async for event in run.events()]
     numbers = [event.session_seq for event in events]
     assert numbers == sorted(set(numbers))

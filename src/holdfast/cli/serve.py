@@ -69,8 +69,7 @@ def command(
             emit({"url": url, "pid": os.getpid()})
             sys.stdout.flush()
 
-    from holdfast.server import create_app, serve  # noqa: PLC0415 - an optional extra
-    from holdfast.server.process import load_agents  # noqa: PLC0415 - an optional extra
+    from holdfast.server import create_app, load_agents, serve  # noqa: PLC0415 - optional extra
 
     agents = load_agents(target, directory=settings.workspace) if target else ()
     app = create_app(settings, agents=agents, loads_entry_points=True)

@@ -56,7 +56,7 @@ class RemoteChannel:
         """Return the answer to one question."""
         is_raising = _wants_failure(operation, kwargs)
         asked = ask(operation, args, kwargs)
-        found = await self._answer(operation, asked)
+        found: T = await self._answer(operation, asked)
         if is_raising and isinstance(found, AgentResult):
             found.raise_if_failed()
         return found

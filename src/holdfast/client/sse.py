@@ -41,10 +41,10 @@ async def read_events(content: aiohttp.StreamReader) -> AsyncGenerator[ServerEve
 def _parse(block: bytes) -> ServerEvent | None:
     fields: dict[bytes, bytes] = {}
     for line in block.split(b"\n"):
-        name, _, value = line.partition(b":")
-        if name:  # a line that begins with a colon is a comment
+        field, _, value = line.partition(b":")
+        if field:  # a line that begins with a colon is a comment
             value = value.removeprefix(b" ")
-            fields[name] = fields[name] + b"\n" + value if name in fields else value
+            fields[field] = fields[field] + b"\n" + value if field in fields else value
     if b"data" not in fields:
         return None
     name = fields.get(b"event", b"message").decode()

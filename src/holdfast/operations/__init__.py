@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.operations.operation import Surface as Surface
     from holdfast.operations.routes import ALIASES as ALIASES
     from holdfast.operations.routes import ROUTES as ROUTES
-    from holdfast.operations.routes import Route as Route
+    from holdfast.operations.routes import HttpRoute as HttpRoute
     from holdfast.operations.routes import list_routes as list_routes
     from holdfast.operations.table import list_local_functions as list_local_functions
     from holdfast.operations.table import list_operations as list_operations
@@ -43,7 +43,7 @@ else:
             "local_values": "Local",
             "operation": "Async Blocking Channel LocalFunction LocalMember "
             "Mode Operation OperationRights StreamOperation Surface",
-            "routes": "ALIASES ROUTES Route list_routes",
+            "routes": "ALIASES ROUTES HttpRoute list_routes",
             "table": "list_local_functions list_operations",
             "wire": "Problem decode_answer encode_answer",
         },

@@ -8,6 +8,7 @@ under way, whatever started it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from holdfast.journal import Condition, RowQuery
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.runtime.run_kinds import called_tool
 from holdfast.sessions import RUNS, Run, request_of
+from holdfast.sessions import events as facts
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
@@ -49,15 +51,32 @@ class RecoveryService:
                 projection=RUNS, where=(Condition("status", "=", status),), limit=_MOST
             )
             found += [keyed.row for keyed in await runtime.journal.rows(query)]
-        resumed = []
-        for run in sorted(found, key=lambda one: one.id):
-            work = await self._work_of(run)
-            if work is not None:
-                task = asyncio.create_task(self._see_to(run, work), name=f"resume-{run.id}")
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-                resumed.append(run.id)
-        return resumed
+        return [run.id for run in sorted(found, key=lambda one: one.id) if await self._resume(run)]
+
+    def follow_answers(self) -> None:
+        """Go on from now on with every run that somebody has answered, in whichever process."""
+        self._keep(asyncio.create_task(self._follow_answers(), name="follow-answers"))
+
+    async def _follow_answers(self) -> None:
+        runtime = self._runtime
+        async with contextlib.aclosing(runtime.feed.follow_all()) as feed:
+            async for event in feed:
+                if event.kind != facts.RunWoken.kind:
+                    continue
+                run = await runtime.turns.find(event.expect(facts.RunWoken).run_id)
+                if run is not None and not run.has_ended:
+                    await self._resume(run)
+
+    async def _resume(self, run: Run) -> bool:
+        work = await self._work_of(run)
+        if work is None:
+            return False
+        self._keep(asyncio.create_task(self._see_to(run, work), name=f"resume-{run.id}"))
+        return True
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def let_go(self, grace_s: float) -> int:
         """Wait for running turns, at most so long; returns how many are left to the next process.

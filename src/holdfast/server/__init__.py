@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from holdfast.server.app import HttpApplication as HttpApplication
     from holdfast.server.factory import create_app as create_app
     from holdfast.server.http import AsgiApp as AsgiApp
-    from holdfast.server.http import HttpRequest as HttpRequest
-    from holdfast.server.http import HttpResponse as HttpResponse
     from holdfast.server.http import Middleware as Middleware
+    from holdfast.server.http import ServerRequest as ServerRequest
+    from holdfast.server.http import ServerResponse as ServerResponse
     from holdfast.server.identity import Authenticator as Authenticator
     from holdfast.server.identity import FirstOf as FirstOf
     from holdfast.server.identity import LoopbackToken as LoopbackToken
     from holdfast.server.identity import RequestHead as RequestHead
+    from holdfast.server.process import load_agents as load_agents
     from holdfast.server.process import serve as serve
     from holdfast.server.tenancy import RuntimeProvider as RuntimeProvider
     from holdfast.server.tenancy import SingleTenant as SingleTenant
@@ -32,9 +33,9 @@ else:
         {
             "app": "HttpApplication",
             "factory": "create_app",
-            "http": "AsgiApp HttpRequest HttpResponse Middleware",
+            "http": "AsgiApp ServerRequest ServerResponse Middleware",
             "identity": "Authenticator FirstOf LoopbackToken RequestHead",
-            "process": "serve",
+            "process": "load_agents serve",
             "tenancy": "RuntimeProvider SingleTenant",
         },
     )

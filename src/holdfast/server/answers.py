@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.errors import NotFound
 from holdfast.operations import encode_answer
-from holdfast.server.endpoints import Endpoint
-from holdfast.server.http import HttpResponse
+from holdfast.server.endpoints import HttpEndpoint
+from holdfast.server.http import ServerResponse
 from holdfast.server.streams import view_item
 from holdfast.sessions import Run
 
@@ -29,7 +29,7 @@ class Value(msgspec.Struct, frozen=True):
     value: Any
 
 
-def encode_response(endpoint: Endpoint, answer: Any, values: dict[str, Any]) -> HttpResponse:
+def encode_response(endpoint: HttpEndpoint, answer: Any, values: dict[str, Any]) -> ServerResponse:
     """Return an answer of an operation as the answer of a request.
 
     Raises:
@@ -40,13 +40,13 @@ def encode_response(endpoint: Endpoint, answer: Any, values: dict[str, Any]) -> 
         name = values[endpoint.parameters[0]]
         raise NotFound(kind=endpoint.route.missing, value=name)
     if status == 204:
-        return HttpResponse(204)
+        return ServerResponse(204)
     if isinstance(answer, bytes):
-        return HttpResponse(status, answer, endpoint.route.media_type)
+        return ServerResponse(status, answer, endpoint.route.media_type)
     headers: tuple[tuple[str, str], ...] = ()
     if isinstance(answer, Run) and status in (201, 202):
         headers = (("location", f"/v1/runs/{answer.id}"),)
-    return HttpResponse(status, encode_answer(wrap(answer)), headers=headers)
+    return ServerResponse(status, encode_answer(wrap(answer)), headers=headers)
 
 
 def wrap(answer: Any) -> Any:

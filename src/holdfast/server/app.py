@@ -18,20 +18,20 @@ import structlog
 
 from holdfast.errors import HoldfastError, RequestTimeout, ServerDraining
 from holdfast.ids import new_id
-from holdfast.operations import Caller, StreamOperation, runs
+from holdfast.operations import OWNER, Caller, StreamOperation, runs
 from holdfast.runtime import Runtime
 from holdfast.server.answers import encode_response
-from holdfast.server.endpoints import Endpoint, Router, list_endpoints
+from holdfast.server.endpoints import HttpEndpoint, Router, list_endpoints
 from holdfast.server.guard import AddressGuard
 from holdfast.server.http import (
     AsgiApp,
     Disconnected,
-    HttpRequest,
-    HttpResponse,
     Middleware,
     Receive,
     Scope,
     Send,
+    ServerRequest,
+    ServerResponse,
     send_response,
 )
 from holdfast.server.idempotency import Idempotency
@@ -58,7 +58,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family"})
 _OF_SESSION: Final = frozenset({"runs.events"})
 
-Handler = Callable[[HttpRequest, Caller | None, str], Awaitable[HttpResponse]]
+Handler = Callable[[ServerRequest, Caller | None, str], Awaitable[ServerResponse]]
 """Answers a path that is no operation: health, metrics, the description of the API."""
 
 
@@ -136,6 +136,7 @@ class HttpApplication:
         """Open the records, and go on with what was under way when the last process ended."""
         await self.runtimes.open()
         for runtime in self.runtimes.list_open():
+            runtime.recovery.follow_answers()
             await runtime.recovery.resume_all()
 
     def drain(self) -> None:
@@ -184,7 +185,7 @@ class HttpApplication:
         self.active += 1
         try:
             try:
-                self._guard.check(HttpRequest(scope, receive))
+                self._guard.check(ServerRequest(scope, receive))
             except (HoldfastError, ProblemRaised) as error:
                 response = problem_response(error, request_id)
                 await send_response(sending, response, is_head=False, common=[])
@@ -221,7 +222,7 @@ class HttpApplication:
         request_id: str = scope["holdfast.request_id"]
         is_head = scope["method"] == "HEAD"
         try:
-            request = HttpRequest(scope, receive)
+            request = ServerRequest(scope, receive)
             response = await self._respond(request, request_id, send)
         except Disconnected:
             return
@@ -236,8 +237,8 @@ class HttpApplication:
             await send_response(send, response, is_head=is_head, common=[])
 
     async def _respond(
-        self, request: HttpRequest, request_id: str, send: Send
-    ) -> HttpResponse | None:
+        self, request: ServerRequest, request_id: str, send: Send
+    ) -> ServerResponse | None:
         """Return the answer; `None` if it was sent as a stream."""
         method = request.head.method
         page = self.pages.get(("GET" if method == "HEAD" else method, request.head.path))
@@ -258,12 +259,12 @@ class HttpApplication:
 
     async def _ask(
         self,
-        endpoint: Endpoint,
-        request: HttpRequest,
+        endpoint: HttpEndpoint,
+        request: ServerRequest,
         send: Send,
         caller: Caller,
         file: IO[bytes] | None,
-    ) -> HttpResponse | None:
+    ) -> ServerResponse | None:
         """Read the arguments, perform the operation, and return its answer."""
         request_id: str = request.scope["holdfast.request_id"]
         method = endpoint.method
@@ -286,7 +287,7 @@ class HttpApplication:
         return response
 
     async def _read_values(
-        self, endpoint: Endpoint, request: HttpRequest, file: IO[bytes] | None
+        self, endpoint: HttpEndpoint, request: ServerRequest, file: IO[bytes] | None
     ) -> dict[str, Any]:
         encoding = request.headers.get("content-encoding", "identity").lower()
         if encoding != "identity":
@@ -310,7 +311,7 @@ class HttpApplication:
         return values | endpoint.read_body(body, media_type, max_depth=self.options.max_depth)
 
     async def _perform(
-        self, endpoint: Endpoint, runtime: Runtime, caller: Caller, values: dict[str, Any]
+        self, endpoint: HttpEndpoint, runtime: Runtime, caller: Caller, values: dict[str, Any]
     ) -> Any:
         """Perform an operation, no longer than a request may take.
 
@@ -337,7 +338,7 @@ class HttpApplication:
             raise
 
     def _forget(self, work: asyncio.Future[Any]) -> None:
-        self._detached.discard(work)  # type: ignore[arg-type]
+        self._detached.discard(work)
         if not work.cancelled():
             work.exception()
 
@@ -345,8 +346,8 @@ class HttpApplication:
 
     async def _stream(
         self,
-        endpoint: Endpoint,
-        request: HttpRequest,
+        endpoint: HttpEndpoint,
+        request: ServerRequest,
         send: Send,
         runtime: Runtime,
         caller: Caller,
@@ -355,6 +356,9 @@ class HttpApplication:
     ) -> None:
         operation = endpoint.operation
         assert isinstance(operation, StreamOperation)
+        if caller is not OWNER:
+            # Refused with a status of its own, before the stream says that it is open.
+            await operation.admit(runtime, caller, (), dict(values))
         if endpoint.route.media_type:
             items = operation.perform(runtime, caller, **values)
             async with contextlib.aclosing(items):
@@ -383,7 +387,7 @@ class HttpApplication:
 
     def _events(
         self,
-        endpoint: Endpoint,
+        endpoint: HttpEndpoint,
         runtime: Runtime,
         caller: Caller,
         values: dict[str, Any],
@@ -395,12 +399,9 @@ class HttpApplication:
             return merge_run(runtime, caller, values["run_id"], after=last)
         if name == "runs.stream" and not values.get("with_children"):
             return self._start_and_follow(runtime, caller, values)
+        assert isinstance(operation, StreamOperation)
         items = operation.perform(runtime, caller, **values)
-        return to_events(
-            items,
-            of_session=name in _OF_SESSION,
-            is_endless=name in _ENDLESS,  # type: ignore[arg-type]
-        )
+        return to_events(items, of_session=name in _OF_SESSION, is_endless=name in _ENDLESS)
 
     async def _start_and_follow(
         self, runtime: Runtime, caller: Caller, values: dict[str, Any]
@@ -414,7 +415,7 @@ class HttpApplication:
             async for event in follow:
                 yield event
 
-    def _preflight(self, request: HttpRequest) -> HttpResponse:
+    def _preflight(self, request: ServerRequest) -> ServerResponse:
         """Tell a browser what a page on the list may ask."""
         origin = request.headers.get("origin", "")
         if not origin or not self._guard.is_known_origin(origin):
@@ -428,7 +429,7 @@ class HttpApplication:
             ),
             ("access-control-max-age", "600"),
         )
-        return HttpResponse(204, headers=allowed)
+        return ServerResponse(204, headers=allowed)
 
 
 def _stream_type(accept: str) -> str:

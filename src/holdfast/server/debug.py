@@ -23,7 +23,7 @@ from holdfast.journal import SYSTEM_SESSION
 from holdfast.operations import Caller
 from holdfast.runtime import DebugUsed
 from holdfast.server.app import HttpApplication
-from holdfast.server.http import HttpRequest, HttpResponse
+from holdfast.server.http import ServerRequest, ServerResponse
 from holdfast.server.pages import to_json
 
 _SLOW_S: Final = 0.5
@@ -42,7 +42,7 @@ def add_debug_pages(app: HttpApplication) -> None:
 
     app.observers.append(observe)
 
-    async def show_slow(request: HttpRequest) -> JsonObject:
+    async def show_slow(request: ServerRequest) -> JsonObject:
         return {"items": list(slow)}
 
     _add(app, "tasks", _show_tasks)
@@ -52,9 +52,11 @@ def add_debug_pages(app: HttpApplication) -> None:
 
 
 def _add(
-    app: HttpApplication, name: str, show: Callable[[HttpRequest], Awaitable[JsonObject]]
+    app: HttpApplication, name: str, show: Callable[[ServerRequest], Awaitable[JsonObject]]
 ) -> None:
-    async def answer(request: HttpRequest, caller: Caller | None, request_id: str) -> HttpResponse:
+    async def answer(
+        request: ServerRequest, caller: Caller | None, request_id: str
+    ) -> ServerResponse:
         known = await app.authenticator.authenticate(request.head)
         known.check("debug:read")
         runtime = await app.runtimes.runtime_for(known)
@@ -65,7 +67,7 @@ def _add(
     app.pages[("GET", f"/v1/debug/{name}")] = answer
 
 
-async def _show_tasks(request: HttpRequest) -> JsonObject:
+async def _show_tasks(request: ServerRequest) -> JsonObject:
     """Every task of the event loop, with where it waits; no values of variables."""
     return {"items": [_describe_task(task) for task in asyncio.all_tasks()]}
 
@@ -76,7 +78,7 @@ def _describe_task(task: asyncio.Task[Any]) -> JsonObject:
     return {"name": task.get_name(), "is_done": task.done(), "stack": places}
 
 
-async def _show_memory(request: HttpRequest) -> JsonObject:
+async def _show_memory(request: ServerRequest) -> JsonObject:
     """Where memory was taken; the first look begins to count, so ask twice."""
     if not tracemalloc.is_tracing():
         tracemalloc.start()
@@ -95,7 +97,7 @@ async def _show_memory(request: HttpRequest) -> JsonObject:
 _profiling = asyncio.Lock()
 
 
-async def _show_profile(request: HttpRequest) -> JsonObject:
+async def _show_profile(request: ServerRequest) -> JsonObject:
     """What the event loop does in the next `?seconds=`, at most half a minute."""
     given = dict(request.read_query()).get("seconds", "5")
     try:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import RequestInvalid
 from holdfast.operations import ROUTES as TABLE
-from holdfast.operations import Operation, Route, StreamOperation, list_operations, list_routes
+from holdfast.operations import HttpRoute, Operation, StreamOperation, list_operations, list_routes
 from holdfast.server.http import JSON
 from holdfast.server.problems import ProblemRaised
 
@@ -26,10 +26,10 @@ STREAM_FIELDS = frozenset({"kinds"})
 """Fields of the query that every stream of events takes, besides those of its operation."""
 
 
-class Endpoint:
+class HttpEndpoint:
     """One operation at one address."""
 
-    def __init__(self, operation: AnyOperation, route: Route, method: str, path: str) -> None:
+    def __init__(self, operation: AnyOperation, route: HttpRoute, method: str, path: str) -> None:
         """Answer at this method and path; types are made with the first request."""
         self.operation = operation
         self.name = operation.name
@@ -166,7 +166,7 @@ _NOTHING: Any = object()
 
 @cache
 def _make_sent_type(
-    operation: AnyOperation, route: Route, parameters: tuple[str, ...]
+    operation: AnyOperation, route: HttpRoute, parameters: tuple[str, ...]
 ) -> type[msgspec.Struct]:
     made: list[Any] = []
     for one in msgspec.structs.fields(operation.request):
@@ -250,7 +250,7 @@ def is_object(kind: Any) -> bool:
 class Router:
     """Finds the endpoint of a method and a path; fixed words win over parameters."""
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, endpoints: Sequence[HttpEndpoint]) -> None:
         """Know these."""
         self._tree: dict[str, Any] = {}
         for endpoint in endpoints:
@@ -259,13 +259,13 @@ class Router:
                 node = node.setdefault("{}" if word.startswith("{") else word, {})
             node.setdefault("", {})[endpoint.method] = endpoint
 
-    def find(self, method: str, words: Sequence[str]) -> Endpoint:
+    def find(self, method: str, words: Sequence[str]) -> HttpEndpoint:
         """Return the endpoint.
 
         Raises:
             ProblemRaised: there is none at this path (404), or not by this method (405).
         """
-        methods: dict[str, Endpoint] = {}
+        methods: dict[str, HttpEndpoint] = {}
         for found in self._nodes(self._tree, words):
             methods = found | methods
         if not methods:
@@ -278,7 +278,7 @@ class Router:
             )
         return methods[wanted]
 
-    def _nodes(self, node: dict[str, Any], words: Sequence[str]) -> list[dict[str, Endpoint]]:
+    def _nodes(self, node: dict[str, Any], words: Sequence[str]) -> list[dict[str, HttpEndpoint]]:
         """Return the ends of all ways through the tree, those over fixed words first."""
         if not words:
             return [node[""]] if "" in node else []
@@ -289,14 +289,14 @@ class Router:
         return found
 
 
-def list_endpoints() -> list[Endpoint]:
+def list_endpoints() -> list[HttpEndpoint]:
     """Return an endpoint for every address of every operation."""
     operations = list_operations()
     return [
-        Endpoint(operations[name], TABLE[name], method, path)
+        HttpEndpoint(operations[name], TABLE[name], method, path)
         for (method, path), name in list_routes().items()
         if name in operations
     ]
 
 
-__all__ = ["AnyOperation", "Endpoint", "Router", "list_endpoints"]
+__all__ = ["AnyOperation", "HttpEndpoint", "Router", "list_endpoints"]

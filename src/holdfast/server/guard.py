@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from holdfast.errors import RequestInvalid
-from holdfast.server.http import HttpRequest, Scope
+from holdfast.server.http import Scope, ServerRequest
 from holdfast.server.problems import ProblemRaised
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -42,7 +42,7 @@ class AddressGuard:
         self.origins = frozenset(one.rstrip("/").lower() for one in allowed_origins)
         self._proxies = tuple(_network(one) for one in trusted_proxies)
 
-    def check(self, request: HttpRequest) -> None:
+    def check(self, request: ServerRequest) -> None:
         """Return if the request addresses us by a name of ours, from a page that may ask.
 
         Raises:

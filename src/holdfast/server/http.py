@@ -28,7 +28,7 @@ class Disconnected(Exception):
     """The client has gone; there is nobody to answer."""
 
 
-class HttpResponse(msgspec.Struct, frozen=True):
+class ServerResponse(msgspec.Struct, frozen=True):
     """An answer that is there as a whole."""
 
     status: int
@@ -37,7 +37,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class HttpRequest:
+class ServerRequest:
     """One request: its head, the words of its path, its query, and its body when it is read."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -181,7 +181,7 @@ def read_path(scope: Scope) -> tuple[str, ...]:
 
 
 async def send_response(
-    send: Send, response: HttpResponse, *, is_head: bool, common: list[tuple[bytes, bytes]]
+    send: Send, response: ServerResponse, *, is_head: bool, common: list[tuple[bytes, bytes]]
 ) -> None:
     """Send a whole answer, with the headers that every answer has."""
     headers = [*common, *((n.encode(), v.encode("latin-1")) for n, v in response.headers)]
@@ -198,8 +198,8 @@ __all__ = [
     "PROBLEM",
     "AsgiApp",
     "Disconnected",
-    "HttpRequest",
-    "HttpResponse",
+    "ServerRequest",
+    "ServerResponse",
     "Middleware",
     "Receive",
     "Scope",

@@ -11,8 +11,8 @@ import msgspec
 from holdfast.errors import RequestInvalid
 from holdfast.operations import OWNER, Caller
 from holdfast.runtime import Runtime
-from holdfast.server.endpoints import Endpoint
-from holdfast.server.http import HttpResponse
+from holdfast.server.endpoints import HttpEndpoint
+from holdfast.server.http import ServerResponse
 from holdfast.server.problems import ProblemRaised
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -25,11 +25,11 @@ class Idempotency:
         self,
         runtime: Runtime,
         caller: Caller,
-        endpoint: Endpoint,
+        endpoint: HttpEndpoint,
         *,
         key: str,
         values: dict[str, Any],
-    ) -> tuple[dict[str, Any], HttpResponse | None]:
+    ) -> tuple[dict[str, Any], ServerResponse | None]:
         """Return the arguments to perform with, or the answer that was given before.
 
         Raises:
@@ -61,16 +61,16 @@ class Idempotency:
                 "crash came between; look at what is there, then take a new key",
             )
         headers = (("idempotency-replayed", "true"),)
-        return values, HttpResponse(known.status, known.body.encode(), known.media_type, headers)
+        return values, ServerResponse(known.status, known.body.encode(), known.media_type, headers)
 
     async def keep(
         self,
         runtime: Runtime,
         caller: Caller,
-        endpoint: Endpoint,
+        endpoint: HttpEndpoint,
         *,
         key: str,
-        response: HttpResponse,
+        response: ServerResponse,
     ) -> None:
         """Keep the answer, where it does not follow from the run that was started."""
         if "run_id" in endpoint.fields and "run_id" not in endpoint.parameters:

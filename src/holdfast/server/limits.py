@@ -83,9 +83,7 @@ class LimitedAuthenticator:
     clients behind one proxy would lock each other out.
     """
 
-    def __init__(
-        self, inner: Authenticator, limits: RequestLimits, tenants: TenantService
-    ) -> None:
+    def __init__(self, inner: Authenticator, limits: RequestLimits, tenants: TenantService) -> None:
         """Count around this one, and let in people of these tenants."""
         self._inner = inner
         self._limits = limits

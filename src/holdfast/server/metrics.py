@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.errors import MissingExtra
 from holdfast.operations import Caller
 from holdfast.server.app import Handler, HttpApplication
-from holdfast.server.http import HttpRequest, HttpResponse
+from holdfast.server.http import ServerRequest, ServerResponse
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
 
@@ -44,11 +44,13 @@ def make_metrics(app: HttpApplication) -> Handler:
     app.observers.append(observe)
     _add_gauges(app, prometheus, registry)
 
-    async def show(request: HttpRequest, caller: Caller | None, request_id: str) -> HttpResponse:
+    async def show(
+        request: ServerRequest, caller: Caller | None, request_id: str
+    ) -> ServerResponse:
         known = await app.authenticator.authenticate(request.head)
         known.check("metrics:read")
         text = prometheus.generate_latest(registry)
-        return HttpResponse(200, text, "text/plain; version=0.0.4; charset=utf-8")
+        return ServerResponse(200, text, "text/plain; version=0.0.4; charset=utf-8")
 
     return show
 

@@ -18,7 +18,7 @@ from holdfast.hooks import BusEvent
 from holdfast.journal import Event, known_kinds
 from holdfast.operations import ROUTES
 from holdfast.orchestration.delegation import FamilyEvent
-from holdfast.server.endpoints import Endpoint, is_object, list_endpoints
+from holdfast.server.endpoints import HttpEndpoint, is_object, list_endpoints
 from holdfast.server.problems import ProblemDetails, list_statuses
 from holdfast.server.streams import BusEventView, EventView, FamilyEventView
 
@@ -107,7 +107,7 @@ def _page(path: str, about: str) -> JsonObject:
     }
 
 
-def _operation(endpoint: Endpoint, by_type: dict[Any, Any], *, is_alias: bool) -> JsonObject:
+def _operation(endpoint: HttpEndpoint, by_type: dict[Any, Any], *, is_alias: bool) -> JsonObject:
     about = inspect.getdoc(endpoint.operation.function) or ""
     summary, _, rest = about.partition("\n")
     name = endpoint.name
@@ -134,7 +134,7 @@ def _operation(endpoint: Endpoint, by_type: dict[Any, Any], *, is_alias: bool) -
     return found
 
 
-def _parameters(endpoint: Endpoint, by_type: dict[Any, Any]) -> list[JsonObject]:
+def _parameters(endpoint: HttpEndpoint, by_type: dict[Any, Any]) -> list[JsonObject]:
     found: list[JsonObject] = []
     for name in endpoint.parameters:
         schema = {"type": "string", "minLength": 1, "pattern": r"^[^/\\\x00-\x1f]+$"}
@@ -168,7 +168,7 @@ def _parameters(endpoint: Endpoint, by_type: dict[Any, Any]) -> list[JsonObject]
     return found
 
 
-def _responses(endpoint: Endpoint, by_type: dict[Any, Any]) -> JsonObject:
+def _responses(endpoint: HttpEndpoint, by_type: dict[Any, Any]) -> JsonObject:
     route, about = endpoint.route, "The answer."
     content: JsonObject
     if route.status == 204:
@@ -178,9 +178,11 @@ def _responses(endpoint: Endpoint, by_type: dict[Any, Any]) -> JsonObject:
         content = {route.media_type: {"schema": {}}}
     elif endpoint.operation.is_stream:
         about = "Events; see `x-events` for what each says."
+        fields = {name: {"type": "string"} for name in ("id", "event", "data")}
+        event = {"type": "object", "properties": fields}
         content = {
-            "text/event-stream": {"schema": {"type": "string"}, "x-item-schema": schema},
-            "application/x-ndjson": {"schema": {"type": "string"}, "x-item-schema": schema},
+            "text/event-stream": {"schema": event, "x-item-schema": schema},
+            "application/x-ndjson": {"schema": {}, "x-item-schema": schema},
         }
     else:
         content = {"application/json": {"schema": schema}}
@@ -208,7 +210,7 @@ def _describe_problems(components: dict[str, Any]) -> None:
     }
 
 
-def _answer_type(endpoint: Endpoint) -> Any:
+def _answer_type(endpoint: HttpEndpoint) -> Any:
     """Return the type of what is sent: of listings and values, the object around it."""
     response = endpoint.operation.response
     title = "".join(word.title() for word in re.split(r"[._]", endpoint.name))

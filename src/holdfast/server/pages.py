@@ -13,7 +13,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import StorageError
 from holdfast.operations import Caller
 from holdfast.server.app import Handler, HttpApplication
-from holdfast.server.http import HttpRequest, HttpResponse
+from holdfast.server.http import ServerRequest, ServerResponse
 
 _READY_WITHIN_S: Final = 5.0
 
@@ -28,8 +28,8 @@ def add_pages(app: HttpApplication) -> None:
     metrics: list[Handler] = []
 
     async def show_metrics(
-        request: HttpRequest, caller: Caller | None, request_id: str
-    ) -> HttpResponse:
+        request: ServerRequest, caller: Caller | None, request_id: str
+    ) -> ServerResponse:
         if not metrics:
             # Loaded with the first question: many servers are never asked.
             from holdfast.server.metrics import make_metrics  # noqa: PLC0415 - optional extra
@@ -44,19 +44,21 @@ def add_pages(app: HttpApplication) -> None:
         add_debug_pages(app)
 
 
-async def _health(request: HttpRequest, caller: Caller | None, request_id: str) -> HttpResponse:
+async def _health(request: ServerRequest, caller: Caller | None, request_id: str) -> ServerResponse:
     """The process lives."""
     return to_json({"status": "ok"})
 
 
-async def _version(request: HttpRequest, caller: Caller | None, request_id: str) -> HttpResponse:
+async def _version(
+    request: ServerRequest, caller: Caller | None, request_id: str
+) -> ServerResponse:
     """Which version answers."""
     return to_json({"name": "holdfast", "version": __version__, "api": "v1"})
 
 
 async def _ready(
-    app: HttpApplication, request: HttpRequest, caller: Caller | None, request_id: str
-) -> HttpResponse:
+    app: HttpApplication, request: ServerRequest, caller: Caller | None, request_id: str
+) -> ServerResponse:
     """Whether requests are taken: not while draining, nor when the store does not answer."""
     if app.is_draining:
         return to_json({"status": "draining"}, 503)
@@ -72,23 +74,25 @@ async def _ready(
     return to_json({"status": "ready"})
 
 
-async def _openapi(request: HttpRequest, caller: Caller | None, request_id: str) -> HttpResponse:
+async def _openapi(
+    request: ServerRequest, caller: Caller | None, request_id: str
+) -> ServerResponse:
     from holdfast.server.openapi import make_document  # noqa: PLC0415 - loads every type
 
-    return HttpResponse(200, await asyncio.to_thread(make_document))
+    return ServerResponse(200, await asyncio.to_thread(make_document))
 
 
-async def _docs(request: HttpRequest, caller: Caller | None, request_id: str) -> HttpResponse:
+async def _docs(request: ServerRequest, caller: Caller | None, request_id: str) -> ServerResponse:
     from holdfast.server.reference_page import CONTENT_POLICY, make_page  # noqa: PLC0415
 
     headers = (("content-security-policy", CONTENT_POLICY),)
     page = await asyncio.to_thread(make_page)
-    return HttpResponse(200, page, "text/html; charset=utf-8", headers)
+    return ServerResponse(200, page, "text/html; charset=utf-8", headers)
 
 
-def to_json(value: JsonObject, status: int = 200) -> HttpResponse:
+def to_json(value: JsonObject, status: int = 200) -> ServerResponse:
     """Return an object as an answer."""
-    return HttpResponse(status, msgspec.json.encode(value))
+    return ServerResponse(status, msgspec.json.encode(value))
 
 
 __all__ = ["add_pages", "to_json"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from holdfast import errors
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError
-from holdfast.server.http import PROBLEM, HttpResponse
+from holdfast.server.http import PROBLEM, ServerResponse
 
 _STATUS: Final[dict[type[HoldfastError], int]] = {
     errors.UsageError: 400,
@@ -91,14 +91,14 @@ def make_problem(
     Of an error that nobody foresaw nothing is told but where to look for it.
     """
     headers: list[tuple[str, str]] = []
+    found: dict[str, Any]
     if isinstance(error, ProblemRaised):
-        status, found, context = error.status, {"code": error.code, "message": str(error)}, {}
+        status, found = error.status, {"code": error.code, "message": str(error)}
         headers += error.headers
     else:
         if not isinstance(error, HoldfastError):
             error = errors.ServerFailed(detail="an unexpected error", request_id=request_id)
         status, found = status_of(error), error.to_dict()
-        context = found["context"]
         if status == 401:
             headers.append(("www-authenticate", 'Bearer realm="holdfast"'))
         if error.is_retryable and status in (429, 503):
@@ -113,15 +113,15 @@ def make_problem(
         hint=str(found.get("hint", "")),
         is_retryable=bool(found.get("is_retryable", False)),
         request_id=request_id,
-        context=context if isinstance(context, dict) else {},
+        context=cast(JsonObject, found.get("context", {})),
     )
     return problem, tuple(headers)
 
 
-def problem_response(error: Exception, request_id: str) -> HttpResponse:
+def problem_response(error: Exception, request_id: str) -> ServerResponse:
     """Return the answer that tells an error."""
     problem, headers = make_problem(error, request_id)
-    return HttpResponse(problem.status, msgspec.json.encode(problem), PROBLEM, headers)
+    return ServerResponse(problem.status, msgspec.json.encode(problem), PROBLEM, headers)
 
 
 def _title_of(code: str) -> str:

@@ -19,7 +19,7 @@ from holdfast.server.guard import bracketed
 
 try:
     import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+    from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 except ImportError as _error:
     raise MissingExtra(what="holdfast serve", package="uvicorn", extra="server") from _error
 
@@ -49,7 +49,8 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Wait for the head of a further request from its first byte on."""
-        is_idle = self.cycle is None or self.cycle.response_complete
+        cycle: RequestResponseCycle | None = self.cycle
+        is_idle = cycle is None or cycle.response_complete
         if is_idle and self._head_timer is None:
             self._await_head()
         super().data_received(data)
@@ -176,8 +177,9 @@ def load_agents(target: str, *, directory: Path) -> Sequence[Agent]:
         raise UsageError(detail=f"Say module:name, such as app:agents, not {target!r}.")
     module = _load_module(name, directory)
     found: object = getattr(module, attribute, None)
-    agents = list(found) if isinstance(found, Iterable) else [found]
-    if not agents or not all(isinstance(one, Agent) for one in agents):
+    given = list(found) if isinstance(found, Iterable) else [found]
+    agents = [one for one in given if isinstance(one, Agent)]
+    if not agents or len(agents) < len(given):
         raise UsageError(detail=f"{target} is neither an Agent nor a list of them.")
     return agents
 

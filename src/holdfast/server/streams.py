@@ -21,7 +21,7 @@ from holdfast.journal import Event, checked_patterns
 from holdfast.operations import Caller, runs
 from holdfast.orchestration.delegation import FamilyEvent
 from holdfast.runtime import Runtime
-from holdfast.server.http import HttpRequest, Send
+from holdfast.server.http import Send, ServerRequest
 from holdfast.server.problems import make_problem
 
 SSE: Final = "text/event-stream"
@@ -279,7 +279,7 @@ def read_kinds(pairs: list[tuple[str, str]]) -> tuple[str, ...]:
         raise RequestInvalid(detail=str(error)) from error
 
 
-def read_last_id(request: HttpRequest) -> int | None:
+def read_last_id(request: ServerRequest) -> int | None:
     """Return the id of the last event that a client saw, `None` if it comes for the first time.
 
     Raises:
@@ -321,7 +321,7 @@ class EventStream:
         self._wake.set()
 
     async def send_all(
-        self, request: HttpRequest, send: Send, headers: list[tuple[bytes, bytes]]
+        self, request: ServerRequest, send: Send, headers: list[tuple[bytes, bytes]]
     ) -> None:
         """Send the head, then events as they come; returns when it is over.
 
@@ -403,7 +403,7 @@ class EventStream:
         self._has_ended = True
         self._wake.set()
 
-    async def _watch(self, request: HttpRequest) -> None:
+    async def _watch(self, request: ServerRequest) -> None:
         """Notice when the client goes."""
         while True:
             message = await request.receive()
@@ -415,7 +415,7 @@ class EventStream:
 
 async def send_download(
     chunks: AsyncIterator[bytes],
-    request: HttpRequest,
+    request: ServerRequest,
     send: Send,
     *,
     headers: list[tuple[bytes, bytes]],

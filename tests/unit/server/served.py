@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -87,3 +87,10 @@ async def running(base_dir: Path, **more: Any) -> AsyncIterator[Running]:
         server.should_exit = True
         async with asyncio.timeout(20):
             await task
+
+
+async def until(condition: Callable[[], bool], *, timeout_s: float = 10.0) -> None:
+    """Wait until something holds that nobody tells of."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - seen from outside only
+            await asyncio.sleep(0.005)

@@ -27,7 +27,8 @@ async def test_health_version_and_readiness_need_no_caller(server: Running) -> N
 
 
 @pytest.mark.parametrize(
-    "given", ["", "Bearer", "Bearer wrong", "Basic b3duZXI6", "bearer \xfc", "Bearer hfl_" + "0" * 64]
+    "given",
+    ["", "Bearer", "Bearer wrong", "Basic b3duZXI6", "bearer \xfc", "Bearer hfl_" + "0" * 64],
 )
 async def test_whoever_is_not_known_is_refused_in_the_same_words(
     server: Running, given: str
@@ -147,7 +148,8 @@ async def lives(server: Running) -> bool:
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/../v1/runs", "/v1/%2e%2e/runs", "/v1//runs", "/v1/runs/", "/v1/runs/%2Fetc", "//v1/runs",
+        "/v1/../v1/runs", "/v1/%2e%2e/runs", "/v1//runs", "/v1/runs/", "/v1/runs/%2Fetc",
+        "//v1/runs",
         "/v1/runs/..%2f..%2fetc%2fpasswd", "/v1/runs/%00", "/v1/runs/%5c..", "/v1/runs/%0d%0aX:1",
         "/v1/runs/%ff", "/v1/./runs", "/v1/runs;a=b/x", "http://evil.example/v1/runs",
         "/v1/tools/%2e%2e/call", "/v1/workflows/..%2fsecret.yaml",
@@ -164,7 +166,10 @@ async def test_path_tricks_reach_nothing(server: Running, path: str) -> None:
 @pytest.mark.parametrize(
     "headers, body",
     [
-        (("Content-Length: 5", "Transfer-Encoding: chunked"), b"0\r\n\r\nGET /v1/runs HTTP/1.1\r\n"),
+        (
+            ("Content-Length: 5", "Transfer-Encoding: chunked"),
+            b"0\r\n\r\nGET /v1/runs HTTP/1.1\r\n",
+        ),
         (("Content-Length: 5", "Content-Length: 6"), b"hello!"),
         (("Transfer-Encoding: chunked, identity",), b"0\r\n\r\n"),
         (("Transfer-Encoding : chunked",), b"0\r\n\r\n"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from served import Running, running
+from served import Running, running, until
 
 from holdfast import Agent, tool
 from holdfast.testing import ScriptedModel, tool_call
@@ -110,9 +110,7 @@ async def test_many_followers_share_one_reader_and_see_the_same(tmp_path: Path) 
         path = f"/v1/runs/{run['id']}/events"
         tasks = [asyncio.create_task(collect(server, path)) for _ in range(20)]
         [runtime] = server.app.runtimes.list_open()
-        async with asyncio.timeout(10):
-            while runtime.feed.subscribers < 20:
-                await asyncio.sleep(0.01)
+        await until(lambda: runtime.feed.subscribers == 20)
         before = runtime.feed.pages_read
         gate.open.set()
         seen = await asyncio.gather(*tasks)
@@ -148,9 +146,7 @@ async def test_leaving_a_stream_leaves_the_run(tmp_path: Path) -> None:
                     run_id = json.loads(event["data"])["run_id"]
                     break
             await gate.reached.wait()
-        async with asyncio.timeout(10):
-            while server.app.streams:
-                await asyncio.sleep(0.01)
+        await until(lambda: not server.app.streams)
         gate.open.set()
         _, result = await server.ask("GET", f"/v1/runs/{run_id}/result")
         assert result["response"] == "It is open."
