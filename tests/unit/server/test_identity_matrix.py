@@ -266,14 +266,16 @@ def outline(body: bytes) -> dict[str, Any]:
 
 async def test_who_is_not_known_gets_the_same_401_everywhere(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "jo", "tenant": "default"}
+        claims["exp"] = 9_999_999_999  # type: ignore[assignment]
         confused = jwt.encode(
-            {"iss": ISSUER, "aud": AUDIENCE, "sub": "jo", "exp": 9_999_999_999, "tenant": "default"},
+            claims,
             "secretsecretsecretsecretsecretsecret", algorithm="HS256", headers={"kid": "shared"},
         )  # fmt: skip
         nothing = jwt.encode({"sub": "jo", "exp": 9_999_999_999}, None, algorithm="none")
         foreign_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         swapped_kind = jwt.encode(
-            {"iss": ISSUER, "aud": AUDIENCE, "sub": "jo", "exp": 9_999_999_999, "tenant": "default"},
+            claims,
             foreign_key, algorithm="RS256", headers={"kid": "one"},
         )  # fmt: skip
         bearers: dict[str, str | None] = {
@@ -369,6 +371,9 @@ async def test_what_is_another_tenants_does_not_exist(tmp_path: Path) -> None:
         for endpoint in ENDPOINTS:
             if endpoint.name in ("runs.children", "runs.cancel_children", "memory.forget"):
                 # They take what nobody has, too, and find nothing.
+                expected = {200}
+            elif endpoint.name == "runs.watch_family":
+                # A stream without end is open before it looks; the problem comes in it.
                 expected = {200}
             elif endpoint.name.startswith("tenants."):
                 expected = {403}
