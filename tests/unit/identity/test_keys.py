@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -172,8 +173,6 @@ async def test_tenants_come_and_go_and_their_names_are_used_up(control: ControlP
 
 
 async def test_a_foreign_or_newer_file_is_left_as_it_is(tmp_path: Path) -> None:
-    import sqlite3
-
     place = tmp_path / "control.db"
     with sqlite3.connect(place) as connection:
         connection.execute("CREATE TABLE other (x)")
