@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 _APT = ["apt-get", "-o", "DPkg::Lock::Timeout=300"]
 
@@ -18,6 +19,23 @@ def program(name: str, package: str) -> str:
     found = shutil.which(name)
     assert found, f"these tests need {name}: apt-get install {package}"
     return found
+
+
+def wall_clock_in(file: Path) -> dict[str, str]:
+    """Return the environment of processes whose wall clock is off by what a file says (`+5s`).
+
+    It steps when the file changes. The monotonic and the boot clock stay what they are.
+    """
+    faketime = Path(program("faketime", "faketime"))
+    [library] = faketime.parent.parent.glob("lib/*/faketime/libfaketime.so.1")
+    return {
+        "LD_PRELOAD": str(library),
+        "FAKETIME_TIMESTAMP_FILE": str(file),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DISABLE_SHM": "1",
+        "NO_FAKE_STAT": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
 
 
 def _apt(*words: str) -> bool:

@@ -590,6 +590,26 @@ class RunFailed(Failed):
         return str(self.context.get("status", "failed"))
 
 
+class RunInterrupted(Failed):
+    """The machine failed while an agent worked: a full disk, a store that cannot be used.
+
+    The run has not ended. The same call with the same `run_id` goes on where it stopped, and
+    repeats nothing that was done.
+    """
+
+    code = "run.interrupted"
+    is_retryable = True
+    message = "The run {run_id} of the agent {agent!r} was interrupted: {detail}"
+    next_step = "{advice} Then call again with run_id={run_id!r}: it goes on where it stopped."
+    error: BaseException | None = None
+    """What the machine failed with."""
+
+    @property
+    def run_id(self) -> str:
+        """The run, which goes on by this id."""
+        return str(self.context.get("run_id", ""))
+
+
 class LLMError(Failed):
     """A model call failed."""
 
@@ -950,7 +970,9 @@ class StorageDamaged(Damaged):
 
     code = "storage.damaged"
     message = "{path} is not a sound Holdfast database: {detail}"
-    next_step = "It was not touched. Restore a copy, or move it away to start afresh."
+    next_step = (
+        "It was not touched. Restore a copy, or mend what can be mended: holdfast storage rebuild"
+    )
 
 
 class MemoryIndexDamaged(StorageDamaged):

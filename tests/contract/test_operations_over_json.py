@@ -46,6 +46,7 @@ NOT_HERE = {
     "mcp.trust": "needs a server",
     "runs.steer": "needs a run under way",
     "runs.steer_run": "needs a run under way",
+    "storage.mend": "needs a damaged store: tests/crash/test_damaged_databases.py",
     "tools.output": "needs an output that was too long",
     "workflows.resume": "needs a workflow that waits",
 }

@@ -106,10 +106,10 @@ async def see_through(served: Served, client: AsyncClient, number: int) -> list[
                 )
 
 
-@pytest.mark.parametrize("runs, kills", [(12, 2)])
 async def test_a_killed_server_loses_and_repeats_nothing(
-    tmp_path: Path, runs: int, kills: int
+    tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    runs, kills = (100, 3) if request.config.getoption("--crash-all") else (12, 2)
     (tmp_path / "app.py").write_text(textwrap.dedent(APP))
     served = Served(tmp_path)
     await served.start()

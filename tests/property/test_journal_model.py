@@ -148,11 +148,11 @@ class JournalMachine(RuleBasedStateMachine):
         )
         if model is None:
             return
-        is_free = model.expires <= self.clock.now()
+        is_free = model.expires <= self.clock.boottime()
         assert (head is not None) == is_free
         if is_free:
             model.epoch += 1
-            model.owner, model.expires = owner, self.clock.now() + TTL_S
+            model.owner, model.expires = owner, self.clock.boottime() + TTL_S
 
     @rule(owner=st.sampled_from(["me", "you"]), behind=st.sampled_from([0, 0, 1]))
     def renew(self, owner: str, behind: int) -> None:
@@ -162,7 +162,7 @@ class JournalMachine(RuleBasedStateMachine):
             is_held = model.owner == owner and not behind
             assert (name not in lost) == is_held
             if is_held:
-                model.expires = self.clock.now() + TTL_S
+                model.expires = self.clock.boottime() + TTL_S
         assert self.run(self.journal.store.is_alive(owner))
 
     @rule(name=SESSIONS, behind=st.sampled_from([0, 1]))
@@ -239,7 +239,8 @@ class JournalMachine(RuleBasedStateMachine):
         for name, model in self.model.items():
             head = heads[name]
             assert (head.session_seq, head.epoch) == (len(model.notes), model.epoch)
-            assert (head.owner, head.lease_expires) == (model.owner, model.expires)
+            is_held = model.expires > self.clock.boottime()
+            assert (head.owner, head.is_held) == (model.owner, is_held)
             events = self.run(self.journal.read_all(name))
             kinds = (Note.kind, Mark.kind)
             found = [event.decode() if event.kind in kinds else None for event in events]

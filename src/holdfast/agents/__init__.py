@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from holdfast.agents.registry import AgentEntry as AgentEntry
     from holdfast.agents.registry import AgentRegistry as AgentRegistry
     from holdfast.agents.request import UNLIMITED as UNLIMITED
+    from holdfast.agents.request import WAITING_FOR_MODEL as WAITING_FOR_MODEL
     from holdfast.agents.request import KeptRequest as KeptRequest
+    from holdfast.agents.request import OnOutage as OnOutage
     from holdfast.agents.request import RunExecutor as RunExecutor
     from holdfast.agents.request import RunRequest as RunRequest
     from holdfast.agents.request import Starter as Starter
@@ -63,7 +65,8 @@ else:
             "output": "OutputType",
             "handoff": "HANDED_TO HandedOff HandoffInput HandoffPayload STATE_KEY Transform find_handed_over_answer digest_handoff transfer_to transform",
             "as_tool": "RUN_TIMEOUT_S",
-            "request": "make_title KeptRequest RunExecutor RunRequest Starter UNLIMITED",
+            "request": "make_title KeptRequest OnOutage RunExecutor RunRequest Starter UNLIMITED "
+            "WAITING_FOR_MODEL",
             "delegation": "Delegation outcome_of",
             "layout": "export_agent_files",
             "builtin": "builtin_agents",

@@ -8,7 +8,7 @@ the run is kept with it, as a `KeptRequest`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,12 @@ from holdfast.skills import Skill
 from holdfast.tools import Approver, Tool
 
 _LONGEST_TITLE = 60
+
+
+OnOutage: TypeAlias = Literal["fail", "park"]
+"""What becomes of a run when its model cannot be reached: it fails, or waits and goes on later."""
+WAITING_FOR_MODEL = "waiting_for_model"
+"""How the reason begins for which such a run is parked; executed again, it goes on."""
 
 
 class Starter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,6 +60,7 @@ class KeptRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Who started the run; `None` if a person did."""
     model: str = ""
     options: JsonObject = msgspec.field(default_factory=dict)
+    on_outage: OnOutage = "fail"
 
     def to_options(self) -> JsonObject:
         """Return it as the options of a queued run; empty if nothing is limited."""
@@ -88,6 +95,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     options: JsonObject = msgspec.field(default_factory=dict)
     model: str | Model = ""
     on_ask: OnAsk = "deny"
+    on_outage: OnOutage = "fail"
     budget: Budget | None = None
     on_busy: OnBusy | None = None
     """What it does while another turn is under way; `None` as the settings say."""
@@ -166,6 +174,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             starter=self.starter or starter,
             model=self.model if isinstance(self.model, str) else "",
             options=self.options,
+            on_outage=self.on_outage,
         )
 
 
@@ -200,7 +209,9 @@ def _is_json_object(options: object) -> bool:
 
 __all__ = [
     "UNLIMITED",
+    "WAITING_FOR_MODEL",
     "KeptRequest",
+    "OnOutage",
     "RunExecutor",
     "RunRequest",
     "Starter",

@@ -125,7 +125,7 @@ def end_with(invocation: Invocation, report: LoopReport) -> None:
     """End with the exit code of a report."""
     if report.is_done or report.outcome == "working":
         return
-    if report.outcome == "waiting":
+    if report.outcome in ("waiting", "waiting_for_model"):
         sys.exit(ExitCode.WAITING)
     if report.outcome == "cancelled":
         sys.exit(ExitCode.FAILED)
@@ -175,6 +175,8 @@ class _LoopJob:
                 await asyncio.gather(following, return_exceptions=True)
             if report.outcome == "waiting":
                 await self._say_how_to_answer(client, report)
+            elif report.outcome == "waiting_for_model":
+                say(f"The model cannot be reached. When it can: holdfast runs resume {run_id}")
             return report
 
     async def _stream(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import click
@@ -144,6 +145,8 @@ class LiveView:
                 self._notes.append(f"✗ plan refused: {'; '.join(problems)}")
             case facts.PlanRevised(revision=revision, reason=reason):
                 self._notes.append(f"↻ plan revised ({revision}): {reason}")
+            case facts.LoopWaited():
+                self._notes.append(_waited(fact))
             case facts.StepStarted(attempt=attempt, because=because) if attempt > 1:
                 self._notes.append(f"↻ {fact.step_id}, attempt {attempt}: {because}")
         self._notes = self._notes[-3:]
@@ -273,6 +276,13 @@ def _step_reviewed(fact: facts.StepReviewed) -> list[tuple[str, str]]:
     return [(_flat(f"  {mark} review: {fact.verdict}: {fact.reason}"), color)]
 
 
+def _waited(fact: facts.LoopWaited) -> str:
+    when = "when it is resumed"
+    if fact.next_try:
+        when = f"at {datetime.fromtimestamp(fact.next_try, UTC):%H:%M:%S} UTC"
+    return f"… the {fact.role} waits for its model, asked again {when}: {fact.reason}"
+
+
 def _step_ended(fact: facts.StepEnded) -> list[tuple[str, str]]:
     mark, color = ("✓", "green") if fact.status == "done" else ("✗", "red")
     return [(_flat(f"{mark} {fact.step_id} {fact.status} {fact.reason}"), color)]
@@ -300,6 +310,7 @@ _TELLERS: dict[type, Callable[[Any], list[tuple[str, str]]]] = {
     facts.StepReviewed: _step_reviewed,
     facts.StepEnded: _step_ended,
     facts.LoopReported: _reported,
+    facts.LoopWaited: lambda fact: [(_flat(_waited(fact)), "yellow")],
     RunParked: lambda fact: [(f"waits: {fact.reason}", "yellow")],
     RunResumed: lambda fact: [(f"goes on ({fact.cause})", "yellow")],
     RunCancelled: lambda fact: [(f"cancelled {fact.reason}".rstrip(), "red")],

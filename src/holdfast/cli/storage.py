@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 import msgspec
 
@@ -9,6 +11,8 @@ from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.cli.progress import progress_bar
 from holdfast.cli.sessions import open_client
+from holdfast.errors import StorageDamaged
+from holdfast.journal import MendReport
 
 
 @click.group("storage", cls=Group)
@@ -36,13 +40,36 @@ def export(invocation: Invocation, directory: str) -> None:
 @command.command("rebuild")
 @pass_invocation
 def rebuild(invocation: Invocation) -> None:
-    """Rebuild all tables from the log."""
-    with open_client(invocation) as client, progress_bar(invocation, "events") as progress:
-        count = client.storage.rebuild(progress)
-    if invocation.is_text:
-        say(f"Rebuilt the tables from {count} events.")
+    """Rebuild all tables from the log; mend a damaged file first.
+
+    A damaged file is replaced by one with all that can be read and proves to be unchanged; it
+    stays beside it, as evidence. What is lost is listed, and the command then ends with 1.
+    """
+    mended: MendReport | None = None
+    try:
+        count = _rebuild(invocation)
+    except StorageDamaged:
+        with open_client(invocation) as client:
+            mended = client.storage.mend()
+        count = _rebuild(invocation)
+    lost = [msgspec.to_builtins(found) for found in mended.lost] if mended is not None else []
+    if not invocation.is_text:
+        aside = mended.aside if mended is not None else ""
+        emit({"events": count, "damaged": aside, "lost": lost})
     else:
-        emit({"events": count})
+        if mended is not None:
+            say(f"The file was damaged. It is now {mended.aside}.")
+        if lost:
+            emit(lost, columns=("session_id", "session_seq", "problem"))
+        say(f"Rebuilt the tables from {count} events.")
+    if lost:
+        sys.exit(1)
+
+
+def _rebuild(invocation: Invocation) -> int:
+    with open_client(invocation) as client, progress_bar(invocation, "events") as progress:
+        count: int = client.storage.rebuild(progress)
+    return count
 
 
 @command.command("clean")

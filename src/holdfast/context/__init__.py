@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from holdfast.context.events import SessionCompacted as SessionCompacted
     from holdfast.context.history import HistoryView as HistoryView
     from holdfast.context.history import for_model as for_model
-    from holdfast.context.history import read_compaction as read_compaction
     from holdfast.context.steps import AgentLike as AgentLike
     from holdfast.context.steps import ContextDraft as ContextDraft
     from holdfast.context.steps import ContextStep as ContextStep
@@ -55,7 +54,7 @@ else:
             "compaction": "MOST_ATTEMPTS Compactor Room compute_room",
             "compaction_hooks": "CompactionHooks Conversation",
             "events": "ContextPruned SessionCompacted",
-            "history": "HistoryView read_compaction for_model",
+            "history": "HistoryView for_model",
             "steps": (
                 "AgentLike ContextDraft ContextStep EnvironmentStep HistoryStep InstructionsStep "
                 "MemoriesStep MemoryLike PromptStep RecallStep SkillsStep ToolsStep default_steps"

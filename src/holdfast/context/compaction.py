@@ -23,7 +23,7 @@ from holdfast.context.compaction_hooks import (
     Reason,
 )
 from holdfast.context.events import ContextPruned, SessionCompacted
-from holdfast.context.history import after_compaction, prunable, read_compaction
+from holdfast.context.history import after_compaction, prunable
 from holdfast.context.steps import inside
 from holdfast.context.summary import Summary, extract, middle_cut, summarise
 from holdfast.errors import HookRefused, LLMContextTooLong
@@ -36,6 +36,7 @@ from holdfast.messages import (
     ReasoningPart,
     TextPart,
     ToolPart,
+    read_compaction,
     stored,
 )
 from holdfast.providers import Model, ModelInfo, ModelRequest

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.context.history import after_compaction, read_compaction
+from holdfast.context.history import after_compaction
 from holdfast.errors import HookRefused
 from holdfast.hooks import (
     Cancel,
@@ -16,7 +16,7 @@ from holdfast.hooks import (
     Replace,
     text_of,
 )
-from holdfast.messages import Message
+from holdfast.messages import Message, read_compaction
 from holdfast.sessions import Session
 
 Reason: TypeAlias = Literal["overflow", "refused", "requested"]

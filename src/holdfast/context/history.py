@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from holdfast.messages import (
     AgentPart,
-    CompactionPart,
     JoinedMessages,
     Message,
     Part,
@@ -31,12 +31,14 @@ from holdfast.messages import (
     SubtaskPart,
     TextPart,
     ToolPart,
+    read_compaction,
 )
 
 _NOT_EXECUTED = "This call was not executed: the run ended before it."
-_LARGEST = 40_000
 _MOST_BUILT = 256
 """As many conversations at once go on from their last view."""
+_MOST_MADE = 4_096
+"""Of so many messages it is remembered what was made of them, in all conversations together."""
 _LONGEST_MORE = 64
 _SHORT = 64
 """So many messages are joined in less time than it takes to read them in two parts."""
@@ -58,6 +60,11 @@ class _Shown(msgspec.Struct, frozen=True, gc=False):
     """Skills whose bodies it brings, as `name@digest`."""
 
 
+_Made: TypeAlias = dict[tuple[int, bool], _Shown]
+"""By the identity of the message, and whether its output is pruned."""
+_ASKED_AND_ANSWERED = 2
+
+
 class _Built(msgspec.Struct, frozen=True, gc=False):
     """A view that was made before.
 
@@ -70,18 +77,21 @@ class _Built(msgspec.Struct, frozen=True, gc=False):
     first: tuple[Message, ...]
     more: tuple[Message, ...]
     loaded: frozenset[str]
+    made: _Made
+    """What was made of each message that is shown otherwise than it is stored."""
 
 
 class HistoryView:
     """Makes views, and remembers what it made of each message; safe to share.
 
-    A conversation that has only grown costs what is new in it.
+    A conversation that has only grown costs what is new in it. What is remembered goes with its
+    conversation, and those that were used last stay: memory does not grow with the turns.
     """
 
     def __init__(self) -> None:
         """Remember nothing yet."""
-        self._known: dict[tuple[int, bool], _Shown] = {}
         self._built: OrderedDict[str, _Built] = OrderedDict()
+        self._count = 0
 
     def show(self, messages: Sequence[Message], *, pruned_to: str = "") -> Sequence[Message]:
         """Return the messages to send, in order: complete pairs, nothing dangling."""
@@ -94,7 +104,10 @@ class HistoryView:
         name = (tail or base)[0].session_id
         built = self._built.pop(name, None)
         new = tail
+        made: _Made = {}
         if built is not None:
+            made = built.made
+            self._count -= len(made)
             before, new = tail[: len(built.tail)], tail[len(built.tail) :]
             # Comparing the same objects costs next to nothing.
             is_other = built.base is not base or before != built.tail
@@ -106,81 +119,96 @@ class HistoryView:
         if built is None:
             kept = after_compaction([*base, *tail])
             prune_end = _place_after(kept, pruned_to) if pruned_to else 0
-            made, loaded = self._new(kept, prune_end, frozenset())
-            built = _Built(base, tail[:], pruned_to, made, (), loaded)
+            earlier, made = made, {}
+            shown, loaded = _show(kept, prune_end, frozenset(), earlier, made)
+            built = _Built(base, tail[:], pruned_to, shown, (), loaded, made)
         elif new:
-            made, loaded = self._new(new, 0, built.loaded)
-            first, more = built.first, built.more + made
+            shown, loaded = _show(new, 0, built.loaded, made, made)
+            first, more = built.first, built.more + shown
             if len(more) > _LONGEST_MORE:
                 first, more = first + more, ()
-            built = _Built(base, tail[:], pruned_to, first, more, loaded)
-        self._built[name] = built
-        if len(self._built) > _MOST_BUILT:
-            self._built.popitem(last=False)
+            built = _Built(base, tail[:], pruned_to, first, more, loaded, made)
+        self._remember(name, built)
         first, more = built.first, built.more
         return JoinedMessages(first, more) if len(first) > _SHORT else first + more
 
-    def _new(
-        self, messages: Sequence[Message], prune_end: int, loaded: frozenset[str]
-    ) -> tuple[tuple[Message, ...], frozenset[str]]:
-        """Return what is shown of further messages, and the skills that are loaded then."""
-        shown: list[Message] = []
-        for place, message in enumerate(messages):
-            if len(message.parts) == 1 and isinstance(message.parts[0], TextPart):
-                shown.append(message)  # as most are
-                continue
-            is_pruned = place < prune_end
-            entry = self._known.get((id(message), is_pruned))
-            if entry is None or entry.source is not message:
-                entry = self._make(message, is_pruned)
-            if entry.skills:
-                shown += _without_repeats(entry, loaded)
-                loaded = loaded.union(entry.skills)
-            else:
-                shown += entry.messages
-        return tuple(shown), loaded
+    def _remember(self, name: str, built: _Built) -> None:
+        """Keep the view of a conversation, and drop those that were used longest ago."""
+        self._built[name] = built
+        self._count += len(built.made)
+        while len(self._built) > _MOST_BUILT or (self._count > _MOST_MADE and len(self._built) > 1):
+            _, dropped = self._built.popitem(last=False)
+            self._count -= len(dropped.made)
 
-    def _make(self, message: Message, is_pruned: bool) -> _Shown:
-        """Return what a model reads of a message: what it asks for, and the results behind it."""
-        seen: list[Part] = []
-        results: list[Part] = []
-        skills: tuple[str, ...] = ()
-        for part in message.parts:
-            if isinstance(part, ToolPart) and message.role == "assistant":
-                seen.append(
-                    ToolPart(
-                        id=part.id,
-                        call_id=part.call_id,
-                        tool=part.tool,
-                        input=part.input,
-                        raw_input=part.raw_input,
-                    )
+
+def _show(
+    messages: Sequence[Message],
+    prune_end: int,
+    loaded: frozenset[str],
+    before: _Made,
+    made: _Made,
+) -> tuple[tuple[Message, ...], frozenset[str]]:
+    """Return what is shown of further messages, and the skills that are loaded then.
+
+    What was made of a message `before` is not made again; all of it is in `made` afterwards.
+    """
+    shown: list[Message] = []
+    for place, message in enumerate(messages):
+        if len(message.parts) == 1 and isinstance(message.parts[0], TextPart):
+            shown.append(message)  # as most are
+            continue
+        is_pruned = place < prune_end
+        key = (id(message), is_pruned)
+        entry = before.get(key)
+        if entry is None or entry.source is not message:
+            entry = _make(message, is_pruned)
+        if len(entry.messages) == _ASKED_AND_ANSWERED:
+            made[key] = entry
+        if entry.skills:
+            shown += _without_repeats(entry, loaded)
+            loaded = loaded.union(entry.skills)
+        else:
+            shown += entry.messages
+    return tuple(shown), loaded
+
+
+def _make(message: Message, is_pruned: bool) -> _Shown:
+    """Return what a model reads of a message: what it asks for, and the results behind it."""
+    seen: list[Part] = []
+    results: list[Part] = []
+    skills: tuple[str, ...] = ()
+    for part in message.parts:
+        if isinstance(part, ToolPart) and message.role == "assistant":
+            seen.append(
+                ToolPart(
+                    id=part.id,
+                    call_id=part.call_id,
+                    tool=part.tool,
+                    input=part.input,
+                    raw_input=part.raw_input,
                 )
-                is_done = part.state == "completed"
-                results.append(part if is_done and not is_pruned else _as_result(part, is_pruned))
-                if part.tool == "skill" and is_done and "skill" in part.metadata:
-                    skills += (_skill_key(part),)
-            elif not isinstance(part, _UNSEEN):
-                seen.append(part)
-        asking = message
-        if results or len(seen) < len(message.parts):
-            asking = msgspec.structs.replace(message, parts=tuple(seen))
-        if not results:
-            return _Shown(message, (asking,) if seen else (), ())
-        answering = Message(
-            id=f"{message.id}-results",
-            session_id=message.session_id,
-            role="tool",
-            parts=tuple(results),
-            time_created=message.time_created,
-            parent_id=message.id,
-            run_id=message.run_id,
-        )
-        if len(self._known) >= _LARGEST:
-            self._known.clear()
-        entry = _Shown(message, (asking, answering), skills)
-        self._known[id(message), is_pruned] = entry
-        return entry
+            )
+            is_done = part.state == "completed"
+            results.append(part if is_done and not is_pruned else _as_result(part, is_pruned))
+            if part.tool == "skill" and is_done and "skill" in part.metadata:
+                skills += (_skill_key(part),)
+        elif not isinstance(part, _UNSEEN):
+            seen.append(part)
+    asking = message
+    if results or len(seen) < len(message.parts):
+        asking = msgspec.structs.replace(message, parts=tuple(seen))
+    if not results:
+        return _Shown(message, (asking,) if seen else (), ())
+    answering = Message(
+        id=f"{message.id}-results",
+        session_id=message.session_id,
+        role="tool",
+        parts=tuple(results),
+        time_created=message.time_created,
+        parent_id=message.id,
+        run_id=message.run_id,
+    )
+    return _Shown(message, (asking, answering), skills)
 
 
 def for_model(messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:
@@ -204,14 +232,6 @@ def after_compaction(messages: Sequence[Message]) -> Sequence[Message]:
             later = [m for m in messages[start:] if read_compaction(m) is None]
             return [messages[at], *later]
     return [m for m in messages if read_compaction(m) is None] if has_any else messages
-
-
-def read_compaction(message: Message) -> CompactionPart | None:
-    """Return the compaction that a message brings, `None` for every other message."""
-    if message.role != "user" or not message.parts:
-        return None
-    first = message.parts[0]
-    return first if isinstance(first, CompactionPart) else None
 
 
 def prunable(part: ToolPart) -> bool:

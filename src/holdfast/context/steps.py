@@ -22,9 +22,9 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from holdfast.context.account import Section
-from holdfast.context.history import HistoryView, read_compaction
+from holdfast.context.history import HistoryView
 from holdfast.errors import HoldfastError
-from holdfast.messages import Message, TextPart
+from holdfast.messages import Message, TextPart, read_compaction
 from holdfast.sessions import Session
 from holdfast.skills import Skill, catalog_text, levels
 from holdfast.tools import Tool, Workspace

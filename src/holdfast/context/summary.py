@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.context.history import read_compaction
 from holdfast.context.steps import inside
 from holdfast.errors import LLMContentFiltered, LLMContextTooLong, LLMProtocolError
-from holdfast.messages import FilePart, Message, TextPart, TokenUsage, ToolPart
+from holdfast.messages import FilePart, Message, TextPart, TokenUsage, ToolPart, read_compaction
 from holdfast.providers import Finished, Model, ModelRequest, OpenedStream
 
 _SYSTEM = """\

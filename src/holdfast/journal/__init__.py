@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.journal.audit import Finding as Finding
     from holdfast.journal.audit import HeadsFile as HeadsFile
     from holdfast.journal.audit import check_chain as check_chain
     from holdfast.journal.audit import export_heads as export_heads
@@ -50,8 +49,10 @@ if TYPE_CHECKING:
     from holdfast.journal.store import AppendRequest as AppendRequest
     from holdfast.journal.store import Chains as Chains
     from holdfast.journal.store import Durability as Durability
+    from holdfast.journal.store import Finding as Finding
     from holdfast.journal.store import Head as Head
     from holdfast.journal.store import LeaseWish as LeaseWish
+    from holdfast.journal.store import MendReport as MendReport
     from holdfast.journal.store import Store as Store
     from holdfast.journal.stores.memory import MemoryStore as MemoryStore
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
@@ -67,14 +68,15 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "audit": "Finding HeadsFile check_chain export_heads parse_heads verify",
+            "audit": "HeadsFile check_chain export_heads parse_heads verify",
             "envelope": "GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
             "chain_hash declare_payload_modules decode_payload encode_payload encode_redacted make_header known_kinds payload "
             "payload_digest upcaster",
             "events": "EventsRedacted SessionDeleted",
             "journal": "Journal checked_patterns",
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
-            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Head LeaseWish Store",
+            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head LeaseWish "
+            "MendReport Store",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry StoreKind StoreOptions list_schemes open_chains "
             "resolve_directory open_store list_store_places",

@@ -26,20 +26,12 @@ from holdfast.journal.envelope import (
     payload_digest,
 )
 from holdfast.journal.events import EventsRedacted, SessionDeleted
-from holdfast.journal.store import Chains
+from holdfast.journal.store import Chains, Finding
 
 P = TypeVar("P", bound=Payload)
 _PAGE = 1000
 _FORMAT = "holdfast-heads"
 _LARGEST_HEADS_FILE = 256 * 1024 * 1024
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it was written; `session_seq` 0 means the session as a whole."""
-
-    session_id: str
-    session_seq: int
-    problem: str
 
 
 class ExportedHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +95,7 @@ async def verify(
         if session_id not in known and session_id not in exported:
             raise NotFound(kind="session", value=session_id)
         known &= {session_id}
-    findings: list[Finding] = []
+    findings = [found for found in await store.examine() if session_id in (None, found.session_id)]
     hashes: dict[str, dict[int, str]] = {}
     for name in sorted(known):
         wanted = {exported[name].session_seq} if name in exported else set()
@@ -123,7 +115,7 @@ async def verify(
 
 def check_chain(events: Sequence[Event]) -> list[Finding]:
     """Check one whole chain that is already in memory."""
-    check = _ChainCheck(events[0].session_id if events else "", set())
+    check = _ChainCheck(events[0].session_id if events else "", set(), is_stored=False)
     for event in events:
         check.take(event)
     return check.finish()
@@ -176,12 +168,15 @@ async def _walk(store: Chains, session_id: str, after: int = 0) -> AsyncIterator
 class _ChainCheck:
     """Follows one chain event by event."""
 
-    def __init__(self, session_id: str, remember: set[int]) -> None:
+    def __init__(self, session_id: str, remember: set[int], *, is_stored: bool = True) -> None:
         self.count = 0
+        self._is_stored = is_stored
+        """Only in a store do events have store-wide numbers."""
         self.remembered: dict[int, str] = {}
         self._session_id = session_id
         self._remember = remember
         self._previous = GENESIS
+        self._seq = 0
         self._findings: list[Finding] = []
         self._redacted: dict[int, Event] = {}
         self._allowed: dict[int, str] = {}
@@ -199,6 +194,9 @@ class _ChainCheck:
             self._report(event.session_seq, "the payload was edited")
         if self._previous and chain_hash(self._previous, make_header(event)) != event.hash:
             self._report(event.session_seq, "the header or the order was changed")
+        if self._is_stored and event.seq <= self._seq:
+            self._report(event.session_seq, "its store-wide number is not behind the one before")
+        self._seq = event.seq
         if event.session_seq in self._remember:
             self.remembered[event.session_seq] = event.hash
         note = _readable(event, EventsRedacted)

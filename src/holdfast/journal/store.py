@@ -74,7 +74,28 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     epoch: int
     owner: str
-    lease_expires: float
+    is_held: bool
+    """Whether somebody holds the lease, as far as reading shows; only `Store.acquire` decides."""
+    unproved_epoch: int = 0
+    """Up to this epoch a former holder may still be alive: its time ran out, and nothing proves
+    that its process has ended."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as it was written; `session_seq` 0 means the session as a whole."""
+
+    session_id: str
+    session_seq: int
+    problem: str
+
+
+class MendReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was left of a damaged store, and what was not; the damaged file is kept `aside`."""
+
+    events: int
+    sessions: int
+    lost: tuple[Finding, ...] = ()
+    aside: str = ""
 
 
 class Chains(Protocol):
@@ -88,9 +109,22 @@ class Chains(Protocol):
         """Return events of one session in order."""
         ...
 
+    async def examine(self) -> list[Finding]:
+        """Return what is wrong besides the chains: damaged files, tables that do not follow.
+
+        Every row of every table is compared with what the log says.
+        """
+        ...
+
 
 class Store(Protocol):
-    """The narrow waist between the journal and a database."""
+    """The narrow waist between the journal and a database.
+
+    Whether a lease has run out and whether an owner lives is judged here, by a clock that cannot
+    step and that all writers of the store share: the boot clock for a file, the database's own
+    for a server. Callers give durations, never points in time. A living owner's lease is given
+    to nobody before it has run out; that of one which is proved dead, at once.
+    """
 
     async def open(self) -> None:
         """Prepare the store; builds or rebuilds projections that are missing or old."""
@@ -163,12 +197,13 @@ class Store(Protocol):
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
         """Say that `owner` lives, prolong its leases (session to epoch), return the lost ones.
 
-        Called from a thread of its own, so that a blocked loop keeps its leases.
+        For a `ttl_s` of 0 the owner takes its leave: what it holds is free at once. Called from
+        a thread of its own, so that a blocked loop keeps its leases.
         """
         ...
 
     async def is_alive(self, owner: str) -> bool:
-        """Say whether an owner has renewed itself in time."""
+        """Say whether an owner has renewed itself in time, and is not proved dead."""
         ...
 
     async def release(self, session_id: str, epoch: int) -> None:
@@ -189,6 +224,22 @@ class Store(Protocol):
 
     async def rebuild(self, progress: Callable[[int, int], None]) -> int:
         """Drop and rebuild all projections; returns the number of events folded."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """Return what is wrong besides the chains; see `Chains.examine`."""
+        ...
+
+    async def mend(self) -> MendReport:
+        """Make a damaged store sound from what can be read of it; it must not be open.
+
+        Each session is kept up to the first event that is missing or was changed.
+
+        Raises:
+            StorageDamaged: nothing can be read.
+            StorageLocked: somebody has it open.
+            UsageError: this kind of store cannot be mended here.
+        """
         ...
 
     async def collect(self) -> dict[str, int]:

@@ -12,6 +12,7 @@ from holdfast.messages.message import (
     TokenUsage,
     compose,
     parts_of,
+    read_compaction,
     stored,
     sum_usage,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "ToolState",
     "compose",
     "parts_of",
+    "read_compaction",
     "stored",
     "sum_usage",
 ]

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
-from holdfast.messages.parts import Part, TextPart, ToolPart
+from holdfast.messages.parts import CompactionPart, Part, TextPart, ToolPart
 
 Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
 
@@ -146,6 +146,14 @@ def compose(session_id: str, role: str, content: str | Sequence[Part], clock_now
 def stored(message: Message) -> Message:
     """Return the message as the log keeps it: the envelope knows the session."""
     return msgspec.structs.replace(message, session_id="")
+
+
+def read_compaction(message: Message) -> CompactionPart | None:
+    """Return the compaction that a message brings, `None` for every other message."""
+    if message.role != "user" or not message.parts:
+        return None
+    first = message.parts[0]
+    return first if isinstance(first, CompactionPart) else None
 
 
 class JoinedMessages(_Sequence):

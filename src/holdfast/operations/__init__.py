@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.operations.routes import ROUTES as ROUTES
     from holdfast.operations.routes import HttpRoute as HttpRoute
     from holdfast.operations.routes import list_routes as list_routes
+    from holdfast.operations.table import find_operation as find_operation
     from holdfast.operations.table import list_local_functions as list_local_functions
     from holdfast.operations.table import list_operations as list_operations
     from holdfast.operations.wire import Problem as Problem
@@ -44,7 +45,7 @@ else:
             "operation": "Async Blocking Channel LocalFunction LocalMember "
             "Mode Operation OperationRights StreamOperation Surface",
             "routes": "ALIASES ROUTES HttpRoute list_routes",
-            "table": "list_local_functions list_operations",
+            "table": "find_operation list_local_functions list_operations",
             "wire": "Problem decode_answer encode_answer",
         },
     )

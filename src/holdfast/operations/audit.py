@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from holdfast.journal import Finding, export_heads, parse_heads
+from holdfast.errors import StorageDamaged
+from holdfast.journal import SYSTEM_SESSION, Finding, export_heads, parse_heads
 from holdfast.journal import verify as verify_chains
 from holdfast.operations.caller import Caller
 from holdfast.operations.local_values import Local
@@ -25,13 +26,19 @@ async def verify(
         Callable[[str, int], None], Local("wait for the answer")
     ] = lambda session_id, events: None,
 ) -> list[Finding]:
-    """Check the hash chains, against exported heads if given; [] means all is well.
+    """Check chains, file and tables, against exported heads if given; [] means all is well.
+
+    Every chain is walked, the file itself is checked, and every row of every table is compared
+    with what the log says. A file that is too damaged to be opened is one finding.
 
     Also works where nothing can be written, such as on a mounted backup; there a session
     is named by its whole id.
     """
     known = parse_heads(heads) if heads is not None else None
-    chains = await runtime.chains()
+    try:
+        chains = await runtime.chains()
+    except StorageDamaged as error:
+        return [Finding(session_id=SYSTEM_SESSION, session_seq=0, problem=str(error))]
     if session_id is not None and runtime.is_open:
         session_id = (await runtime.sessions.get_session(session_id)).id
     return await verify_chains(chains, session_id=session_id, heads=known, progress=progress)

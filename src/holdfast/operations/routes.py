@@ -152,6 +152,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "skills.trust": HttpRoute("POST", "/v1/skills/{name}/trust"),
     "storage.stats": HttpRoute("GET", "/v1/storage"),
     "storage.clean_up": HttpRoute("POST", "/v1/storage/clean-up"),
+    "storage.mend": HttpRoute("POST", "/v1/storage/mend"),
     "storage.rebuild": HttpRoute("POST", "/v1/storage/rebuild"),
     "tenants.create": HttpRoute("POST", "/v1/tenants", 201),
     "tenants.list": HttpRoute("GET", "/v1/tenants"),

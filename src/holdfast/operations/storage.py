@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 from holdfast.canonical import JsonObject
-from holdfast.journal import Journal
+from holdfast.errors import UsageError
+from holdfast.journal import Journal, MendReport
 from holdfast.operations.caller import Caller
 from holdfast.operations.local_values import Local
 from holdfast.operations.operation import local, operation
@@ -37,6 +38,19 @@ async def rebuild(
 ) -> int:
     """Rebuild all tables from the log; returns the number of events folded."""
     return await runtime.journal.rebuild(progress)
+
+
+@operation("storage:write", opens=False)
+async def mend(runtime: Runtime, caller: Caller, /) -> MendReport:
+    """Make a damaged store sound from what can be read of it, and say what was lost.
+
+    Each session is kept up to the first event that is missing or was changed; all tables are made
+    anew. The damaged file stays beside the new one. Ask for it before anything else: a store that
+    is open cannot be mended.
+    """
+    if runtime.is_open:
+        raise UsageError(detail="The store is open, so it is sound; `storage.rebuild` is enough.")
+    return await runtime.journal.store.mend()
 
 
 @operation("storage:read")

@@ -41,6 +41,19 @@ def list_operations() -> dict[str, Operation[Any, Any] | StreamOperation[Any, An
     }
 
 
+def find_operation(name: str) -> Operation[Any, Any] | StreamOperation[Any, Any]:
+    """Return one operation by its name; no other namespace is loaded.
+
+    Raises:
+        KeyError: there is none of this name.
+    """
+    module = importlib.import_module(f"holdfast.operations.{name.partition('.')[0]}")
+    for found in vars(module).values():
+        if isinstance(found, Operation | StreamOperation) and found.name == name:
+            return found
+    raise KeyError(name)
+
+
 def list_local_functions() -> dict[str, LocalFunction[Any, Any]]:
     """Return what takes Python objects and cannot travel, with what to do instead."""
     return {found.name: found for found in _members() if isinstance(found, LocalFunction)}
@@ -54,4 +67,4 @@ def _members() -> Iterator[object]:
                 yield found
 
 
-__all__ = ["NAMESPACES", "list_local_functions", "list_operations"]
+__all__ = ["NAMESPACES", "find_operation", "list_local_functions", "list_operations"]

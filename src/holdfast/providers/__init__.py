@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from holdfast.providers.resolve import resolve_model as resolve_model
     from holdfast.providers.retry import RetryingModel as RetryingModel
     from holdfast.providers.retry import RetryPolicy as RetryPolicy
+    from holdfast.providers.retry import is_outage as is_outage
     from holdfast.providers.retry import is_transient as is_transient
     from holdfast.providers.retry import retry_after_s as retry_after_s
     from holdfast.providers.tokens import TokenCounter as TokenCounter
@@ -111,7 +112,7 @@ else:
             "rate_store": "open_rate_store",
             "registry": "ProviderRegistry",
             "resolve": "Resolution create_model make_registry resolve_model",
-            "retry": "RetryPolicy RetryingModel is_transient retry_after_s",
+            "retry": "RetryPolicy RetryingModel is_outage is_transient retry_after_s",
             "tokens": "TokenCounter estimate_tokens",
             "tool_modes": "ToolModeModel",
             "tool_probe": "ToolModeProbe probe_tool_mode",

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import LLMCircuitOpen, LLMError, LLMRateLimited, UsageError
+from holdfast.errors import (
+    LLMCircuitOpen,
+    LLMConnectionError,
+    LLMError,
+    LLMOverloaded,
+    LLMRateLimited,
+    LLMTimeout,
+    UsageError,
+)
 from holdfast.providers.events import (
     EventObserver,
     ModelRetried,
@@ -39,13 +47,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often and how long to try.
 
     At most `attempts` calls are made, and none begins later than `total_s` after the
-    first. The wait before attempt n+1 is `wait_initial_s * wait_base ** (n-1)` plus up
+    first; so it must be longer than a hang takes to be noticed (`Timeouts.first_token_s`).
+    The wait before attempt n+1 is `wait_initial_s * wait_base ** (n-1)` plus up
     to `wait_jitter_s`, at most `wait_max_s`; when the provider named a wait itself, at
     least that long.
     """
 
     attempts: int = 4
-    total_s: float = 120.0
+    total_s: float = 300.0
     wait_initial_s: float = 0.5
     wait_max_s: float = 20.0
     wait_jitter_s: float = 1.0
@@ -70,6 +79,14 @@ def is_transient(error: LLMError) -> bool:
     fallback model may be able to answer at once.
     """
     return error.is_retryable and not isinstance(error, LLMCircuitOpen)
+
+
+def is_outage(error: LLMError) -> bool:
+    """Say whether nobody answers at present: it says nothing about the work that was asked for."""
+    return isinstance(
+        error,
+        LLMConnectionError | LLMTimeout | LLMOverloaded | LLMRateLimited | LLMCircuitOpen,
+    )
 
 
 def retry_after_s(error: LLMError) -> float | None:

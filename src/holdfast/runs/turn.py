@@ -18,6 +18,7 @@ import msgspec
 from holdfast.agents import (
     HANDED_TO,
     UNLIMITED,
+    WAITING_FOR_MODEL,
     Agent,
     KeptRequest,
     Listener,
@@ -27,10 +28,10 @@ from holdfast.agents import (
 )
 from holdfast.canonical import JsonObject
 from holdfast.context import MOST_ATTEMPTS, CompactionHooks, Compactor, Conversation
-from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMProtocolError
+from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
 from holdfast.ids import new_id
 from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
-from holdfast.providers import CallEvents, Finished, Model, ModelRequest, closed
+from holdfast.providers import CallEvents, Finished, Model, ModelRequest, closed, is_outage
 from holdfast.runs.confinement import select_visible_tools
 from holdfast.runs.instrumentation import HookedContextBuilder
 from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, locate_run, refresh_ancestor_rules
@@ -49,6 +50,7 @@ from holdfast.turns import (
     TurnFailed,
     TurnParked,
     finish,
+    is_machine_fault,
 )
 
 _MOST_CORRECTIONS = 2
@@ -156,8 +158,12 @@ class AgentTurn:
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))
             raise
-        except Exception:
-            await finish(self._turn.close_calls(_FAILED))
+        except Exception as error:
+            if self._scope.on_outage == "park" and isinstance(error, LLMError) and is_outage(error):
+                # All that was said and done is kept; executed again, the run asks once more.
+                return TurnParked(reason=f"{WAITING_FOR_MODEL}: {error}")
+            if not is_machine_fault(error):
+                await finish(self._turn.close_calls(_FAILED))
             raise
         finally:
             if self._calls is not None:
@@ -205,7 +211,9 @@ class AgentTurn:
         # Messages are written only by whoever holds the session, so the count is true.
         if session.message_count:
             number = self._turn.last if self._turn.is_alone else 0
-            self._messages = await sessions.messages.growing(session, up_to=number)
+            # A run that goes on needs all that it has said, also what a summary stands for.
+            since = self._turn.run.queued_at if self._turn.is_resumed else None
+            self._messages = await sessions.messages.growing(session, up_to=number, since=since)
         if self._messages:
             # Only the last message can have calls that nobody has answered yet.
             self._left_open = frozenset([call.call_id for call in self._messages.last.tool_calls])
@@ -483,7 +491,9 @@ class AgentTurn:
                 known = self._call_ids
                 if known is None:
                     known = self._call_ids = self._known_call_ids()
-                if not part.call_id or part.call_id in known:
+                # Behind a summary not all are at hand.
+                is_partial = self._session.compacted_at > 0
+                if not part.call_id or is_partial or part.call_id in known:
                     part = msgspec.structs.replace(part, call_id=new_id("call"))
                 known.add(part.call_id)
                 calls += (part,)
@@ -507,7 +517,7 @@ class AgentTurn:
         return calls
 
     def _known_call_ids(self) -> set[str]:
-        """The ids of all calls so far; a turn without calls need not know them."""
+        """The ids of all calls that are at hand; a turn without calls need not know them."""
         return {
             part.call_id
             for message in self._messages

@@ -26,9 +26,9 @@ from holdfast.tools import (
     ToolContext,
     ToolExecutionManager,
     ToolHooks,
-    ToolThreads,
     read_kept_labels,
     restore_grants,
+    share_threads,
     spend_freely,
     without_end,
 )
@@ -52,6 +52,7 @@ class CallEnvironment:
         self._confinement = confinement
         self._processes = processes
         self._clock = clock
+        self._threads = share_threads()
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
         """Return what executes the calls of a run.
@@ -86,6 +87,9 @@ class CallEnvironment:
             run_id=turn.run.id,
             call_id="",
             idempotency_key="",
+            fence=turn.epoch,
+            unproved_fence=turn.lease.unproved_epoch,
+            is_lease_held=turn.still_mine,
             agent_path=scope.path,
             rights=scope.rights if scope.handed_on is None else scope.handed_on,
             is_read_only=scope.sandbox == "read-only",
@@ -107,7 +111,7 @@ class CallEnvironment:
             open_reader=self._processes.open_reader,
             attendant=around.attendant,
             nested=_NOT_NESTED,
-            threads=ToolThreads(),
+            threads=self._threads,
             clock=self._clock,
             execution=around.execution.inherit(
                 session_id=session.id,

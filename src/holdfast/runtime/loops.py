@@ -12,6 +12,7 @@ from typing import IO, TypeAlias
 
 import msgspec
 
+from holdfast.agents import WAITING_FOR_MODEL
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, InvalidImport, UsageError
 from holdfast.journal import SYSTEM_SESSION, Event
@@ -167,11 +168,14 @@ class LoopService:
             "failed": "failed",
             "parked": "waiting",
         }
+        outcome = outcomes.get(run.status, "working")
+        if outcome == "waiting" and run.reason.startswith(WAITING_FOR_MODEL):
+            outcome = "waiting_for_model"
         return make_report(
             state,
             run_id=run.id,
             session_id=run.session_id,
-            outcome=outcomes.get(run.status, "working"),
+            outcome=outcome,
             reason=run.reason or str(run.error.get("message", "")),
             error=run.error,
             files=tuple(state.files),
@@ -298,7 +302,7 @@ class LoopService:
         if not ended:
             return ""
         report = await self.report(ended)
-        if report.outcome in ("working", "waiting"):
+        if report.outcome in ("working", "waiting", "waiting_for_model"):
             raise UsageError(detail=f"The run {ended} has not ended: holdfast runs resume {ended}.")
         if report.is_done:
             raise UsageError(detail=f"The run {ended} has reached its goal.")

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.context import read_compaction
 from holdfast.errors import HoldfastError, LLMAuthError
 from holdfast.journal import SYSTEM_SESSION, Payload
-from holdfast.messages import Message
+from holdfast.messages import Message, read_compaction
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
 from holdfast.runtime.models import ModelService

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from holdfast.agents import (
+    WAITING_FOR_MODEL,
     Agent,
     AgentRegistry,
     AgentResult,
@@ -187,6 +188,8 @@ class RunService:
 
     async def _see_through(self, chosen: RunRequest, hear: Listener) -> AgentResult:
         """Execute a run; one that waited for a child goes on when that one can."""
+        if chosen.on_outage == "park" and chosen.run_id:
+            await self._wake_after_outage(chosen.run_id)
         for wakings_left in range(_MOST_WAKINGS, -1, -1):
             session_id, execute = await self._prepare(chosen, hear)
             try:
@@ -203,6 +206,12 @@ class RunService:
                 chosen, session_id=result.session_id, new_session=None, run_id=result.run_id
             )
         return result
+
+    async def _wake_after_outage(self, run_id: str) -> None:
+        """Let a run go on that was parked because its model could not be reached."""
+        run = await self._turns.find(run_id)
+        if run is not None and run.status == "parked" and run.reason.startswith(WAITING_FOR_MODEL):
+            await self._turns.wake(run_id, cause="the model is asked again")
 
     def stream(
         self, request: RunRequest, *, with_children: bool = False
@@ -226,6 +235,11 @@ class RunService:
         Raises:
             NotFound, UsageError: as for `execute`; nothing was begun.
         """
+        if not request.run_id and not request.place and isinstance(request.message, str):
+            # Nobody can have begun it before: its session begins in the transaction of the run.
+            title = make_title(request.message)
+            opening = new_session(title, directory=self._settings.workspace)
+            request = replace(request, new_session=opening)
         run_id = request.run_id or new_id("run")
         started = self._started.get(run_id)
         if started is None:

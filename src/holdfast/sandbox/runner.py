@@ -37,6 +37,7 @@ from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
 from holdfast.settings import Gap, UnvouchedSettings
+from holdfast.turns import is_exhaustion
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
 _Rights: TypeAlias = tuple[str, Profile, tuple[str, ...], tuple[str, ...]]
@@ -490,6 +491,9 @@ class SandboxRunner:
             try:
                 launcher = await self._try(level)
             except SandboxFailed as error:
+                if is_exhaustion(error):
+                    # That says nothing about the level; a weaker one must not take its place.
+                    raise
                 self.objections[level] = str(error.context.get("detail", error))
                 continue
             self._level = level

@@ -318,7 +318,7 @@ class HttpApplication:
         A run goes on when its request is given up: it is followed by its id.
         """
         operation = endpoint.operation
-        work = asyncio.ensure_future(operation.perform(runtime, caller, **values))  # type: ignore[arg-type]
+        work = asyncio.ensure_future(operation.perform(runtime, caller, **values))
         self._detached.add(work)
         work.add_done_callback(self._forget)
         try:

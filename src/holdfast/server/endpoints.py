@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import RequestInvalid
 from holdfast.operations import ROUTES as TABLE
-from holdfast.operations import HttpRoute, Operation, StreamOperation, list_operations, list_routes
+from holdfast.operations import HttpRoute, Operation, StreamOperation, find_operation, list_routes
 from holdfast.server.http import JSON
 from holdfast.server.problems import ProblemRaised
 
@@ -29,16 +29,21 @@ STREAM_FIELDS = frozenset({"kinds"})
 class HttpEndpoint:
     """One operation at one address."""
 
-    def __init__(self, operation: AnyOperation, route: HttpRoute, method: str, path: str) -> None:
-        """Answer at this method and path; types are made with the first request."""
-        self.operation = operation
-        self.name = operation.name
+    def __init__(self, name: str, route: HttpRoute, method: str, path: str) -> None:
+        """Answer at this method and path; the operation is loaded with the first request."""
+        self.name = name
         self.route = route
         self.method = method
         self.path = path
         self.words = tuple(path.strip("/").split("/"))
         self.parameters = tuple(w[1:-1] for w in self.words if w.startswith("{"))
         self.has_body = method not in {"GET", "DELETE"}
+
+    @property
+    def operation(self) -> Any:
+        """What is asked for: an `Operation` or a `StreamOperation`, which as the type of an
+        attribute would be a method."""
+        return _load(self.name)
 
     @cached_property
     def fields(self) -> dict[str, msgspec.structs.FieldInfo]:
@@ -161,6 +166,7 @@ class HttpEndpoint:
         return RequestInvalid(detail=detail, **({"nearest": near[0]} if near else {}))
 
 
+_load = cache(find_operation)
 _NOTHING: Any = object()
 
 
@@ -291,11 +297,9 @@ class Router:
 
 def list_endpoints() -> list[HttpEndpoint]:
     """Return an endpoint for every address of every operation."""
-    operations = list_operations()
     return [
-        HttpEndpoint(operations[name], TABLE[name], method, path)
+        HttpEndpoint(name, TABLE[name], method, path)
         for (method, path), name in list_routes().items()
-        if name in operations
     ]
 
 

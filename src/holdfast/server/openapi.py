@@ -15,7 +15,7 @@ from holdfast._version import __version__
 from holdfast.canonical import JsonObject
 from holdfast.errors import list_errors
 from holdfast.hooks import BusEvent
-from holdfast.journal import Event, known_kinds
+from holdfast.journal import Event, Payload, known_kinds
 from holdfast.operations import ROUTES
 from holdfast.orchestration.delegation import FamilyEvent
 from holdfast.server.endpoints import HttpEndpoint, is_object, list_endpoints
@@ -47,7 +47,7 @@ def make_document() -> bytes:
 def describe() -> JsonObject:
     """Return the description of the whole API."""
     endpoints = list_endpoints()
-    kinds = known_kinds()
+    kinds = _own_kinds()
     wanted: list[Any] = [ProblemDetails, *_VIEWS.values(), *kinds.values()]
     for one in endpoints:
         wanted += [one.sent_type] if one.has_body and not one.route.upload else []
@@ -83,6 +83,11 @@ def describe() -> JsonObject:
     # Defaults that are tuples or structs become what they are in JSON.
     plain: JsonObject = msgspec.json.decode(msgspec.json.encode(found))
     return plain
+
+
+def _own_kinds() -> dict[str, type[Payload]]:
+    """Return the kinds of events that Holdfast itself stores, not those of an application."""
+    return {k: cls for k, cls in known_kinds().items() if cls.__module__.startswith("holdfast.")}
 
 
 _PAGES: Final = {

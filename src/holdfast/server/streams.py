@@ -29,6 +29,8 @@ NDJSON: Final = "application/x-ndjson"
 _MOST_WAITING: Final = 256
 _SEND_TIMEOUT_S: Final = 30.0
 _RETRY_MS: Final = 1000
+_GATHER_S: Final = 0.005
+"""Events that come within this time are sent together: a frame for each costs more than it says."""
 OPENED: Final = "stream.opened"
 ENDED: Final = "stream.ended"
 GOODBYE: Final = "stream.goodbye"
@@ -353,6 +355,8 @@ class EventStream:
     async def _send_waiting(self, send: Send) -> None:
         while not self._is_gone:
             if self._waiting:
+                if not self._has_ended and len(self._waiting) < _MOST_WAITING:
+                    await asyncio.sleep(_GATHER_S)
                 events, self._waiting = self._waiting, []
                 self._room.set()
                 if not await self._send(send, b"".join(map(self._format, events))):

@@ -454,11 +454,10 @@ class SessionManager:
         query = RowQuery(
             projection=RUNS, where=(Condition("status", "=", "running"),), limit=10_000
         )
-        now = self.journal.clock.now()
         found = []
         for keyed in await self.journal.rows(query):
             head = await self.journal.head(keyed.session_id)
-            if head is not None and head.lease_expires <= now:
+            if head is not None and not head.is_held:
                 found.append(keyed.row)
         return found
 

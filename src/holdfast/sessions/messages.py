@@ -5,6 +5,10 @@ that it reaches, so that a turn reads only what is new. What this process append
 place is folded as it is stored, so that its next turn reads nothing. Any other reader continues
 from there: the same message objects, and one short read. What changes the past (a redaction, an
 import over a deleted session) is noticed, and everything is read anew.
+
+A turn needs what its model sees. Where a summary stands for the beginning, the transcript begins
+at the message up to which it stands, so that neither the first turn of a process nor the memory
+that it takes grows with what was said before.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from holdfast.journal import (
     chain_hash,
     make_header,
 )
-from holdfast.messages import GrowingMessages, Message, Part
+from holdfast.messages import GrowingMessages, Message, Part, read_compaction
 from holdfast.sessions import events as facts
 from holdfast.sessions.events import Ranges
 from holdfast.sessions.pages import LONGEST_PAGE, Page, fetch_page
@@ -107,9 +111,14 @@ MESSAGES = MessagesTable()
 class Transcript:
     """The visible messages of one session up to an event."""
 
-    def __init__(self, hidden: Ranges) -> None:
-        """Begin before the first event; events in hidden ranges do not count."""
+    def __init__(self, hidden: Ranges, *, begins_after: int = 0, compacted_at: int = 0) -> None:
+        """Begin behind an event, the first one if none is named; hidden ranges do not count.
+
+        `compacted_at` is the summary that stands for what is left out.
+        """
         self.hidden = hidden
+        self.begins_after = begins_after
+        self.compacted_at = compacted_at
         self.size = 0
         self.last: Event | None = None
         self._messages: dict[str, Message] = {}
@@ -120,7 +129,7 @@ class Transcript:
     @property
     def reached(self) -> int:
         """The number of the last event that was folded."""
-        return self.last.session_seq if self.last is not None else 0
+        return self.last.session_seq if self.last is not None else self.begins_after
 
     def all(self) -> GrowingMessages:
         """Return the messages in order, to be added to."""
@@ -204,31 +213,66 @@ class Transcripts:
 
     async def messages(self, session: Session) -> tuple[Message, ...]:
         """Return every visible message of a session in order."""
+        if session.compacted_at:
+            # Seldom wanted, and long: not kept at hand.
+            whole = Transcript(session.hidden)
+            await self._read(session.id, whole)
+            return tuple(whole.all())
         found = await self.growing(session)
         return tuple(found) if found.tail else found.base
 
-    async def growing(self, session: Session, *, up_to: int = 0) -> GrowingMessages:
-        """Return the same for somebody who adds to it.
+    async def growing(
+        self, session: Session, *, up_to: int = 0, since: int | None = None
+    ) -> GrowingMessages:
+        """Return what a turn of the session needs, to be added to.
 
-        Nothing is read if the caller knows that the log ends at `up_to`, and all until there
-        is at hand.
+        That is every visible message, or what is left of them where a summary stands for the
+        beginning: from the message up to which it stands, and at least all behind the event
+        `since`. Nothing is read if the caller knows that the log ends at `up_to`, and all until
+        there is at hand.
         """
         session_id = session.id
         kept = self.kept.get(session_id)
-        if kept is not None and kept.reached == up_to and kept.hidden == session.hidden:
+        if kept is not None and not _is_of(kept, session, since):
+            del self.kept[session_id]
+            kept = None
+        if kept is not None and kept.reached == up_to:
             self.kept.move_to_end(session_id)
             return kept.all()
         known = self.kept.pop(session_id, None)
-        transcript = None
-        # A revert brings back what was changed or deleted after it, so all is read again.
-        if known is not None and known.hidden == session.hidden:
-            transcript = await self._continued(session_id, known)
+        transcript = await self._continued(session_id, known) if known is not None else None
         if transcript is None:
-            transcript = Transcript(session.hidden)
+            begins = await self._find_beginning(session) if session.compacted_at else 0
+            transcript = Transcript(
+                session.hidden,
+                begins_after=begins if since is None else min(begins, since),
+                compacted_at=session.compacted_at,
+            )
             await self._read(session_id, transcript)
         self.kept[session_id] = transcript
         self._trim()
         return transcript.all()
+
+    async def _find_beginning(self, session: Session) -> int:
+        """Return the number before the message up to which the newest summary stands.
+
+        That is 0 where the summary counts for nothing, or an older one may count: somebody has
+        deleted or reverted it, or the message that it names.
+        """
+        journal, number = self._journal, session.compacted_at
+        found = await journal.store.read(session.id, seqs=(number,), limit=1)
+        if not found or found[0].is_redacted or is_hidden(session.hidden, number):
+            return 0
+        summary = found[0].expect(facts.MessageCreated).message
+        part = read_compaction(summary)
+        if part is None or not part.up_to_message_id:
+            return 0
+        kept = await journal.row(MESSAGES, session.id, summary.id)
+        row = await journal.row(MESSAGES, session.id, part.up_to_message_id)
+        if kept is None or row is None or row.session_seq >= number:
+            return 0
+        is_whole = kept.is_visible(session.hidden) and row.is_visible(session.hidden)
+        return row.session_seq - 1 if is_whole else 0
 
     async def _continued(self, session_id: str, known: Transcript) -> Transcript | None:
         """Fold what is new; `None` when what is known is no longer the past."""
@@ -258,6 +302,19 @@ class Transcripts:
             size -= dropped.size
 
 
+def _is_of(kept: Transcript, session: Session, since: int | None) -> bool:
+    """Say whether a transcript can go on as that of a session as it is now.
+
+    A revert brings back what was changed or deleted after it, so all is read again; and what a
+    new summary stands for is let go.
+    """
+    return (
+        kept.hidden == session.hidden
+        and kept.compacted_at == session.compacted_at
+        and (since is None or kept.begins_after <= since)
+    )
+
+
 class MessageReader:
     """Reads messages back from the log."""
 
@@ -284,12 +341,15 @@ class MessageReader:
         """Return every visible message in order; a long conversation is kept at hand."""
         return await self.transcripts.messages(session)
 
-    async def growing(self, session: Session, *, up_to: int = 0) -> GrowingMessages:
-        """Return the same for somebody who adds to it.
+    async def growing(
+        self, session: Session, *, up_to: int = 0, since: int | None = None
+    ) -> GrowingMessages:
+        """Return what a turn needs of the conversation, to be added to.
 
-        `up_to` is the number of the last event, if the caller knows it for certain.
+        `up_to` is the number of the last event, if the caller knows it for certain; `since` one
+        behind which nothing may be missing, as a run that goes on needs its own messages.
         """
-        return await self.transcripts.growing(session, up_to=up_to)
+        return await self.transcripts.growing(session, up_to=up_to, since=since)
 
     async def one(self, session: Session, message_id: str) -> Message:
         """Return one message of the conversation.

@@ -21,7 +21,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import InvalidTransition, UsageError
 from holdfast.ids import check_id, new_id
 from holdfast.journal import SYSTEM_SESSION, Event, Payload, Projection
-from holdfast.messages import Message
+from holdfast.messages import Message, read_compaction
 from holdfast.sessions import events as facts
 from holdfast.sessions.acting import current_subject
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState
@@ -74,6 +74,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Who takes the next turn when the caller names nobody; empty: the default agent."""
     pruned_to: str = ""
     """Up to this message the model sees a note instead of long tool output."""
+    compacted_at: int = 0
+    """The event with the newest summary that stands for what came before it; 0 if there is none."""
     owner: str = ""
     """The subject whose session it is; empty: that of the owner of the state directory."""
 
@@ -336,6 +338,7 @@ def _with_message(row: Session, event: Event, message: Message) -> Session:
         total_tokens=row.total_tokens + used,
         model_calls=row.model_calls + is_answer,
         tool_calls=row.tool_calls + (len(message.tool_calls) if is_answer else 0),
+        compacted_at=event.session_seq if read_compaction(message) else row.compacted_at,
     )
 
 

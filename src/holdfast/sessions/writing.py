@@ -17,6 +17,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     epoch: int
     session_seq: int
+    unproved_epoch: int = 0
+    """Up to this epoch a former holder may still be alive; see `Head.unproved_epoch`."""
 
 
 class SessionLeases(Protocol):
@@ -38,6 +40,10 @@ class SessionLeases(Protocol):
 
     def let_go(self, lease: Lease) -> None:
         """Stop renewing a lease that was released with the last append."""
+        ...
+
+    def still_holds(self, lease: Lease) -> bool:
+        """Say whether nobody else can have the lease now; safe from any thread."""
         ...
 
     def show_presence(self) -> None:

@@ -25,7 +25,7 @@ class LeaseConformance(StoreSetting):
             head = await at.store.acquire("s1", "me", 10)
             assert head is not None
             assert (head.epoch, head.owner, head.session_seq) == (1, "me", 3)
-            assert head.lease_expires == at.clock.now() + 10
+            assert head.is_held
             assert (await at.store.heads("s1")) == [head]
             at.clock.advance(9.9)
             assert await at.store.acquire("s1", "you", 10) is None
@@ -51,7 +51,7 @@ class LeaseConformance(StoreSetting):
             assert [(event.epoch, event.session_seq) for event in events] == [(1, 4), (1, 5)]
             [head] = await at.store.heads("s1")
             assert (head.epoch, head.owner, head.session_seq) == (1, "me", 5)
-            assert head.lease_expires == at.clock.now() + 10
+            assert head.is_held
             with refusal(SessionBusy):
                 await at.store.append(msgspec.structs.replace(first, after=5))
             assert (await at.store.heads("s1")) == [head]
@@ -97,6 +97,50 @@ class LeaseConformance(StoreSetting):
             assert not await at.store.is_alive("me")
             assert await at.store.is_alive("you")
 
+    async def test_no_step_of_the_wall_clock_moves_a_lease(self, tmp_path: Path) -> None:
+        """Not forwards, which would take it from the living; not backwards: it would never end."""
+        async with self.opened(tmp_path) as at:
+            await begin(at.store, at.clock)
+            assert await at.store.acquire("s1", "me", 10) is not None
+            at.store.renew({}, "me", 10)
+            at.clock.step(86_400)
+            assert await at.store.acquire("s1", "you", 10) is None
+            assert await at.store.is_alive("me")
+            at.clock.step(-2 * 86_400)
+            at.clock.advance(9)
+            assert await at.store.acquire("s1", "you", 10) is None
+            at.clock.advance(1)
+            taken = await at.store.acquire("s1", "you", 10)
+            assert taken is not None and not await at.store.is_alive("me")
+
+    async def test_a_machine_that_slept_has_let_its_leases_run_out(self, tmp_path: Path) -> None:
+        """The boot clock counts sleep: whoever is first after it may take them."""
+        async with self.opened(tmp_path) as at:
+            await begin(at.store, at.clock)
+            await at.store.acquire("s1", "me", 10)
+            at.clock.advance(3600)
+            [head] = await at.store.heads("s1")
+            assert (head.owner, head.is_held) == ("me", False)
+            assert at.store.renew({"s1": 1}, "me", 10) == set()
+            at.clock.advance(3600)
+            assert await at.store.acquire("s1", "you", 10) is not None
+            assert at.store.renew({"s1": 1}, "me", 10) == {"s1"}
+
+    async def test_who_was_overtaken_without_proof_may_still_be_alive(self, tmp_path: Path) -> None:
+        """One that gave its lease back is not; the heads tell up to which epoch it may be so."""
+        async with self.opened(tmp_path) as at:
+            await begin(at.store, at.clock)
+            await at.store.acquire("s1", "me", 10)
+            await at.store.release("s1", 1)
+            second = await at.store.acquire("s1", "me", 10)
+            assert second is not None and second.unproved_epoch == 0
+            at.clock.advance(11)
+            third = await at.store.acquire("s1", "you", 10)
+            assert third is not None and third.unproved_epoch == 2
+            at.store.renew({"s1": 3}, "you", 0)
+            fourth = await at.store.acquire("s1", "you", 10)
+            assert fourth is not None and (fourth.epoch, fourth.unproved_epoch) == (4, 2)
+
     async def test_a_released_lease_is_free_at_once(self, tmp_path: Path) -> None:
         """The old holder's epoch stays the current one until somebody takes the next."""
         async with self.opened(tmp_path) as at:
@@ -104,7 +148,7 @@ class LeaseConformance(StoreSetting):
             await at.store.acquire("s1", "me", 10)
             await at.store.release("s1", 1)
             [head] = await at.store.heads("s1")
-            assert (head.epoch, head.owner, head.lease_expires) == (1, "", 0.0)
+            assert (head.epoch, head.owner, head.is_held) == (1, "", False)
             taken = await at.store.acquire("s1", "you", 10)
             assert taken is not None and taken.epoch == 2
             await at.store.release("s1", 1)
@@ -121,7 +165,7 @@ class LeaseConformance(StoreSetting):
             assert (await at.store.heads("s1")) == [taken]
             await at.journal.append("s1", [SampleStep(), Note()], epoch=1, release=True)
             [head] = await at.store.heads("s1")
-            assert (head.owner, head.lease_expires, head.session_seq) == ("", 0.0, 3)
+            assert (head.owner, head.is_held, head.session_seq) == ("", False, 3)
 
     async def test_no_epoch_follows_the_lease(self, tmp_path: Path) -> None:
         """Facts that anyone may add carry the epoch of the moment, under a lease or not."""

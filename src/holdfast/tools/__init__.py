@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from holdfast.tools.target import paths_target as paths_target
     from holdfast.tools.target import text_target as text_target
     from holdfast.tools.threads import ToolThreads as ToolThreads
+    from holdfast.tools.threads import share_threads as share_threads
     from holdfast.tools.tracker import ToolExecution as ToolExecution
     from holdfast.tools.tracker import ToolExecutionTracker as ToolExecutionTracker
     from holdfast.tools.tracker import export_execution_files as export_execution_files
@@ -168,7 +169,7 @@ else:
             """,
             "state": "JournalState TOOL_STATE",
             "target": "Target command_target host_target path_target paths_target text_target",
-            "threads": "ToolThreads",
+            "threads": "ToolThreads share_threads",
             "tracker": "ToolExecution ToolExecutionTracker export_execution_files",
         },
     )

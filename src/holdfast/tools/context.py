@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from holdfast.clock import Clock
+from holdfast.errors import LeaseLost
 from holdfast.hooks import ExecutionContext
 from holdfast.policy import Rights
 from holdfast.sandbox import Workspace
@@ -46,6 +47,13 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     call_id: str
     idempotency_key: str
+    fence: int
+    """The fencing token of the run: the epoch of the session's lease, which grows with every
+    holder. A system that is handed it with each change, and refuses one that is lower than the
+    highest it has seen of the session, is never changed by a process that was overtaken."""
+    unproved_fence: int
+    """Up to this fence a process that held the session before may still be alive, and act."""
+    is_lease_held: Callable[[], bool]
     agent_path: tuple[str, ...]
     rights: Rights
     """What the caller may do; whoever starts others hands on no more."""
@@ -76,6 +84,25 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         """Tell subscribers how far the call is; safe from any thread."""
         self.progress(ProgressUpdate(call_id=self.call_id, text=text, fraction=fraction))
 
+    def still_mine(self) -> bool:
+        """Say whether the run still holds its session: a last look right before an effect.
+
+        Safe from any thread, and quick: the lease's end by the boot clock is known here; only
+        after it (this process was stopped, or could not renew) the store is asked. It narrows the
+        moment in which an overtaken process may still act; only a target that checks `fence`
+        closes it.
+        """
+        return self.is_lease_held()
+
+    def check_still_mine(self) -> None:
+        """Go on only if the run still holds its session.
+
+        Raises:
+            LeaseLost: it does not; do nothing more.
+        """
+        if not self.is_lease_held():
+            raise LeaseLost(session_id=self.session_id, current="another one", held=self.fence)
+
     async def look(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking function without effect in a thread.
 
@@ -92,9 +119,18 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         """Run a short blocking function with an effect in a thread, always to its end.
 
         A cancelled call waits until the function is done, so that no effect happens
-        after the call was reported as cancelled.
+        after the call was reported as cancelled. The function is not called when the run has
+        lost its session meanwhile.
+
+        Raises:
+            LeaseLost: it has.
         """
-        work = asyncio.ensure_future(self.threads.run(function, *args, **kwargs))
+
+        def act() -> T:
+            self.check_still_mine()
+            return function(*args, **kwargs)
+
+        work = asyncio.ensure_future(self.threads.run(act))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:

@@ -65,6 +65,9 @@ async def invoke(
         return task.value
     try:
         await asyncio.wait((task,), timeout=limit_s)
+        while not task.done() and context.threads.is_queued(task):
+            # Nothing has run yet: other runs have all threads, and the limit is none on those.
+            await asyncio.wait((task,), timeout=limit_s)
     except asyncio.CancelledError:
         await _stop(task, context, grace_s)
         raise

@@ -49,6 +49,8 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     started: ToolStarted | None = None
+    began_under: int = 0
+    """The fence under which it began."""
     unknown: ToolOutcomeUnknown | None = None
     decided: ToolOutcomeDecided | None = None
     parked: ToolParked | None = None
@@ -111,16 +113,18 @@ async def way_forward(tool: Tool, record: CallRecord, context: ToolContext) -> W
     if record.started is None:
         return Again()
     then = record.started.effect
+    may_act = record.began_under <= context.unproved_fence
     if tool.effect == then and then in ("read", "idempotent"):
         return Again()
     if tool.effect == then and tool.reconcile is not None:
         intent = record.started.intent
         try:
-            return _reconciled(tool, await ask_aside(tool, tool.reconcile, intent, context))
+            found = await ask_aside(tool, tool.reconcile, intent, context)
+            return _reconciled(tool, found, may_act)
         except (TellModel, HoldfastError) as error:
             # A tool that cannot say is no tool that did nothing.
-            return AskPerson(_question(tool, f"it could not find out itself: {error}"))
-    return AskPerson(_question(tool, "its outcome was not recorded"))
+            return AskPerson(_question(tool, f"it could not find out itself: {error}", may_act))
+    return AskPerson(_question(tool, "its outcome was not recorded", may_act))
 
 
 def _note(records: dict[str, CallRecord], event: Event) -> None:
@@ -132,6 +136,7 @@ def _note(records: dict[str, CallRecord], event: Event) -> None:
             records[intent.call_id] = replace(
                 records.get(intent.call_id, NOTHING_KNOWN),
                 started=fact,
+                began_under=event.epoch,
                 unknown=None,
                 decided=None,
             )
@@ -156,15 +161,23 @@ def _decided(decided: ToolOutcomeDecided) -> Way:
     return Known(ToolResult(text, is_error=True))
 
 
-def _reconciled(tool: Tool, found: Reconciliation) -> Way:
+def _reconciled(tool: Tool, found: Reconciliation, may_act: bool) -> Way:
     if found.verdict == "not_happened":
         return Again()
     if found.verdict == "happened" and found.result is not None:
         return Known(found.result)
-    return AskPerson(_question(tool, found.because or "the tool could not find out"))
+    return AskPerson(_question(tool, found.because or "the tool could not find out", may_act))
 
 
-def _question(tool: Tool, because: str) -> str:
+def _question(tool: Tool, because: str, may_act: bool) -> str:
+    """Say what is known: `may_act` if nothing proves that the caller's process has ended."""
+    if may_act:
+        return (
+            f"A call of {tool.name} was under way in another process, which lost its lease on the "
+            f"session, and {because}. The other process may still be alive: the effect may yet "
+            "happen. End that process or look at what the call changes, then say: did it happen?"
+        )
     return (
-        f"A call of {tool.name} was under way when the program ended, and {because}. Did it happen?"
+        f"A call of {tool.name} was under way when its run was interrupted, and {because}. "
+        "Did it happen?"
     )

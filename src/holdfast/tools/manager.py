@@ -21,6 +21,7 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import (
     BudgetExceeded,
     HoldfastError,
+    LeaseLost,
     PermissionDenied,
     ResultNotStored,
     SandboxFailed,
@@ -42,6 +43,7 @@ from holdfast.tools.definition import Tool
 from holdfast.tools.effects import Intent
 from holdfast.tools.events import (
     NestedCallEnded,
+    ToolOutcomeDecided,
     ToolOutcomeUnknown,
     ToolParked,
     ToolStarted,
@@ -54,6 +56,7 @@ from holdfast.tools.recording import CallFacts, NotRecorded, Recorder, recorded
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
 from holdfast.tools.services import Cancellation
+from holdfast.turns import is_exhaustion
 
 Spend: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -381,6 +384,8 @@ class ToolExecutionManager:
             facts = self._labelled(tool)
             return await self._fail(call, said.text, begun=begun, tool=tool, facts=facts)
         except HoldfastError as error:
+            self._check_lease(error)
+            await self._check_machine(call, tool, error)
             # What was refused has shown nothing.
             facts = self._violations(call, error) or self._labelled(tool)
             return await self._fail(call, error_text(error), begun=begun, tool=tool, facts=facts)
@@ -405,6 +410,28 @@ class ToolExecutionManager:
             self._recorder.defer(*facts, _ending(call, done), agent_path=self._agent_path)
             return done
         return await self._finish(call, done, *facts)
+
+    def _check_lease(self, error: HoldfastError) -> None:
+        """Let a call that was stopped by the loss of the session have no result."""
+        if isinstance(error, LeaseLost) and not self._context.still_mine():
+            raise NotRecorded(error) from error
+
+    async def _check_machine(self, call: Call, tool: Tool, error: HoldfastError) -> None:
+        """Let a call that the process had no means to execute have no result: its run rests.
+
+        What the sandbox could not start has not happened, and that is kept. A tool that failed
+        by itself may have acted before; an unsafe one then has its failure as its result.
+        """
+        if not is_exhaustion(error):
+            return
+        if isinstance(error, SandboxFailed) and tool.effect != "read":
+            decided = ToolOutcomeDecided(
+                call_id=call.part.call_id, verdict="not_happened", decided_by="holdfast"
+            )
+            await self._facts.append(decided)
+        elif tool.effect == "unsafe":
+            return
+        raise NotRecorded(error) from error
 
     def _labelled(self, tool: Tool) -> tuple[Payload, ...]:
         """Note what the model is about to read, and return what is new about that."""

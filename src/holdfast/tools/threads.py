@@ -1,19 +1,23 @@
-"""Threads for blocking tools: few, reused, and never in the way.
+"""Threads for blocking tools: one bounded pool per process, reused, and never in the way.
 
-A tool that hangs keeps its thread, but not its place: once its call is given up, the
-next one gets a fresh thread, until too many hang. The threads are daemons, so a hanging
-tool does not keep the program from ending.
+All runs of a process share the pool (`share_threads`), so that a thousand runs of `def` tools
+take no more threads than one: what finds no free thread waits in order of arrival, and its time
+limit begins to count when it gets one. A tool that hangs keeps its thread, but not its place:
+once its call is given up, the next one gets a fresh thread, until too many hang. So there are
+never more than `limit + max_hanging`. The threads are daemons: a hanging tool does not keep the
+program from ending.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -26,7 +30,7 @@ _IDLE_S = 10.0
 class ToolThreads(msgspec.Struct, kw_only=True, eq=False):
     """Runs functions off the loop, at most `limit` at once, the rest in order of arrival."""
 
-    limit: int = 16
+    limit: int = 64
     max_hanging: int = 64
     _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
     _idle: list[_Worker] = msgspec.field(default_factory=list)
@@ -51,13 +55,20 @@ class ToolThreads(msgspec.Struct, kw_only=True, eq=False):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
-        job = _Job(loop, future, lambda: context.run(function, *args, **kwargs))
+        job = _Job(
+            loop, future, lambda: context.run(function, *args, **kwargs), asyncio.current_task()
+        )
         self._submit(job)
         try:
             return await future
         except asyncio.CancelledError:
             self._give_up(job)
             raise
+
+    def is_queued(self, task: asyncio.Future[T]) -> bool:
+        """Say whether what a task has called still waits for a thread."""
+        with self._lock:
+            return any(job.task is task for job in self._waiting)
 
     def _submit(self, job: _Job) -> None:
         with self._lock:
@@ -108,13 +119,21 @@ class ToolThreads(msgspec.Struct, kw_only=True, eq=False):
             return False
 
 
+@functools.cache
+def share_threads() -> ToolThreads:
+    """Return the pool of this process, made with the first call; its threads come with its jobs."""
+    return ToolThreads()
+
+
 class _Job:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         future: asyncio.Future[T],
         call: Callable[[], T],
+        task: asyncio.Future[Any] | None,
     ) -> None:
+        self.task = task
         self._loop = loop
         self._future = future
         self._call = call

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from holdfast.turns.execution import TurnExecutor as TurnExecutor
     from holdfast.turns.leases import LeaseKeeper as LeaseKeeper
     from holdfast.turns.outcomes import finish as finish
+    from holdfast.turns.outcomes import is_exhaustion as is_exhaustion
+    from holdfast.turns.outcomes import is_machine_fault as is_machine_fault
     from holdfast.turns.queue import TurnQueue as TurnQueue
     from holdfast.turns.turn import CancelRequest as CancelRequest
     from holdfast.turns.turn import Handler as Handler
@@ -30,7 +32,7 @@ else:
         {
             "execution": "IdleSession TurnExecutor",
             "leases": "Lease LeaseKeeper",
-            "outcomes": "finish",
+            "outcomes": "finish is_exhaustion is_machine_fault",
             "queue": "TurnQueue",
             "turn": "CancelRequest Handler Outcome Turn TurnCancelled TurnCompleted TurnFailed "
             "TurnParked",

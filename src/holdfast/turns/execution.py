@@ -66,10 +66,12 @@ class TurnExecutor:
         self._journal = manager.journal
         self._keeper = keeper
         self._turns: dict[str, Turn] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher: asyncio.Task[None] | None = None
         # Bounded: the sessions that were left, or looked up, last.
         self._left_at: OrderedDict[str, int] = OrderedDict()
         self._looked_up: OrderedDict[str, IdleSession] = OrderedDict()
+        keeper.on_loss(self._note_loss)
 
     @property
     def active(self) -> int:
@@ -167,13 +169,14 @@ class TurnExecutor:
         The session is given back, whatever happens.
         """
         self._turns[turn.run.id] = turn
+        self._loop = asyncio.get_running_loop()
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._look_for_cancellation())
         try:
             outcome: object = TurnCancelled()
             if not turn.cancelled.is_set():
                 try:
-                    outcome = await handler(turn)
+                    outcome = await turn.work(handler)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
                     outcome = await outcome_of(turn, error)
             if not isinstance(outcome, TurnCompleted | TurnParked | TurnCancelled | TurnFailed):
@@ -183,7 +186,9 @@ class TurnExecutor:
         finally:
             del self._turns[turn.run.id]
             if not turn.is_released:
-                await self._keeper.release(turn.lease)
+                # Where even that cannot be stored, the lease runs out.
+                with contextlib.suppress(StorageError):
+                    await self._keeper.release(turn.lease)
 
     async def end(self, turn: Turn, outcome: Outcome) -> list[str]:
         """Note how a run ended or that it rests.
@@ -231,6 +236,18 @@ class TurnExecutor:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
         self._watcher = None
+
+    def _note_loss(self, session_id: str, epoch: int) -> None:
+        """Have a turn stopped whose lease is lost; called in the thread that renews."""
+        # A loop that has ended has no turns either.
+        with contextlib.suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._overtake, session_id, epoch)
+
+    def _overtake(self, session_id: str, epoch: int) -> None:
+        for turn in tuple(self._turns.values()):
+            if (turn.session_id, turn.epoch) == (session_id, epoch):
+                turn.overtake()
 
     async def _look_for_cancellation(self) -> None:
         wanted = (Condition("status", "=", "running"), Condition("is_cancel_requested", "=", True))

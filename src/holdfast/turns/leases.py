@@ -1,8 +1,10 @@
 """Leases: who may write to a session, kept alive by a thread.
 
-A blocked or busy event loop must not lose its sessions, so renewal does not run on it.
-A process that is stopped for longer than the lease lasts does lose them, and the epoch in
-the store then refuses whatever it still tries to write.
+A blocked or busy event loop must not lose its sessions, so renewal does not run on it. A process
+that is stopped for longer than the lease lasts, or cannot renew it for so long, does lose them.
+It learns so at once when it goes on: the thread looks at the boot clock, asks the store, and
+tells those who work under the lease. Whatever they still try to write, the epoch in the store
+refuses.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
 
 from holdfast.errors import HoldfastError, SessionBusy
 from holdfast.ids import random_token
@@ -19,22 +24,41 @@ from holdfast.sessions import Lease
 
 DEFAULT_TTL_S = 30.0
 _LOOK_FOR_LEASE_S = 0.25
+_LOOK_AT_CLOCK_S = 1.0
 _NO_EPOCH = -1
 
 
+class _Held(msgspec.Struct):
+    """A lease that is renewed here."""
+
+    epoch: int
+    until: float
+    """Before this time of the boot clock nobody else can have it."""
+
+
+LossListener: TypeAlias = Callable[[str, int], None]
+"""Told of a session and of the epoch under which it was held."""
+
+
 class LeaseKeeper:
-    """Takes leases for this process and renews them until they are given back."""
+    """Takes leases for this process, renews them until they are given back, and tells of loss."""
 
     def __init__(self, journal: Journal, *, ttl_s: float = DEFAULT_TTL_S) -> None:
         """Prepare; the thread starts with the first lease."""
         self.owner = random_token()
         self._journal = journal
+        self._clock = journal.clock
         self._ttl_s = ttl_s
-        self._held: dict[str, int] = {}
+        self._held: dict[str, _Held] = {}
+        self._listeners: list[LossListener] = []
         self._guard = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+
+    def on_loss(self, listener: LossListener) -> None:
+        """Have a function called, in the thread that renews, for each lease that is lost."""
+        self._listeners.append(listener)
 
     async def acquire(self, session_id: str) -> Lease | None:
         """Take the session's lease, or return `None` while somebody else holds it.
@@ -42,13 +66,23 @@ class LeaseKeeper:
         Raises:
             NotFound: there is no such session.
         """
+        # First, so that the death of this process can be proved.
+        self.show_presence()
+        began = self._clock.boottime()
         head = await self._journal.store.acquire(session_id, self.owner, self._ttl_s)
         if head is None:
             return None
+        self._hold(session_id, head.epoch, began)
+        return Lease(
+            session_id=session_id,
+            epoch=head.epoch,
+            session_seq=head.session_seq,
+            unproved_epoch=head.unproved_epoch,
+        )
+
+    def _hold(self, session_id: str, epoch: int, began: float) -> None:
         with self._guard:
-            self._held[session_id] = head.epoch
-        self.show_presence()
-        return Lease(session_id=session_id, epoch=head.epoch, session_seq=head.session_seq)
+            self._held[session_id] = _Held(epoch, began + self._ttl_s)
 
     async def begin(
         self,
@@ -70,6 +104,7 @@ class LeaseKeeper:
         """
         if self._thread is None:
             self.show_presence()
+        began = self._clock.boottime()
         events = await self._journal.begin(
             session_id,
             payloads,
@@ -80,8 +115,7 @@ class LeaseKeeper:
             must_be_new=must_be_new,
         )
         last = events[-1]
-        with self._guard:
-            self._held[session_id] = last.epoch
+        self._hold(session_id, last.epoch, began)
         return Lease(session_id=session_id, epoch=last.epoch, session_seq=last.session_seq), events
 
     async def forgo(self, session_id: str) -> None:
@@ -119,8 +153,24 @@ class LeaseKeeper:
     def let_go(self, lease: Lease) -> None:
         """Stop renewing a lease that was released with the last append."""
         with self._guard:
-            if self._held.get(lease.session_id) == lease.epoch:
+            if self._epoch_of(lease.session_id) == lease.epoch:
                 del self._held[lease.session_id]
+
+    def still_holds(self, lease: Lease) -> bool:
+        """Say whether nobody else can have the lease now; safe from any thread.
+
+        Until its time is over that is known without asking. After that (this process was
+        stopped, or could not renew) the store is asked; no answer is a no.
+        """
+        with self._guard:
+            held = self._held.get(lease.session_id)
+            if held is None or held.epoch != lease.epoch:
+                return False
+            if self._clock.boottime() < held.until:
+                return True
+        self._renew()
+        with self._guard:
+            return self._epoch_of(lease.session_id) == lease.epoch
 
     def show_presence(self) -> None:
         """Let other processes know that this one lives, from now until `close`."""
@@ -140,18 +190,52 @@ class LeaseKeeper:
             self._thread = None
             with contextlib.suppress(HoldfastError):
                 # A full or broken disk: what is held runs out by itself.
-                self._journal.store.renew(self._held, self.owner, 0.0)
+                held = {session_id: held.epoch for session_id, held in self._held.items()}
+                self._journal.store.renew(held, self.owner, 0.0)
+
+    def _epoch_of(self, session_id: str) -> int:
+        held = self._held.get(session_id)
+        return _NO_EPOCH if held is None else held.epoch
 
     def _renew_forever(self) -> None:
-        while not self._wake.wait(self._ttl_s / 3):
-            with self._guard:
-                held = dict(self._held)
-            try:
-                lost = self._journal.store.renew(held, self.owner, self._ttl_s)
-            except HoldfastError:
-                # A full disk or a long lock: try again soon; the epoch guards what is written.
-                continue
-            gone = {(session_id, held[session_id]) for session_id in lost}
-            with self._guard:
+        pause_s = self._ttl_s / 3
+        # Short, because this wait does not count the time in which the whole machine sleeps.
+        step_s = min(pause_s, _LOOK_AT_CLOCK_S)
+        waited_s, renewed = 0.0, self._clock.boottime()
+        while not self._wake.wait(step_s):
+            waited_s += step_s
+            now = self._clock.boottime()
+            if waited_s >= pause_s or now - renewed >= pause_s:
+                if self._renew():
+                    waited_s, renewed = 0.0, now
+
+    def _renew(self) -> bool:
+        """Renew all that is held, and tell of what is lost; says whether the store answered.
+
+        While it does not, what has run out counts as lost: somebody else may have it.
+        """
+        began = self._clock.boottime()
+        with self._guard:
+            held = {session_id: held.epoch for session_id, held in self._held.items()}
+        try:
+            lost = self._journal.store.renew(held, self.owner, self._ttl_s)
+            has_answer = True
+        except Exception:  # noqa: BLE001 - whatever it was: the next try may go well
+            # A full disk, a long lock, no memory: the epoch guards what is written.
+            has_answer = False
+        gone: list[tuple[str, int]] = []
+        with self._guard:
+            for session_id, epoch in held.items():
+                kept = self._held.get(session_id)
                 # One that was taken again meanwhile has another epoch, and stays.
-                self._held = dict(self._held.items() - gone)
+                if kept is None or kept.epoch != epoch:
+                    continue
+                if (session_id in lost) if has_answer else (kept.until <= began):
+                    del self._held[session_id]
+                    gone.append((session_id, epoch))
+                elif has_answer:
+                    kept.until = began + self._ttl_s
+        for session_id, epoch in gone:
+            for listener in self._listeners:
+                listener(session_id, epoch)
+        return has_answer

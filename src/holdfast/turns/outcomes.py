@@ -4,14 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+import errno
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from holdfast.errors import HoldfastError, LeaseLost, ResultNotStored, RunInTheWay
+from holdfast.errors import HoldfastError, LeaseLost, RunInterrupted, RunInTheWay, StorageError
 from holdfast.ids import new_id
 from holdfast.journal import Payload
 from holdfast.sessions import events as facts
 from holdfast.turns.turn import Outcome, Turn, TurnCancelled, TurnFailed
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_MACHINE = _EXHAUSTED | {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+_NO_THREAD = "can't start new thread"
+"""Python's words for it; it has no class of its own."""
+
+
+def is_machine_fault(error: BaseException) -> bool:
+    """Say whether the machine failed (descriptors, memory, disk, I/O), and not the work.
+
+    Such a failure ends no run: it stays interrupted, to be resumed when the machine is well. What
+    an error was raised from counts too, such as a directory that could not be opened because too
+    many files were.
+    """
+    return any(
+        isinstance(one, StorageError)
+        or (isinstance(one, OSError) and one.errno in _MACHINE)
+        or _is_exhausted(one)
+        for one in _causes(error)
+    )
+
+
+def is_exhaustion(error: BaseException) -> bool:
+    """Say whether this process has run out of descriptors, memory or threads."""
+    return any(_is_exhausted(one) for one in _causes(error))
+
+
+def _is_exhausted(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in _EXHAUSTED
+    if isinstance(error, RuntimeError):
+        return _NO_THREAD in str(error)
+    return isinstance(error, MemoryError | RunInterrupted)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what it was raised from, or while what was handled."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for one in error.exceptions:
+                yield from _causes(one)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
@@ -24,14 +70,15 @@ async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
         if task is not None and task.cancelling():
             raise error
         return TurnCancelled(reason="a task inside the handler was cancelled")
+    if isinstance(error, LeaseLost) and (turn.has_lost_lease or await turn.is_lost()):
+        raise error
+    if is_machine_fault(error):
+        # No fact about the work; an end would also hide that nobody knows what became of an effect.
+        raise error
     if not isinstance(error, HoldfastError):
         return failed(f"{type(error).__name__}: {error}")
-    if isinstance(error, LeaseLost) and await turn.is_lost():
-        raise error
     if isinstance(error, RunInTheWay) and error.context["run_id"] == turn.run.id:
         raise error  # for whoever can execute it
-    if isinstance(error, ResultNotStored):
-        raise error  # an end would hide that nobody knows what became of an effect
     return TurnFailed(error=error.to_dict())
 
 

@@ -44,7 +44,8 @@ from holdfast.sessions import events as facts
 from holdfast.turns.execution import RUN_CANCELLED, TurnExecutor
 from holdfast.turns.leases import LeaseKeeper
 from holdfast.turns.outcomes import finish
-from holdfast.turns.turn import Handler, Turn, TurnCancelled
+from holdfast.turns.slots import TurnSlots
+from holdfast.turns.turn import ENCLOSING, Handler, Turn, TurnCancelled
 
 _LOOK_FOR_LEASE_S = 0.5
 _STOPPED_WAITING = "the caller stopped waiting"
@@ -61,6 +62,7 @@ class TurnQueue:
         self._keeper = keeper
         self._claimed: dict[str, asyncio.Event] = {}
         self._left_over: set[asyncio.Task[Run]] = set()
+        self._slots = TurnSlots()
         self.executor = TurnExecutor(manager, keeper)
         self.is_leaving = False
         """Set when this process stops and its runs shall go on in the next one: whoever is
@@ -186,6 +188,7 @@ class TurnQueue:
             AlreadyExists: another session has a run with this `run_id`.
         """
         turn: Turn | None = None
+        has_place = False
         if is_new or opening is not None:
             queued = facts.RunQueued(
                 run_id=check_id(run_id, "run"),
@@ -195,6 +198,7 @@ class TurnQueue:
                 options=options or {},
             )
             try:
+                has_place = await self._slots.take()
                 turn = await self.executor.begin(session_id, queued, opening, correlation_id)
                 if turn is not None:
                     run_id = turn.run.id
@@ -207,6 +211,8 @@ class TurnQueue:
                 await finish(self._abandon(run_id))
                 raise
             finally:
+                if has_place:
+                    self._slots.give_back()
                 if turn is not None:
                     self._claimed.pop(run_id).set()
         if turn is not None:
@@ -401,11 +407,12 @@ class TurnQueue:
         if await self._next(session_id, is_ours) is None:
             return False
         check_open(await self._manager.get_session(session_id), self._journal.clock.now())
-        lease = await self._keeper.acquire(session_id)
-        if lease is None:
-            return False
-        turn = None
+        has_place = await self._slots.take()
+        lease = turn = None
         try:
+            lease = await self._keeper.acquire(session_id)
+            if lease is None:
+                return False
             run = await self._next(session_id, is_ours)
             if run is None:
                 return False
@@ -418,7 +425,9 @@ class TurnQueue:
             # Another process has taken over and goes on from what is stored.
             return False
         finally:
-            if turn is None:
+            if has_place:
+                self._slots.give_back()
+            if lease is not None and turn is None:
                 await self._keeper.release(lease)
 
     async def _begin(self, run: Run, lease: Lease) -> Turn | None:
@@ -469,6 +478,9 @@ class TurnQueue:
         """End a run of this process, because nobody waits for it any more."""
         if self.is_leaving:
             return
+        around = ENCLOSING.get()
+        if around is not None and around.has_lost_lease:
+            return  # it goes on where the run goes on that started it
         run = await self.find(run_id)
         if run is not None and run.owner == self._keeper.owner and run.status != "parked":
             await self.cancel(run_id, reason=_STOPPED_WAITING)

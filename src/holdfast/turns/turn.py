@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from types import TracebackType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import HoldfastError, RunInTheWay, UsageError
+from holdfast.errors import HoldfastError, LeaseLost, RunInTheWay, UsageError
 from holdfast.journal import Condition, Encoded, Event, Origin, Payload, RowQuery
 from holdfast.messages import Message, ToolPart, stored
 from holdfast.sessions import SIGNALS, Lease, Run, Session, SessionManager
@@ -21,6 +22,9 @@ _LOOK_AGAIN_S = 0.05
 """How long a turn may be unaware of what another process has sent to it."""
 _MOMENT_S = 0.1
 """How long facts wait for company."""
+
+ENCLOSING: ContextVar[Turn | None] = ContextVar("holdfast_enclosing_turn", default=None)
+"""The turn whose handler is at work; runs that it starts are executed inside it."""
 
 StoreFacts: TypeAlias = Callable[[Sequence[Encoded]], Awaitable[object]]
 """Stores facts, together or not at all."""
@@ -219,6 +223,10 @@ class Turn:
         """The run as it ended, if nobody else has said anything about it meanwhile."""
         self._manager = manager
         self.lease = lease
+        self.enclosing = ENCLOSING.get()
+        """The turn whose call executes this one, if any."""
+        self._is_overtaken = self._is_stopping = False
+        self._task: asyncio.Task[Any] | None = None
         self._deferred = WriteBuffer(self._store)
         # Up to where all events since the turn began are its own, and up to where it has
         # looked for steering; a run that has not begun before cannot have been steered.
@@ -232,6 +240,66 @@ class Turn:
         """Tell the handler that somebody wants the run to end, and why."""
         self.cancel_reason, self.stopped_by = reason, stopped_by
         self.cancelled.set()
+
+    @property
+    def has_lost_lease(self) -> bool:
+        """Whether this turn, or one that it is executed for, lost its session to another process.
+
+        Nothing may be stored or begun then. The run stays as it is, for whoever took over.
+        """
+        if self._is_overtaken:
+            return True
+        return self.enclosing is not None and self.enclosing.has_lost_lease
+
+    def still_mine(self) -> bool:
+        """Say whether nobody else can hold the session now: a last look before an effect.
+
+        Safe from any thread. It narrows the time in which a process that was stopped may act
+        after another one; only a target that checks `epoch`, the fencing token, closes it.
+        """
+        if not self._is_overtaken and not self._manager.keeper.still_holds(self.lease):
+            self._is_overtaken = True
+        return not self.has_lost_lease
+
+    async def work(self, handler: Handler) -> Outcome:
+        """Call the handler, and stop what it does when the lease is lost.
+
+        Raises:
+            LeaseLost: another process has taken over; nothing was stored since.
+        """
+        self._task = task = asyncio.current_task()
+        assert task is not None
+        inside = ENCLOSING.set(self)
+        try:
+            outcome = await handler(self)
+        except (Exception, asyncio.CancelledError):
+            self._check_undisturbed(task)
+            raise
+        finally:
+            self._task = None
+            ENCLOSING.reset(inside)
+        self._check_undisturbed(task)
+        return outcome
+
+    def overtake(self) -> None:
+        """Stop what the handler does, at once and without a trace: the lease is lost."""
+        self._is_overtaken = True
+        self._deferred.end()
+        if self._task is not None and not self._is_stopping:
+            self._is_stopping = self._task.cancel()
+
+    def _check_undisturbed(self, task: asyncio.Task[Any]) -> None:
+        if not self.has_lost_lease:
+            return
+        if self._is_stopping:
+            task.uncancel()
+        if self._is_overtaken and not task.cancelling():
+            raise self._lost()
+        # The caller was cancelled as well, or it is the turn around this one that was overtaken.
+        raise asyncio.CancelledError
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(session_id=self.session_id, current="another one", held=self.epoch)
 
     def hear(self) -> None:
         """Take note that this process has sent something to the run."""
@@ -310,6 +378,8 @@ class Turn:
         is_synced: bool = False,
         release: bool = False,
     ) -> tuple[Event, ...]:
+        if self.has_lost_lease:
+            raise self._lost()
         journal = self._manager.journal
         origin = Origin(
             run_id=self.run.id, agent_path=agent_path, correlation_id=self.correlation_id

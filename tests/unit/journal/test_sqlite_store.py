@@ -291,7 +291,7 @@ def test_reading_that_fails_is_a_storage_error(tmp_path: Path) -> None:
 
 
 async def test_a_chain_whose_end_cannot_be_read_is_a_storage_error(journal, monkeypatch) -> None:
-    def fail(self: KnownChains, connection: sqlite3.Connection, session_id: str) -> None:
+    def fail(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
     monkeypatch.setattr(KnownChains, "head", fail)

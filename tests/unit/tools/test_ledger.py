@@ -58,7 +58,7 @@ RESULT = ToolResult("charged before")
     [
         ("read", CallRecord(), ways.Again),
         ("idempotent", CallRecord(started=started("idempotent")), ways.Again),
-        ("unsafe", CallRecord(started=started()), ways.AskPerson),
+        ("unsafe", CallRecord(started=started(), began_under=1), ways.AskPerson),
         # A tool that has changed its mind about its effect does not know about the old call.
         ("idempotent", CallRecord(started=started("unsafe")), ways.AskPerson),
         ("unsafe", CallRecord(started=started("idempotent")), ways.AskPerson),
@@ -145,7 +145,7 @@ async def test_a_new_attempt_makes_old_words_void(tmp_path):
         await run.turn.append(started(), unknown, decided("not_happened"))
         assert (await run.records())["c1"].decided is not None
         await run.turn.append(started())
-        assert (await run.records())["c1"] == CallRecord(started=started())
+        assert (await run.records())["c1"] == CallRecord(started=started(), began_under=1)
 
 
 async def test_every_kind_of_fact_is_read_back(tmp_path):

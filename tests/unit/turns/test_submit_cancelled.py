@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.journal import AppendRequest, Event, Journal, MemoryStore
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
-from holdfast.turns import LeaseKeeper, TurnQueue
+from holdfast.turns import LeaseKeeper, Turn, TurnCompleted, TurnQueue
 
 
 class SlowStore(MemoryStore):
@@ -41,5 +41,32 @@ async def test_submission_cancelled_before_it_is_stored_leaves_no_run() -> None:
     with pytest.raises(asyncio.CancelledError):
         await submitting
     assert await queue.find("job") is None
+    await queue.close()
+    keeper.close()
+
+
+async def test_what_is_cancelled_while_the_process_leaves_stays_interrupted() -> None:
+    journal = Journal(MemoryStore(projections=SESSION_PROJECTIONS))
+    keeper = LeaseKeeper(journal)
+    manager = SessionManager(journal, keeper)
+    queue = TurnQueue(manager, keeper)
+    session = await manager.create_session("left")
+    begun = asyncio.Event()
+
+    async def wait(turn: Turn) -> TurnCompleted:
+        begun.set()
+        await asyncio.Event().wait()
+        return TurnCompleted()
+
+    run = await queue.submit(session.id, run_id="job")
+    running = asyncio.create_task(queue.run(run.id, wait))
+    await asyncio.wait_for(begun.wait(), 10)
+    assert queue.executor.active == 1
+    queue.is_leaving = True
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await queue.get("job")).status == "running"
+    assert [one.id for one in await manager.interrupted_runs()] == ["job"]
     await queue.close()
     keeper.close()

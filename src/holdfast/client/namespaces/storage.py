@@ -10,6 +10,7 @@ class StorageNamespace(Surface[Mode]):
 
     clean_up = storage.clean_up
     rebuild = storage.rebuild
+    mend = storage.mend
     stats = storage.stats
     export_layout = storage.export_layout
     journal = storage.journal

@@ -11,10 +11,11 @@ from typing import TypeVar
 
 from holdfast.errors import StorageReadOnly
 from holdfast.journal.envelope import Event
-from holdfast.journal.store import Head
+from holdfast.journal.store import Finding, Head
 from holdfast.journal.stores import _sqlite_file as file
 from holdfast.journal.stores._sqlite_chains import EVENTS, HEADS, read_events, read_head
 from holdfast.journal.stores._sqlite_errors import translate
+from holdfast.journal.stores._sqlite_examination import examine_file
 
 T = TypeVar("T")
 
@@ -44,6 +45,10 @@ class SqliteAtRest:
     async def read(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """Return events of one session in order."""
         return await self._read(lambda c: read_events(c, _PAGE, [session_id, after, limit]))
+
+    async def examine(self) -> list[Finding]:
+        """Return what is wrong with the file; its tables are not compared with the log here."""
+        return await self._read(examine_file)
 
     async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         return await asyncio.to_thread(self._read_now, read)

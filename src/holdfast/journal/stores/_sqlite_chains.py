@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import Clock
 from holdfast.errors import (
     AlreadyExists,
     LeaseLost,
@@ -25,6 +24,7 @@ from holdfast.errors import (
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Event, chained
 from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish
 from holdfast.journal.stores._group_commit import GroupCommit
+from holdfast.journal.stores._sqlite_leases import LEASE_COLUMNS, SqliteLeases
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, blob
 
 INLINE, BLOB, REDACTED = 0, 1, 2
@@ -53,9 +53,9 @@ FROM events e JOIN streams s USING (stream)
 # so that `audit verify` can name the event.
 _code = blob.fromhex
 _LAST_SEQ = "SELECT max(seq) FROM events"
-HEADS = """
-SELECT s.stream, s.session_id, s.epoch, s.owner, s.lease_expires,
-       CAST(coalesce(e.session_seq, 0) AS INT), CAST(e.hash AS BLOB), s.rows_from
+HEADS = f"""
+SELECT s.stream, s.session_id, s.epoch, CAST(coalesce(e.session_seq, 0) AS INT),
+       CAST(e.hash AS BLOB), s.rows_from, {LEASE_COLUMNS}
 FROM streams s LEFT JOIN events e ON e.stream = s.stream AND e.session_seq =
      (SELECT max(session_seq) FROM events WHERE stream = s.stream)
 """
@@ -64,11 +64,12 @@ SELECT coalesce((SELECT max(session_seq) FROM events WHERE stream = ?), 0), rows
        (SELECT max(seq) FROM events)
 FROM streams WHERE stream = ?
 """
-_LEASE = """
-SELECT coalesce((SELECT max(session_seq) FROM events WHERE stream = ?), 0), epoch, owner,
-       lease_expires
-FROM streams WHERE stream = ?
+_LEASE = f"""
+SELECT coalesce((SELECT max(session_seq) FROM events WHERE stream = ?), 0), {LEASE_COLUMNS}
+FROM streams s WHERE s.stream = ?
 """
+LEASE_AT = 6
+"""Where the columns of the lease begin in a row of `HEADS`."""
 ONE_HEAD = HEADS + "WHERE s.session_id = ?"
 _MOST_BEHIND = 128
 """So many events at most wait in memory, and are folded by whoever reads their rows."""
@@ -77,11 +78,6 @@ _BEHIND = """
 SELECT s.session_id, s.rows_from,
        coalesce((SELECT max(session_seq) FROM events WHERE stream = s.stream), 0)
 FROM streams s WHERE s.rows_from > 0
-"""
-_TAKE = """
-UPDATE streams SET epoch = epoch + 1, owner = ?, lease_expires = ?,
-       rows_from = CASE rows_from WHEN 0 THEN ? ELSE rows_from END
-WHERE session_id = ? AND lease_expires <= ?
 """
 _RELEASE = "UPDATE streams SET owner = '', lease_expires = 0, rows_from = ? WHERE stream = ?"
 
@@ -155,24 +151,25 @@ def read_events(connection: sqlite3.Connection, sql: str, values: list[Any]) -> 
     ]
 
 
-def read_head(row: tuple[Any, ...]) -> Head:
+def read_head(row: tuple[Any, ...], *, is_held: bool = False) -> Head:
     """Turn a row of `HEADS` into a head."""
     return Head(
         session_id=row[1],
         epoch=row[2],
-        owner=row[3],
-        lease_expires=row[4],
-        session_seq=row[5],
-        hash=row[6].hex() if row[6] is not None else GENESIS,
+        session_seq=row[3],
+        hash=row[4].hex() if row[4] is not None else GENESIS,
+        owner=row[LEASE_AT],
+        is_held=is_held,
+        unproved_epoch=row[-1],
     )
 
 
-def locate(connection: sqlite3.Connection, session_id: str) -> tuple[int, Head]:
-    """Return a session's short number and its head; it must exist."""
+def locate(connection: sqlite3.Connection, session_id: str) -> tuple[int, int]:
+    """Return a session's short number and its epoch; it must exist."""
     found = connection.execute(ONE_HEAD, (session_id,)).fetchone()
     if found is None:
         raise NotFound(kind="session", value=session_id)
-    return found[0], read_head(found)
+    return found[0], found[2]
 
 
 def last_seq(connection: sqlite3.Connection) -> int:
@@ -202,9 +199,10 @@ class KnownChains(dict[str, Chain]):
 
     Whoever appends to a chain makes it longer, and whoever writes rows that wait moves
     `rows_from`; as long as both are what this store wrote last, what it remembers is true.
+    Those that were looked up first go when there are too many: they are found again in the file.
     """
 
-    _MOST = 10_000
+    _MOST = 2_048
 
     def __init__(self) -> None:
         """Remember nothing yet; what is remembered may be out of date until it is looked up."""
@@ -222,8 +220,7 @@ class KnownChains(dict[str, Chain]):
                 return known
             self.drop(session_id)
         elif len(self) >= self._MOST:
-            # Too many: only the one that is looked up, or created next, is remembered.
-            self.clear()
+            del self[next(iter(self))]
         self.seq = connection.execute(_LAST_SEQ).fetchone()[0] or 0
         found = connection.execute(ONE_HEAD, (session_id,)).fetchone()
         if found is None:
@@ -235,12 +232,14 @@ class KnownChains(dict[str, Chain]):
             epoch=head.epoch,
             session_seq=head.session_seq,
             hash=head.hash,
-            rows_from=found[7],
-            is_behind=0 < found[7] <= head.session_seq,
+            rows_from=found[5],
+            is_behind=0 < found[5] <= head.session_seq,
         )
         return chain
 
-    def head(self, connection: sqlite3.Connection, session_id: str) -> Head | None:
+    def head(
+        self, connection: sqlite3.Connection, session_id: str, leases: SqliteLeases
+    ) -> Head | None:
         """Return a session's head with one short read, `None` when that does not suffice."""
         known = self.get(session_id)
         if known is None:
@@ -252,9 +251,10 @@ class KnownChains(dict[str, Chain]):
             session_id=session_id,
             session_seq=known.session_seq,
             hash=known.hash,
-            epoch=found[1],
-            owner=found[2],
-            lease_expires=found[3],
+            epoch=found[-2],
+            owner=found[1],
+            is_held=leases.is_held(connection, found[1:]),
+            unproved_epoch=found[-1],
         )
 
     def drop(self, session_id: str) -> None:
@@ -270,11 +270,11 @@ class KnownChains(dict[str, Chain]):
 class Appender:
     """Writes to the chains of one file; its methods run inside a transaction, but for `at_once`."""
 
-    def __init__(self, tables: RowTables, chains: KnownChains, clock: Clock) -> None:
+    def __init__(self, tables: RowTables, chains: KnownChains, leases: SqliteLeases) -> None:
         """Keep these tables up to date, and remember what was written in `chains`."""
         self._tables = tables
         self._chains = chains
-        self._clock = clock
+        self._leases = leases
 
     def at_once(self, writer: GroupCommit, request: AppendRequest) -> tuple[Event, ...] | None:
         """Store a few small events with one fenced statement and no transaction around it.
@@ -358,7 +358,8 @@ class Appender:
         chain = self._existing(connection, session_id)
         if not self._take(connection, session_id, chain, wish):
             return None
-        return locate(connection, session_id)[1]
+        found = connection.execute(ONE_HEAD, (session_id,)).fetchone()
+        return read_head(found, is_held=True)
 
     def release(self, connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
         """Take a lease back, unless it is another one by now."""
@@ -420,10 +421,8 @@ class Appender:
         self, connection: sqlite3.Connection, session_id: str, chain: Chain, wish: LeaseWish
     ) -> bool:
         """Give the lease to an owner, with the next epoch, unless somebody holds it."""
-        now = self._clock.now()
         rows_from = chain.session_seq + 1 if self._tables.lazy_kinds else 0
-        values = (wish.owner, now + wish.ttl_s, rows_from, session_id, now)
-        if not connection.execute(_TAKE, values).rowcount:
+        if not self._leases.take(connection, session_id, wish, rows_from):
             return False
         chain.epoch += 1
         chain.rows_from = chain.rows_from or rows_from

@@ -8,7 +8,7 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -33,8 +33,11 @@ _LOG_BYTES = 16 * 1024 * 1024
 _preparing = threading.Lock()
 
 
-def prepare(path: Path) -> None:
-    """Create the file, or check that it is ours and bring it to the newest schema."""
+def prepare(path: Path, enter: Callable[[], None] = lambda: None) -> None:
+    """Create the file, or check that it is ours and bring it to the newest schema.
+
+    `enter` is called before anything is written to it.
+    """
     try:
         # One at a time in this process: opening the raw file while a database connection
         # of ours has it open would drop that connection's locks.
@@ -45,9 +48,13 @@ def prepare(path: Path) -> None:
             while not path.exists() or path.stat().st_size == 0:
                 _create(path)
             _check_ours(path)
+            enter()
             _migrate(path)
     except OSError as error:
         raise _explain(error, path) from error
+    except UnicodeDecodeError as error:
+        # Names in the schema that are no text: Python says so, before SQLite does.
+        raise StorageDamaged(path=str(path), detail="its schema is no text") from error
 
 
 def connect(path: Path) -> sqlite3.Connection:

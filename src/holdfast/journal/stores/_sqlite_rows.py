@@ -244,6 +244,15 @@ class RowTables:
                 "INSERT INTO projections VALUES (?, ?)", (projection.name, projection.version)
             )
 
+    def prepare_scratch(self, connection: sqlite3.Connection) -> None:
+        """Create empty tables in a database that has none, to compare them with others."""
+        connection.execute("CREATE TABLE projections (name TEXT, version INTEGER)")
+        self.recreate(connection)
+
+    def select_all(self, name: str) -> str:
+        """Return the statement that reads all rows of a projection, in the order of their keys."""
+        return f"SELECT * FROM {self._tables[name]} ORDER BY stream, key"
+
     def _create_sql(self, projection: AnyProjection) -> list[str]:
         table = self._tables[projection.name]
         columns = "".join(f", c_{column} NOT NULL" for column in projection.columns)

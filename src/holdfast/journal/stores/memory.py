@@ -27,7 +27,15 @@ from holdfast.journal.projection import (
     by_kind,
     check_query,
 )
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish, check_restored
+from holdfast.journal.store import (
+    BLOB_THRESHOLD,
+    AppendRequest,
+    Finding,
+    Head,
+    LeaseWish,
+    MendReport,
+    check_restored,
+)
 from holdfast.journal.stores._wakeups import Wakeups
 from holdfast.journal.stores.registry import StoreKind, StoreOptions
 
@@ -42,9 +50,16 @@ class _Stream:
         self.events: list[Event] = []
         self.epoch = 0
         self.owner = ""
-        self.lease_expires = 0.0
+        self.lease_until = 0.0
+        self.unproved_epoch = 0
 
-    def head(self, session_id: str) -> Head:
+    def is_held(self, now: float) -> bool:
+        return bool(self.owner) and self.lease_until > now
+
+    def free(self) -> None:
+        self.owner = ""
+
+    def head(self, session_id: str, now: float) -> Head:
         last = self.events[-1] if self.events else None
         return Head(
             session_id=session_id,
@@ -52,12 +67,15 @@ class _Stream:
             hash=last.hash if last else GENESIS,
             epoch=self.epoch,
             owner=self.owner,
-            lease_expires=self.lease_expires,
+            is_held=self.is_held(now),
+            unproved_epoch=self.unproved_epoch,
         )
 
     def take(self, wish: LeaseWish, now: float) -> None:
+        if self.owner:
+            self.unproved_epoch = self.epoch
         self.epoch += 1
-        self.owner, self.lease_expires = wish.owner, now + wish.ttl_s
+        self.owner, self.lease_until = wish.owner, now + wish.ttl_s
 
 
 class MemoryStore:
@@ -83,7 +101,7 @@ class MemoryStore:
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows; see `Store.append`."""
         stream = self._writable(request)
-        head = stream.head(request.session_id)
+        head = stream.head(request.session_id, self._clock.boottime())
         if request.acquire is not None:
             head = msgspec.structs.replace(head, epoch=head.epoch + 1)
         events = chained(request.drafts, request.session_id, head, self._seq)
@@ -94,9 +112,9 @@ class MemoryStore:
         stream.events += events
         self._seq += len(events)
         if request.acquire is not None:
-            stream.take(request.acquire, self._clock.now())
+            stream.take(request.acquire, self._clock.boottime())
         if request.release:
-            stream.owner, stream.lease_expires = "", 0.0
+            stream.free()
         self._wakeups.notify()
         return tuple(events)
 
@@ -146,8 +164,9 @@ class MemoryStore:
 
     async def heads(self, session_id: str | None = None) -> list[Head]:
         """Return the ends of all chains, or of one."""
+        now = self._clock.boottime()
         return [
-            stream.head(name)
+            stream.head(name, now)
             for name, stream in self._streams.items()
             if session_id is None or name == session_id
         ]
@@ -180,33 +199,36 @@ class MemoryStore:
     async def acquire(self, session_id: str, owner: str, ttl_s: float) -> Head | None:
         """Take the session's lease with the next epoch, or return `None` when it is held."""
         stream = self._existing(session_id)
-        now = self._clock.now()
-        if stream.lease_expires > now:
+        now = self._clock.boottime()
+        if stream.is_held(now):
             return None
         stream.take(LeaseWish(owner=owner, ttl_s=ttl_s), now)
-        return stream.head(session_id)
+        return stream.head(session_id, now)
 
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
         """Prolong leases; returns those that are lost."""
         lost = set()
-        self._owners[owner] = self._clock.now() + ttl_s
+        until = self._clock.boottime() + ttl_s
+        self._owners[owner] = until
         for session_id, epoch in held.items():
             stream = self._streams.get(session_id)
             if stream is None or (stream.epoch, stream.owner) != (epoch, owner):
                 lost.add(session_id)
+            elif ttl_s > 0:
+                stream.lease_until = until
             else:
-                stream.lease_expires = self._clock.now() + ttl_s
+                stream.free()
         return lost
 
     async def is_alive(self, owner: str) -> bool:
-        """Say whether an owner has renewed itself in time."""
-        return self._owners.get(owner, 0.0) > self._clock.now()
+        """Say whether an owner has renewed itself in time; all live in this process."""
+        return self._owners.get(owner, 0.0) > self._clock.boottime()
 
     async def release(self, session_id: str, epoch: int) -> None:
         """Give a lease back; one that is already lost is left alone."""
         stream = self._streams.get(session_id)
         if stream is not None and stream.epoch == epoch:
-            stream.owner, stream.lease_expires = "", 0.0
+            stream.free()
             self._wakeups.notify()
 
     async def redact(self, session_id: str, reduced: dict[int, bytes], note: Draft) -> None:
@@ -240,6 +262,14 @@ class MemoryStore:
             raise
         progress(len(events), len(events))
         return len(events)
+
+    async def examine(self) -> list[Finding]:
+        """Find nothing: there is no file, and rows cannot be changed behind the store's back."""
+        return []
+
+    async def mend(self) -> MendReport:
+        """Refuse: what lives in memory is not damaged, and ends with the process."""
+        raise UsageError(detail="A store in memory cannot be mended.")
 
     async def collect(self) -> dict[str, int]:
         """Nothing to collect: content lives as long as an event refers to it."""
@@ -284,7 +314,7 @@ class MemoryStore:
         last = len(stream.events)
         if request.after is not None and request.after != last:
             raise StaleWriter(session_id=session_id, current=last, expected=request.after)
-        if request.acquire is not None and stream.lease_expires > self._clock.now():
+        if request.acquire is not None and stream.is_held(self._clock.boottime()):
             raise SessionBusy(session_id=session_id)
         return stream
 

@@ -12,16 +12,25 @@ from urllib.parse import SplitResult
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import AlreadyExists, LeaseLost, StorageError
+from holdfast.errors import AlreadyExists, LeaseLost, StorageError, StorageLocked
 from holdfast.journal.envelope import SYSTEM_SESSION, Draft, Event
 from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check_query
-from holdfast.journal.store import AppendRequest, Durability, Head, LeaseWish, check_restored
+from holdfast.journal.store import (
+    AppendRequest,
+    Durability,
+    Finding,
+    Head,
+    LeaseWish,
+    MendReport,
+    check_restored,
+)
 from holdfast.journal.stores import _sqlite_file as file
 from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_at_rest import SqliteAtRest
 from holdfast.journal.stores._sqlite_chains import (
     EVENTS,
     HEADS,
+    LEASE_AT,
     ONE_HEAD,
     REDACTED,
     Appender,
@@ -33,8 +42,12 @@ from holdfast.journal.stores._sqlite_chains import (
     read_head,
 )
 from holdfast.journal.stores._sqlite_errors import translate
+from holdfast.journal.stores._sqlite_examination import examine, require_sound
+from holdfast.journal.stores._sqlite_guard import FileGuard
+from holdfast.journal.stores._sqlite_leases import SqliteLeases
 from holdfast.journal.stores._sqlite_reader import Reader
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, is_for_one
+from holdfast.journal.stores._sqlite_salvage import salvage
 from holdfast.journal.stores._wakeups import Wakeups
 from holdfast.journal.stores.registry import StoreKind, StoreOptions, resolve_directory
 
@@ -71,16 +84,20 @@ class SqliteStore:
         self._durability = durability
         self._clock = clock
         self._wakeups = Wakeups()
+        self._guard = FileGuard(self.path)
         self._writer: GroupCommit | None = None
         self._reader: Reader | None = None
         self._chains = KnownChains()
-        self._appender = Appender(self._tables, self._chains, clock)
+        self._leases = SqliteLeases(self.path, clock)
+        self._appender = Appender(self._tables, self._chains, self._leases)
 
     async def open(self) -> None:
         """Open the file, creating it (mode 0600) or migrating it where needed.
 
         Raises:
-            StorageDamaged: the file is no database of ours; it is left untouched.
+            StorageDamaged: the file is no database of ours, or it is broken, which is looked
+                for after an unclean end and when something else has changed it; it is left
+                untouched.
             SchemaTooNew: a newer Holdfast wrote it; it is left untouched.
             StorageReadOnly: the place cannot be written.
         """
@@ -102,6 +119,8 @@ class SqliteStore:
         if self._reader is not None:
             reader, self._reader = self._reader, None
             await reader.close()
+            await asyncio.to_thread(self._guard.leave)
+        self._leases.locks.close()
 
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows in one transaction; see `Store.append`."""
@@ -168,13 +187,17 @@ class SqliteStore:
     async def heads(self, session_id: str | None = None) -> list[Head]:
         """Return the ends of all chains, or of one."""
         if session_id is None:
-            return await self._opened().read(lambda c: [read_head(row) for row in c.execute(HEADS)])
+            return await self._opened().read(lambda c: self._heads(c, HEADS))
         known = self._known_head(session_id)
         if known is not None:
             return [known]
-        return await self._opened().read(
-            lambda c: [read_head(row) for row in c.execute(ONE_HEAD, (session_id,))], 1
-        )
+        return await self._opened().read(lambda c: self._heads(c, ONE_HEAD, session_id), 1)
+
+    def _heads(self, connection: sqlite3.Connection, sql: str, *values: str) -> list[Head]:
+        return [
+            read_head(row, is_held=self._leases.is_held(connection, row[LEASE_AT:]))
+            for row in connection.execute(sql, values).fetchall()
+        ]
 
     def _known_head(self, session_id: str) -> Head | None:
         """Return the end of a chain that is remembered and has not moved, asked for all the time.
@@ -185,7 +208,7 @@ class SqliteStore:
         if connection is None:
             return None
         try:
-            return self._chains.head(connection, session_id)
+            return self._chains.head(connection, session_id, self._leases)
         except sqlite3.Error as error:
             raise translate(error, str(self.path)) from error
 
@@ -220,27 +243,20 @@ class SqliteStore:
 
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
         """Prolong leases from a thread, on a connection of its own."""
-        lost = set()
         with file.exclusive(self.path) as connection:
-            now = self._clock.now()
-            connection.execute("REPLACE INTO owners VALUES (?, ?)", (owner, now + ttl_s))
-            connection.execute("DELETE FROM owners WHERE expires < ?", (now,))
-            for session_id, epoch in held.items():
-                updated = connection.execute(
-                    "UPDATE streams SET lease_expires = ? "
-                    "WHERE session_id = ? AND epoch = ? AND owner = ?",
-                    (now + ttl_s, session_id, epoch, owner),
-                )
-                if not updated.rowcount:
-                    lost.add(session_id)
+            lock = self._leases.locks.hold(owner) if ttl_s > 0 else ""
+            wish = LeaseWish(owner=owner, ttl_s=ttl_s)
+            lost = self._leases.renew(connection, held, wish, lock)
+        if not lock:
+            self._leases.locks.release(owner)
         return lost
 
     async def is_alive(self, owner: str) -> bool:
-        """Say whether an owner has renewed itself in time."""
-        sql = "SELECT 1 FROM owners WHERE owner = ? AND expires > ?"
-        return await self._opened().read(
-            lambda c: c.execute(sql, (owner, self._clock.now())).fetchone() is not None, 1
-        )
+        """Say whether an owner has renewed itself in time, and is not proved dead."""
+        found = await self._opened().read(lambda c: self._leases.find_presence(c, owner), 1)
+        if found is None:
+            found = await self._write(lambda c: self._leases.adopt_presence(c, owner))
+        return found
 
     async def release(self, session_id: str, epoch: int) -> None:
         """Give a lease back; one that is already lost is left alone."""
@@ -270,9 +286,9 @@ class SqliteStore:
         """Remove a session held under `epoch`; the note goes to the system chain."""
 
         def write(connection: sqlite3.Connection) -> None:
-            stream, head = locate(connection, session_id)
-            if head.epoch != epoch:
-                raise LeaseLost(session_id=session_id, current=head.epoch, held=epoch)
+            stream, current = locate(connection, session_id)
+            if current != epoch:
+                raise LeaseLost(session_id=session_id, current=current, held=epoch)
             # The note comes first, so that the highest `seq` is never removed.
             self._appender.append(
                 connection, AppendRequest(session_id=SYSTEM_SESSION, drafts=(note,), epoch=None)
@@ -295,6 +311,22 @@ class SqliteStore:
         done = await asyncio.to_thread(work)
         self._chains.forget()
         return done
+
+    async def examine(self) -> list[Finding]:
+        """Return what is wrong with the file, and with tables that do not follow from the log."""
+        await self._write_waiting("")
+        return await asyncio.to_thread(examine, self.path, self._tables)
+
+    async def mend(self) -> MendReport:
+        """Put a sound file in the place of a damaged one; see `Store.mend`."""
+
+        def work() -> MendReport:
+            with self._guard.alone() as is_alone:
+                if not is_alone or self._writer is not None:
+                    raise StorageLocked(path=str(self.path))
+                return salvage(self.path, self._clock)
+
+        return await asyncio.to_thread(work)
 
     async def collect(self) -> dict[str, int]:
         """Remove blobs that no event refers to, and give space back to the disk."""
@@ -395,7 +427,14 @@ class SqliteStore:
     # --- connections ------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        file.prepare(self.path)
+        file.prepare(self.path, lambda: self._guard.enter(lambda: require_sound(self.path)))
+        try:
+            self._update_tables()
+        except BaseException:
+            self._guard.abandon()
+            raise
+
+    def _update_tables(self) -> None:
         # A look first: a store that is up to date opens also while somebody writes.
         with file.reading(self.path) as connection:
             if not self._tables.outdated(connection):

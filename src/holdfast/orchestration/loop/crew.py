@@ -13,10 +13,18 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.agents import Agent, AgentResult, Listener, RunExecutor, RunRequest
+from holdfast.agents import (
+    WAITING_FOR_MODEL,
+    Agent,
+    AgentResult,
+    Listener,
+    RunExecutor,
+    RunRequest,
+)
 from holdfast.canonical import digest
 from holdfast.clock import Clock
 from holdfast.errors import AlreadyExists, BudgetExceeded, HoldfastError
+from holdfast.messages import sum_usage
 from holdfast.orchestration.loop.events import Spent
 from holdfast.orchestration.loop.options import LoopLimits, LoopSetup
 from holdfast.orchestration.loop.roles import crew, loop_agent
@@ -130,6 +138,7 @@ class Crew:
             run_id=run_id,
             model="" if agent.model else self._options.model,
             on_ask=self._options.on_ask,
+            on_outage="park",
             budget=_left(state, max(self._busy, 1)),
         )
         try:
@@ -140,7 +149,7 @@ class Crew:
                 raise
             seconds = self._clock.monotonic() - began
             error = HoldfastError(detail=f"It did not end within {state.limits.agent_wall_s:g} s.")
-            spent = Spent(seconds=seconds)
+            spent = await self._spent_by(session, run_id, seconds)
             return Worked(status="ran out of time", result=None, spent=spent, error=error.to_dict())
         finally:
             self._busy -= 1
@@ -152,6 +161,28 @@ class Crew:
             reason = result.metadata.get("reason") or "the run was cancelled"
             error_facts = HoldfastError(detail=str(reason)).to_dict()
         return Worked(status=result.status, result=result, spent=spent, error=dict(error_facts))
+
+    async def _spent_by(self, session: Session, run_id: str, seconds: float) -> Spent:
+        """Return what a run took that gave no result."""
+        current = await self._sessions.get_session(session.id)
+        said = [m for m in await self._sessions.messages.all(current) if m.run_id == run_id]
+        return Spent(
+            tokens=sum_usage([m.usage for m in said if m.usage is not None]).total,
+            cost_usd=sum(m.cost_usd for m in said),
+            seconds=seconds,
+        )
+
+
+def waits_for_model(worked: Worked) -> str:
+    """Return why an agent waits for its model; empty if it does not."""
+    if worked.status != "parked" or worked.result is None:
+        return ""
+    reason = str(worked.result.metadata.get("reason", ""))
+    return reason.removeprefix(WAITING_FOR_MODEL).lstrip(": ") if _is_outage(reason) else ""
+
+
+def _is_outage(reason: str) -> bool:
+    return reason.startswith(WAITING_FOR_MODEL)
 
 
 def check_budget(limits: LoopLimits, spent: Spent) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents import Listener
+from holdfast.agents import WAITING_FOR_MODEL, Agent, Listener
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     BudgetExceeded,
@@ -37,14 +37,17 @@ from holdfast.orchestration.loop import roles
 from holdfast.orchestration.loop.changes import Snapshot, deltas, overall, take_snapshot
 from holdfast.orchestration.loop.checkpoint import RunFiles
 from holdfast.orchestration.loop.checks import CheckRound
-from holdfast.orchestration.loop.crew import Crew, Worked
+from holdfast.orchestration.loop.crew import Crew, Worked, waits_for_model
 from holdfast.orchestration.loop.events import (
+    NOTHING_SPENT,
     FileDelta,
     LoopBegan,
     LoopReported,
+    LoopWaited,
     PlanCreated,
     PlanRefused,
     PlanRevised,
+    Spent,
     StepChecked,
     StepEnded,
     StepReviewed,
@@ -63,6 +66,8 @@ from holdfast.tools import find_new_labels
 from holdfast.turns import Outcome, Turn, TurnCancelled, TurnCompleted, TurnFailed, TurnParked
 
 _MOST_ANSWER = 60_000
+_FIRST_WAIT_S = 5.0
+_LONGEST_WAIT_S = 60.0
 
 
 class LoopNews(msgspec.Struct, frozen=True, kw_only=True, tag="news"):
@@ -106,12 +111,18 @@ class _Ended(Exception):
     """The loop is over; says how."""
 
     def __init__(
-        self, outcome: LoopOutcome, reason: str = "", error: JsonObject | None = None
+        self,
+        outcome: LoopOutcome,
+        reason: str = "",
+        error: JsonObject | None = None,
+        spent: Spent = NOTHING_SPENT,
     ) -> None:
         super().__init__(reason)
         self.outcome: LoopOutcome = outcome
         self.reason = reason
         self.error = error or {}
+        self.spent = spent
+        """What the run took that is in no fact, because it failed."""
 
 
 class _Waits(Exception):
@@ -186,6 +197,7 @@ class LoopDriver:
         try:
             await self._work()
         except _Ended as ended:
+            self._state.spent += ended.spent
             return await self._finish(ended.outcome, ended.reason, ended.error)
         except BudgetExceeded as error:
             return await self._finish("budget", str(error), error.to_dict())
@@ -237,7 +249,8 @@ class LoopDriver:
         kept = [step.step for step in state.steps.values() if step.status == "done"]
         plan = to_plan(draft, kept)
         if _is_same(plan, state.plan):
-            raise _Ended("stalled", f"{reason}\n\nThe planner handed in the same plan again.")
+            why = f"{reason}\n\nThe planner handed in the same plan again."
+            raise _Ended("stalled", why, spent=worked.spent)
         await self._note(
             PlanRevised(
                 revision=state.revision + 1,
@@ -259,13 +272,12 @@ class LoopDriver:
             if state.refusals:
                 message = roles.ask_again(state.goal, state.problems)
             run_id = self._crew.run_id(session.id, state.refusals)
-            worked = await self._crew.work(
+            worked = await self._ask(
                 self._crew.planner,
                 session,
                 run_id,
                 message,
-                state=state,
-                listener=self._hear("planner"),
+                role="planner",
             )
             await self._read_of(session)
             draft = self._draft_of(worked)
@@ -287,7 +299,7 @@ class LoopDriver:
         output = worked.result.output if worked.result is not None else None
         if not isinstance(output, DraftPlan):
             told = str(worked.error.get("message", "")) or f"the planner {worked.status}"
-            raise _Ended("no_plan", f"No plan was handed in: {told}", worked.error)
+            raise _Ended("no_plan", f"No plan was handed in: {told}", worked.error, worked.spent)
         return output
 
     # --- steps ------------------------------------------------------------------------
@@ -397,13 +409,13 @@ class LoopDriver:
         session = await self._crew.child(
             step.title, self._state.limits, "step", self._state.revision, step.id
         )
-        worked = await self._crew.work(
+        worked = await self._ask(
             self._crew.executor,
             session,
             started.run_id,
             roles.ask_for_work(self._state, step, started.because),
-            state=self._state,
-            listener=self._hear("executor", step.id),
+            role="executor",
+            step_id=step.id,
         )
         await self._read_of(session)
         self._check_alive(worked, "executor")
@@ -449,20 +461,21 @@ class LoopDriver:
         number = attempt.started.attempt
         key = ("review", self._state.revision, step.id)
         session = await self._crew.child(f"Review of {step.id}", self._state.limits, *key)
-        worked = await self._crew.work(
+        worked = await self._ask(
             self._crew.reviewer,
             session,
             self._crew.run_id(*key, number),
             roles.ask_for_review(self._state, step, attempt),
-            state=self._state,
-            listener=self._hear("reviewer", step.id),
+            role="reviewer",
+            step_id=step.id,
         )
         await self._read_of(session)
         self._check_alive(worked, "reviewer")
         output = worked.result.output if worked.result is not None else None
         if not isinstance(output, Verdict):
             told = str(worked.error.get("message", "")) or f"the reviewer {worked.status}"
-            raise _Ended("failed", f"Step {step.id} could not be reviewed: {told}", worked.error)
+            why = f"Step {step.id} could not be reviewed: {told}"
+            raise _Ended("failed", why, worked.error, worked.spent)
         return StepReviewed(
             step_id=step.id,
             attempt=number,
@@ -471,6 +484,40 @@ class LoopDriver:
             session_id=session.id,
             spent=worked.spent,
         )
+
+    async def _ask(
+        self,
+        agent: Agent,
+        session: Session,
+        run_id: str,
+        message: str,
+        *,
+        role: str,
+        step_id: str = "",
+    ) -> Worked:
+        """Let one of the agents work; while nobody answers for its model, ask again.
+
+        That spends no attempt: the same run goes on where it was, with all that it has said and
+        done. After `model_wait_s` the loop parks, and whoever resumes it asks again.
+        """
+        listener = self._hear(role, step_id)
+        waited, tries = 0.0, 0
+        while True:
+            worked = await self._crew.work(
+                agent, session, run_id, message, state=self._state, listener=listener
+            )
+            if not (reason := waits_for_model(worked)):
+                return worked
+            delay, tries = min(_FIRST_WAIT_S * 2**tries, _LONGEST_WAIT_S), tries + 1
+            is_over = waited + delay > self._state.limits.model_wait_s
+            at = 0.0 if is_over else self._clock.now() + delay
+            await self._note(
+                LoopWaited(role=role, step_id=step_id, reason=reason, next_try=at, tries=tries)
+            )
+            if is_over:
+                raise _Waits(f"{WAITING_FOR_MODEL}: the {role}: {reason}")
+            await asyncio.sleep(delay)
+            waited += delay
 
     async def _read_of(self, child: Session) -> None:
         """Take on the taint labels of a child: what it answered is in later prompts."""
@@ -485,9 +532,11 @@ class LoopDriver:
             raise _Waits(f"the {role} waits: {reason}")
         code = worked.error.get("code")
         if code == BudgetExceeded.code:
-            raise _Ended("budget", str(worked.error.get("message", "")), worked.error)
+            told = str(worked.error.get("message", ""))
+            raise _Ended("budget", told, worked.error, worked.spent)
         if code == LLMAuthError.code:
-            raise _Ended("failed", str(worked.error.get("message", "")), worked.error)
+            told = str(worked.error.get("message", ""))
+            raise _Ended("failed", told, worked.error, worked.spent)
 
     # --- facts ------------------------------------------------------------------------
 

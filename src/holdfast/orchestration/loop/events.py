@@ -195,6 +195,24 @@ class StepEnded(Payload, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, reason="")
 
 
+@payload("loop.waited", is_inherited=False, has_content=True)
+class LoopWaited(Payload, frozen=True, kw_only=True):
+    """Nobody answers for one of the agents; it is asked again at `next_try`, no attempt is spent.
+
+    `next_try` 0 says that the loop is parked until it is resumed.
+    """
+
+    role: str
+    step_id: str = ""
+    reason: str = ""
+    next_try: float = 0.0
+    tries: int = 1
+
+    def redacted(self) -> LoopWaited:
+        """Keep who and when; drop the reason."""
+        return msgspec.structs.replace(self, reason="")
+
+
 @payload("loop.reported", is_inherited=False, is_synced=True, has_content=True)
 class LoopReported(Payload, frozen=True, kw_only=True):
     """The loop is over; `report` is a `LoopReport`."""

@@ -35,6 +35,9 @@ class LoopLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent_wall_s: float = 900.0
     """For one run of one of the agents: a child that never ends is ended."""
     budget: Budget = NO_BUDGET
+    model_wait_s: float = 600.0
+    """For how long a model that cannot be reached is asked again and again; then the loop parks,
+    and goes on when it is resumed."""
 
     def __post_init__(self) -> None:
         """Refuse limits that cannot be meant."""
@@ -45,7 +48,7 @@ class LoopLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.max_steps > MOST_STEPS or self.parallel > 64:
             detail = f"A loop has at most {MOST_STEPS} steps, and works on at most 64 at once."
             raise UsageError(detail=detail)
-        if not (self.wall_s > 0 and self.agent_wall_s > 0):
+        if not (self.wall_s > 0 and self.agent_wall_s > 0 and self.model_wait_s >= 0):
             raise UsageError(detail="A loop needs some time.")
 
 

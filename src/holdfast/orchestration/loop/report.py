@@ -22,9 +22,10 @@ LoopOutcome: TypeAlias = Literal[
     "failed",
     "cancelled",
     "waiting",
+    "waiting_for_model",
     "working",
 ]
-"""How a loop ended; the last two have not."""
+"""How a loop ended; the last three have not."""
 
 _TOLD: dict[str, str] = {
     "done": "The goal is reached: every step passed its checks and was accepted.",
@@ -37,6 +38,7 @@ _TOLD: dict[str, str] = {
     "failed": "An agent failed.",
     "cancelled": "Somebody cancelled the run.",
     "waiting": "The run waits for a person.",
+    "waiting_for_model": "The model cannot be reached. Resume the run when it can be again.",
     "working": "The run is not over yet.",
 }
 _MOST_DIFF = 60_000

@@ -290,6 +290,8 @@ class StepExecutor:
                 message=message,
                 run_id=f"run_{attempt.key}",
                 on_ask=self._order.on_ask,
+                # The step waits with the whole run, and is no attempt that failed.
+                on_outage="park",
                 budget=self._time_left(),
                 tool_ids=step.tools,
             )

@@ -91,8 +91,10 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long each phase of a call may take, in seconds.
 
     `first_token_s` runs from the sent request to the first piece of the answer,
-    `idle_s` between two arrivals after that, `total_s` over everything. An answer
-    that comes as one body has no first token: only connect and total count for it.
+    `idle_s` between two arrivals after that, `total_s` over everything. Of an answer that
+    comes as one body the head must come within `first_token_s`, the rest within `total_s`;
+    when the head does not, the next attempt asks for a stream, which shows whether the
+    model is slow or dead.
     """
 
     connect_s: float = 10.0

@@ -96,6 +96,8 @@ class WireModel:
         self._codec = codec(endpoint, self.info)
         self._route = Route(transport, endpoint, self._codec.path, self._codec.headers)
         self._counter = counter
+        self._must_stream = False
+        """An answer in one body has let us wait; whether one is alive shows in a stream sooner."""
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Count the input tokens of a request; a rough estimate unless a counter was given."""
@@ -121,7 +123,7 @@ class WireModel:
             LLMError: the call failed; nothing of a half answer may be used.
         """
         is_long = (request.max_output_tokens or 0) > _LONG_ANSWER
-        streamed = deltas or is_long or self.endpoint.quiet == "stream"
+        streamed = deltas or is_long or self._must_stream or self.endpoint.quiet == "stream"
         try:
             body = self._codec.encode(request, stream=streamed)
         except UnicodeEncodeError:
@@ -129,7 +131,7 @@ class WireModel:
             raise LLMBadRequest(provider=self.endpoint.provider, detail=detail) from None
         call = ModelCall(self.endpoint, self.info.model, self._codec, self._clock)
         try:
-            if await call.open(self._route, body, streamed=streamed):
+            if await call.open(self._route, body):
                 out: list[Delta] | None = [] if deltas else None
                 while await call.advance(out):
                     if out:
@@ -143,6 +145,10 @@ class WireModel:
                 answer = self._codec.decode(call.body)
                 for delta in as_deltas(answer) if deltas else ():
                     yield delta
+        except LLMTimeout as late:
+            # Slow or dead cannot be told apart without a stream: the next attempt asks for one.
+            self._must_stream = self._must_stream or late.context.get("phase") == _FIRST
+            raise
         finally:
             if call.line is not None:
                 call.line.release()
@@ -180,13 +186,12 @@ class ModelCall(msgspec.Struct, eq=False):
     _held: bytes = b""
     _decoder: StreamDecoder | None = None
     _parser: SseParser | None = None
-    _start: float = 0.0
     _first: Limit = (WHOLE, 0.0, 0.0)
     _total: Limit = (WHOLE, 0.0, 0.0)
     body: bytes = b""
     request_id: str = ""
 
-    async def open(self, route: Route, body: bytes, *, streamed: bool) -> bool:
+    async def open(self, route: Route, body: bytes) -> bool:
         """Send the request; say whether the answer comes as a stream.
 
         If it does not, it is here as a whole when this returns.
@@ -195,11 +200,13 @@ class ModelCall(msgspec.Struct, eq=False):
         after each stream. Such a request was not answered, most likely not even read, so
         it is sent again: over another connection, and never when a fresh one failed.
         """
-        self._start = start = asyncio.get_running_loop().time()
+        start = asyncio.get_running_loop().time()
         total_s = self._endpoint.timeouts.total_s
         self._total = self._first = (WHOLE, total_s, start + total_s)
-        if streamed:
-            self._expect_stream()
+        first_s = self._endpoint.timeouts.first_token_s
+        if first_s < total_s:
+            # Neither a stream nor the head of an answer in one body takes as long as the whole.
+            self._first = (_FIRST, first_s, start + first_s)
         for left in range(_STALE_CONNECTIONS, -1, -1):
             is_first = left == _STALE_CONNECTIONS
             self.line = line = route.kept() or await self._connected(route, is_first=is_first)
@@ -227,11 +234,10 @@ class ModelCall(msgspec.Struct, eq=False):
             kind == "text/event-stream" or await self._is_stream(kind)
         ):
             self.body = self._here() or b""
+            self._first = self._total
             if not line.is_received:
                 self.body = await self._to_the_end(self.body)
             return False
-        if not streamed:
-            self._expect_stream()
         self._decoder = self._codec.decoder()
         self._parser = SseParser(self._endpoint.provider, self._endpoint.max_event_bytes)
         return True
@@ -257,12 +263,6 @@ class ModelCall(msgspec.Struct, eq=False):
         if self.line is not None and not self.line.is_received:
             await self._drain(self.line)
         return answer
-
-    def _expect_stream(self) -> None:
-        """Do not wait as long for a stream's beginning as for the whole of it."""
-        first_s = self._endpoint.timeouts.first_token_s
-        if first_s < self._endpoint.timeouts.total_s:
-            self._first = (_FIRST, first_s, self._start + first_s)
 
     async def _connected(self, route: Route, *, is_first: bool) -> HttpConnection:
         connect_s = self._endpoint.timeouts.connect_s

@@ -37,6 +37,7 @@ async def bash(
     Processes that it leaves running are ended with it. Of long output, the beginning
     and the end are kept. There is no terminal and no input.
     """
+    context.check_still_mine()
     result = await context.commands.run(Command(text=command, directory=workdir, timeout_s=timeout))
     return ToolResult(
         _shown(result, timeout),

@@ -22,6 +22,7 @@ from holdfast.errors import (
     LLMRateLimited,
     LLMTimeout,
 )
+from holdfast.providers import RetryPolicy
 from holdfast.providers.model import Finished
 from holdfast.providers.wire import Endpoint, Timeouts, WireModel
 from holdfast.providers.wire.responses_stream import ResponsesDecoder
@@ -33,7 +34,7 @@ from holdfast.testing.fake_server import (
     Reply,
     ScriptedCall,
 )
-from holdfast.testing.fake_wires import stream_events
+from holdfast.testing.fake_wires import stream_events, whole_body
 
 SHORT = 0.05
 
@@ -387,3 +388,49 @@ def test_a_closing_event_that_holds_nothing_of_what_was_said_is_refused(is_heard
     with pytest.raises(LLMProtocolError) as caught:
         decoder.finish()
     assert caught.value.code == "llm.protocol"
+
+
+async def test_a_hang_before_the_head_of_an_answer_in_one_body_is_a_timeout(
+    make_model: Callable[..., WireModel], server: FakeServer
+) -> None:
+    model = make_model(timeouts=limits(first_token_s=SHORT, total_s=60.0))
+    gate = HoldPoint()
+    async with asyncio.timeout(30):
+        server.answers.append(Reply(text="Hello.", gate=gate, gate_at="head"))
+        error = await fails(model, LLMTimeout, deltas=False)
+    assert error.context["phase"] == "the first token"
+    assert error.context["limit_s"] == SHORT
+
+
+async def test_after_a_hang_the_next_attempt_asks_for_a_stream(
+    make_model: Callable[..., WireModel], server: FakeServer
+) -> None:
+    model = make_model(timeouts=limits(first_token_s=0.5, total_s=60.0))
+    server.answers.append(Reply(text="Never.", gate=HoldPoint(), gate_at="head"))
+    await fails(model, LLMTimeout, deltas=False)
+    server.answers.append(Reply(text="Here."))
+    found = [delta async for delta in model.stream(ask(), deltas=False)]
+    assert found[-1].message.text == "Here."  # type: ignore[union-attr]
+    assert [request.json.get("stream", False) for request in server.requests][-2:] == [False, True]
+
+
+async def test_a_body_that_comes_slowly_behind_its_head_is_not_late(
+    wire: str, make_model: Callable[..., WireModel], server: FakeServer
+) -> None:
+    model = make_model(timeouts=limits(first_token_s=0.3, total_s=60.0))
+    gate = HoldPoint()
+    body = whole_body(wire, Reply(text="Slow."), "fake-model")  # type: ignore[arg-type]
+    chunks = (body[:20], b"", body[20:])
+    server.answers.append(RawAnswer(chunks=chunks, gate=gate, content_type="application/json"))
+    asking = asyncio.ensure_future(anext(model.stream(ask(), deltas=False)))
+    await asyncio.wait_for(gate.reached.wait(), 30)
+    # Longer than the limit for the head, which is here.
+    done, _ = await asyncio.wait((asking,), timeout=0.6)
+    assert not done
+    gate.release.set()
+    assert (await asyncio.wait_for(asking, 30)).message.text == "Slow."  # type: ignore[union-attr]
+
+
+def test_the_default_limits_leave_time_to_try_again_after_a_hang() -> None:
+    attempts = RetryPolicy()
+    assert attempts.total_s > 2 * Timeouts().first_token_s

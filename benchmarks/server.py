@@ -1,0 +1,226 @@
+"""What a run over HTTP costs, against the same run in the process of its client.
+
+A conversation of ten tool rounds with a scripted model: started and streamed to its end over
+HTTP, the CPU that the server's process took; and in process, the CPU of `client.runs.stream`.
+Both in turns. Then many runs at once, many open streams, how long an event takes from the
+journal to a client, and how long a server takes to be ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median, quantiles
+
+import aiohttp
+from _report import Result, arguments, interleave, report
+
+from holdfast import Agent, AsyncClient, tool
+from holdfast.messages import ToolPart
+from holdfast.providers import ModelRequest
+from holdfast.settings import process_environment
+from holdfast.testing import FunctionModel, tool_call
+
+ROUNDS = 10
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+@tool(effect="read")
+async def look(at: str) -> str:
+    """Look."""
+    return f"seen {at}"
+
+
+def _think(request: ModelRequest) -> ToolPart | str:
+    done = sum(len(one.tool_calls) for one in request.messages if one.role == "assistant")
+    return tool_call("look", at=str(done)) if done < ROUNDS else "All of it was seen."
+
+
+worker = Agent("worker", model=FunctionModel(_think), tools=[look], steps=ROUNDS + 2)
+
+
+class Served:
+    """A server in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, folder: Path) -> None:
+        """Ask this one."""
+        self.process = process
+        self.url = url
+        token = json.loads((folder / "state" / "server-token.json").read_text())["token"]
+        self.headers = {"Authorization": f"Bearer {token}"}
+
+    @property
+    def cpu_s(self) -> float:
+        """User and system time of the process so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICK
+
+    @property
+    def rss_kb(self) -> int:
+        """Memory of the process."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.partition("VmRSS:")[2].split()[0])
+
+
+@contextlib.contextmanager
+def serve(folder: Path, *target: str) -> Iterator[Served]:
+    """Serve the target until the block ends."""
+    words = ["--stream-json", "--state-dir", "state", "--workspace", "."]
+    here = str(Path(__file__).parent)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *words, "serve", *target, "--port", "0"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        env={**process_environment(), "PYTHONPATH": here},
+    )
+    assert process.stdout is not None
+    try:
+        yield Served(process, json.loads(process.stdout.readline())["url"], folder)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def run_over_http(session: aiohttp.ClientSession, url: str) -> list[float]:
+    """Start a run and read its stream to the end; returns how late each event came."""
+    late: list[float] = []
+    body = {"agent_name": "worker", "user_message": "Look around"}
+    async with session.post(f"{url}/v1/runs/stream", json=body) as response:
+        assert response.status == 200, await response.text()
+        async for line in response.content:
+            if line.startswith(b'data: {"seq"'):
+                now = time.time()  # noqa: TID251 - compared with the time of the journal
+                late.append(now - json.loads(line[6:])["time"])
+    return late
+
+
+async def open_streams(session: aiohttp.ClientSession, served: Served, count: int) -> float:
+    """Return the KB of the server's memory that each open stream takes."""
+    before = served.rss_kb
+    opened = [await session.get(f"{served.url}/v1/events") for _ in range(count)]
+    for response in opened:
+        await response.content.readline()
+    taken = (served.rss_kb - before) / count
+    for response in opened:
+        response.close()
+    return taken
+
+
+def compare(
+    loop: asyncio.AbstractEventLoop, served: Served, folder: Path, runs: int
+) -> list[Result]:
+    """Measure a run over HTTP and the same in process, in turns."""
+    session = loop.run_until_complete(_session(served))
+    client = AsyncClient(folder / "here")
+    loop.run_until_complete(client.register_agent(worker))
+
+    async def in_process() -> None:
+        for _ in range(runs):
+            async for _item in client.runs.stream("worker", "", "Look around"):
+                pass
+
+    async def over_http() -> None:
+        for _ in range(runs):
+            await run_over_http(session, served.url)
+
+    def measure_here() -> float:
+        start = time.process_time()
+        loop.run_until_complete(in_process())
+        return (time.process_time() - start) / runs * 1000
+
+    def measure_there() -> float:
+        start = served.cpu_s
+        loop.run_until_complete(over_http())
+        return (served.cpu_s - start) / runs * 1000
+
+    found = interleave({"here": measure_here, "there": measure_there}, 5)
+    here, there = median(found["here"]), median(found["there"])
+    loop.run_until_complete(client.close())
+    loop.run_until_complete(session.close())
+    ratio = there / here
+    return [
+        Result(metric="run in process, CPU ms", value=here),
+        Result(metric="run over HTTP, CPU ms of the server", value=there),
+        Result(metric="over HTTP / in process", value=ratio, goal="<= 1.6", ok=ratio <= 1.6),
+    ]
+
+
+async def _session(served: Served) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(limit=0)
+    return aiohttp.ClientSession(headers=served.headers, connector=connector)
+
+
+async def crowd(served: Served, at_once: int, streams: int) -> list[Result]:
+    """Measure many runs at once, and many streams that are open."""
+    async with await _session(served) as session:
+        start = time.perf_counter()
+        late = await asyncio.gather(*(run_over_http(session, served.url) for _ in range(at_once)))
+        taken = time.perf_counter() - start
+        few = await asyncio.gather(*(run_over_http(session, served.url) for _ in range(100)))
+        kb = await open_streams(session, served, streams)
+    p95 = quantiles([one for each in few for one in each], n=20)[-1] * 1000
+    complete = sum(1 for each in late if len(each) >= ROUNDS)
+    return [
+        Result(metric=f"{at_once} runs at once, s", value=taken, note=f"{complete} complete"),
+        Result(
+            metric="stored to received at 100 runs, p95 ms",
+            value=p95,
+            goal="<= 50 on idle cores",
+            note="client and server share the machine's cores",
+        ),
+        Result(metric=f"{streams} open streams, KB each", value=kb, goal="<= 60", ok=kb <= 60),
+    ]
+
+
+def measure_start(rounds: int) -> list[Result]:
+    """Measure how long a cold server takes to be ready, beside a bare Python."""
+
+    def bare() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        return time.perf_counter() - start
+
+    def cold() -> float:
+        with tempfile.TemporaryDirectory() as name:
+            start = time.perf_counter()
+            with serve(Path(name)) as served:
+                urllib.request.urlopen(f"{served.url}/ready").read()
+                return time.perf_counter() - start
+
+    found = interleave({"bare": bare, "cold": cold}, rounds)
+    ratio = median(found["cold"]) / median(found["bare"])
+    return [
+        Result(metric="python -c pass, ms", value=median(found["bare"]) * 1000),
+        Result(metric="cold serve to /ready, ms", value=median(found["cold"]) * 1000),
+        Result(metric="ready / bare python", value=ratio, goal="<= 12", ok=ratio <= 12),
+    ]
+
+
+def main() -> int:
+    """Measure, and print the table."""
+    chosen = arguments(__doc__ or "")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8192)), hard))
+    results = measure_start(3 if chosen.quick else 7)
+    loop = asyncio.new_event_loop()
+    with tempfile.TemporaryDirectory() as name, serve(Path(name), "server:worker") as served:
+        folder = Path(name)
+        results += compare(loop, served, folder, 10 if chosen.quick else 40)
+        streams = 200 if chosen.quick else 1000
+        results += loop.run_until_complete(crowd(served, 50 if chosen.quick else 200, streams))
+    loop.close()
+    return report(results, chosen.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
