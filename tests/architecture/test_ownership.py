@@ -20,6 +20,7 @@ FOR_ALL_OWNERS = {
     "memory.stats",
     "sessions.load",
     "storage.clean_up",
+    "storage.mend",
     "storage.rebuild",
     "storage.stats",
     "triggers.add",

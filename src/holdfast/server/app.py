@@ -16,7 +16,7 @@ from typing import IO, Any, Final
 
 import structlog
 
-from holdfast.errors import HoldfastError, RequestTimeout, ServerDraining
+from holdfast.errors import HoldfastError, NotPermitted, RequestTimeout, ServerDraining
 from holdfast.ids import new_id
 from holdfast.operations import OWNER, Caller, StreamOperation, runs
 from holdfast.runtime import Runtime
@@ -138,6 +138,16 @@ class HttpApplication:
         for runtime in self.runtimes.list_open():
             runtime.recovery.follow_answers()
             await runtime.recovery.resume_all()
+
+    def check_operator(self, caller: Caller, scope: str) -> None:
+        """Return if a caller has a scope that concerns the whole process, not one tenant.
+
+        Raises:
+            NotPermitted: it lacks the scope, or is of another tenant than the operator's.
+        """
+        if caller is not OWNER and caller.tenant != self.settings.tenant:
+            raise NotPermitted(subject=caller.subject, scope=scope)
+        caller.check(scope)
 
     def drain(self) -> None:
         """Take nothing new: `/ready` says no, and streams say goodbye."""

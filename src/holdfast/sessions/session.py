@@ -258,7 +258,7 @@ class SessionsTable(Projection[Session]):
     """One row per session: the session itself."""
 
     name = "sessions"
-    version = 5
+    version = 6
     is_lazy = True
     row_type = Session
     columns = (

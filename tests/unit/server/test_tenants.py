@@ -74,6 +74,32 @@ async def test_only_the_operator_manages_tenants_and_their_keys(tmp_path: Path) 
         assert status == 200 and len(found["items"]) == 1
 
 
+async def test_what_concerns_the_whole_process_is_for_the_operator(tmp_path: Path) -> None:
+    async with running(tmp_path, debug=True) as server:
+        one = await add_tenant(server, "one")
+        for path in ("/metrics", "/v1/debug/tasks", "/v1/debug/slow"):
+            status, found = await server.ask("GET", path, headers=one)
+            assert status == 403, (path, found)
+            assert (await server.ask("GET", path))[0] == 200
+
+
+async def test_a_scope_for_one_agent_goes_with_an_idempotency_key(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        asked = {"name": "k", "scopes": ["runs:write:build"]}
+        _, made = await server.ask("POST", "/v1/keys", asked)
+        headers = {"Authorization": f"Bearer {made['secret']}", "Idempotency-Key": "once"}
+        body = {"user_message": "What is 15 times 23?", "agent_name": "build"}
+        status, first = await server.ask("POST", "/v1/runs/wait", body, headers=headers)
+        assert status == 200, first
+        status, again = await server.ask("POST", "/v1/runs/wait", body, headers=headers)
+        assert (status, again["run_id"]) == (200, first["run_id"])
+        status, _ = await server.ask(
+            "POST", "/v1/runs/wait", {**body, "agent_name": "plan"},
+            headers={**headers, "Idempotency-Key": "two"},
+        )  # fmt: skip
+        assert status == 403
+
+
 async def test_nobody_gives_more_than_they_have(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         asked = {"name": "k", "scopes": ["keys:admin", "runs:write:helper"]}
@@ -130,7 +156,7 @@ async def test_at_most_so_many_tenants_are_open_and_idle_ones_make_room(tmp_path
 
         tasks = [asyncio.create_task(hold(name)) for name in ("one", "two")]
         async with asyncio.timeout(20):
-            while {one.tenant for one in runtimes.list_open()} != {"default", "one", "two"}:
+            while {one.tenant for one in runtimes.list_open()} != {"default", "one", "two"}:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         status, found = await server.ask("GET", "/v1/sessions", headers=admins[2])
         assert (status, found["code"], found["is_retryable"]) == (503, "server.tenants", True)
@@ -177,7 +203,7 @@ async def test_runs_of_a_tenant_go_on_after_a_restart(tmp_path: Path) -> None:
         _, session = await server.ask("POST", "/v1/sessions", {"title": "t"}, headers=one)
     async with running(tmp_path) as server:
         async with asyncio.timeout(20):
-            while len(server.app.runtimes.list_open()) < 2:
+            while len(server.app.runtimes.list_open()) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         status, _ = await server.ask("GET", f"/v1/sessions/{session['id']}", headers=one)
         assert status == 200
@@ -249,7 +275,9 @@ def jwt_settings(tmp_path: Path, **more: Any) -> Any:
     return load_settings(overrides=overrides).settings
 
 
-async def test_keys_of_an_issuer_are_fetched_again_when_they_rotate(tmp_path: Path) -> None:
+async def test_keys_of_an_issuer_are_fetched_again_when_they_rotate(  # noqa: PLR0915
+    tmp_path: Path,
+) -> None:
     served: dict[str, Any] = {"keys": []}
     asked = 0
 

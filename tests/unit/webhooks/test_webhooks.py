@@ -171,7 +171,7 @@ async def test_a_server_sends_by_itself_also_for_a_webhook_of_another_process(
             await other.runs.execute(Agent("a", model=ScriptedModel("x")), "", "hi")
         await receiver.wait_for(1)
         async with asyncio.timeout(20):
-            while not await serving.webhooks.deliveries(status="delivered"):
+            while not await serving.webhooks.deliveries(status="delivered"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
