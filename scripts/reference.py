@@ -374,7 +374,7 @@ A role is a set of scopes. What a role usually has, each with all of the one bef
 | role | scopes |
 |---|---|
 | viewer | every `…:read` but `audit:read` and `storage:read` |
-| operator | `runs:write`, `sessions:write`, `memory:write`, `tools:call`, `approvals:answer` |
+| operator | `runs:`, `sessions:`, `memory:`, `artifacts:write`, `tools:call`, `approvals:answer` |
 | developer | `agents:write`, `triggers:write`, `storage:read` |
 | admin | `*` |
 """

@@ -97,9 +97,8 @@ async def soak(place: Path, seconds: float) -> list[tuple[int, dict[str, float]]
             samples.append((turns, sample(place)))
 
     async with AsyncClient(base_dir=place) as client:
-        await client.tools.register(add)
         model = FunctionModel(answer)
-        agent = Agent("adder", model=model)
+        agent = Agent("adder", model=model, tools=[add])
         watching = asyncio.create_task(watch())
         await asyncio.gather(*(work(client, agent) for _ in range(AT_ONCE)))
         watching.cancel()

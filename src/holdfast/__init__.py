@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from holdfast.client import AsyncClient as AsyncClient
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import RunFailed as RunFailed
+    from holdfast.errors import RunInterrupted as RunInterrupted
     from holdfast.errors import TellModel as TellModel
     from holdfast.front import RunnableAgent as Agent
     from holdfast.messages import Message as Message
     from holdfast.sync import Client as Client
     from holdfast.tools import tool as tool
+    from holdfast.tools import toolset as toolset
 
 _HOME = {
     "Agent": "holdfast.front:RunnableAgent",
@@ -30,9 +32,11 @@ _HOME = {
     "HoldfastError": "holdfast.errors",
     "Message": "holdfast.messages",
     "RunFailed": "holdfast.errors",
+    "RunInterrupted": "holdfast.errors",
     "TellModel": "holdfast.errors",
     "ask_in_terminal": "holdfast.cli.approve",
     "tool": "holdfast.tools",
+    "toolset": "holdfast.tools",
 }
 
 __all__ = [
@@ -43,10 +47,12 @@ __all__ = [
     "HoldfastError",
     "Message",
     "RunFailed",
+    "RunInterrupted",
     "TellModel",
     "__version__",
     "ask_in_terminal",
     "tool",
+    "toolset",
 ]
 
 

@@ -8,6 +8,7 @@ One branch per reader::
           PolicyInvalid          a policy file is wrong
           WorkflowInvalid        a workflow is wrong
           TriggerInvalid         a trigger is wrong
+          ArtifactKeyMissing     an artifact is encrypted with a key that the settings lack
         ExpressionInvalid      an expression cannot be read, or not be worked out
         InvalidId              an id does not have the form of its kind
         InvalidCursor          a page cursor is not one that we handed out
@@ -22,7 +23,9 @@ One branch per reader::
           MissingWeights       a package that carries weights is not installed
         NotFound               the named thing does not exist
           McpToolMissing         an MCP server has no tool of this name
+          AgentToolMissing       this process lacks a tool that an agent was given
         AlreadyExists          the name or id is taken
+        RunIdReused            a run of this id began with another message
         ScriptExhausted        a test model was asked more often than scripted
         CassetteMismatch       a request that the cassette did not record
       Refused                the system said no
@@ -45,8 +48,13 @@ One branch per reader::
         McpHeldBack            a tool of an MCP server is not what was accepted
         BundleRefused          an installed tool is not what was installed, or never could be
         WorkflowLimit          a workflow wants more steps, rounds or bytes than it may have
+        ArtifactDenied         an artifact may be read, but not changed or shared, by this subject
+        ArtifactQuotaExceeded  an artifact does not fit what its session or tenant may keep
+        ArtifactPlaceTaken     the files of another journal lie where ours are to be kept
+        LinkRefused            a signed link is none of ours, or no longer holds
       Failed                 the world said no
         RunFailed              an agent's run ended as failed; it has the partial result
+        RunInterrupted         the machine failed an agent's run, which has not ended
         LLMError               a model call failed; its children say how
           LLMConnectionError     no connection, or it broke
           LLMTimeout             connect, first token, idle or total time ran out
@@ -82,6 +90,7 @@ One branch per reader::
           ResultNotStored        an effect has happened, and what came of it is not stored
           StorageReadOnly        the place cannot be written
           StorageLocked          another program keeps the database locked
+          StorageUnavailable     a bucket or server does not answer, or says: not now
         RateStoreFailed        the shared histories of rate rules cannot be asked
         EmbeddingFailed        an embedder gave no vectors, or unusable ones
         StepFailed             a step of a workflow failed for good
@@ -92,6 +101,7 @@ One branch per reader::
       Damaged                records cannot be trusted
         StorageDamaged         the file is no database of ours, or is broken
           MemoryIndexDamaged     the memories are sound, their index of words is not
+        ArtifactDamaged        a content is missing, or is not what was saved
         SchemaTooNew           written by a newer Holdfast than this one
         ChainBroken            the hash chain does not hold
     TellModel                raised inside tools: a text for the model
@@ -208,6 +218,17 @@ class TriggerInvalid(ConfigError):
     code = "trigger.invalid"
     message = "The trigger is not valid:\n{detail}"
     next_step = "Correct what is named above; `holdfast triggers add --help` shows the form."
+
+
+class ArtifactKeyMissing(ConfigError):
+    """An artifact is encrypted with a key that the settings do not have."""
+
+    code = "config.artifact_key_missing"
+    message = "The artifact content {what} is encrypted with the key {key_id}, which is not known."
+    next_step = (
+        "Put that key into the secrets file as HOLDFAST_ARTIFACT_FORMER_KEY (or "
+        "HOLDFAST_ARTIFACT_KEY), then try again."
+    )
 
 
 class ExpressionInvalid(UsageError):
@@ -354,12 +375,34 @@ class McpToolMissing(NotFound):
     next_step = "`holdfast mcp tools {endpoint}` shows which it has."
 
 
+class AgentToolMissing(NotFound):
+    """This process lacks a tool that an agent was given where it was registered; it cannot start.
+
+    A tool is code: whoever runs the agent has to register the same tool again.
+    """
+
+    code = "agent.tool_missing"
+    message = "The agent {agent!r} was given the tool {value!r}, and this process {what}."
+    next_step = "Register the tool with `register_tool`, or register the agent again with it."
+
+
 class AlreadyExists(UsageError):
     """The name or id is taken."""
 
     code = "usage.already_exists"
     message = "The {kind} {value!r} exists already."
     next_step = "Choose another name, or remove the existing one first."
+
+
+class RunIdReused(UsageError):
+    """A run of this id began with another message; neither was executed again."""
+
+    code = "run.id_reused"
+    message = "The run {run_id!r} began with another message than this one."
+    next_step = (
+        "Take a new run_id for a new message; to go on with the run, repeat its message or leave "
+        "it empty."
+    )
 
 
 class ScriptExhausted(UsageError):
@@ -458,6 +501,13 @@ class BudgetExceeded(Refused):
     message = "The {kind} budget of {scope} is exhausted: {used} of {limit} used."
     next_step = "Raise the budget, or go on with a cheaper model."
 
+    @property
+    def hint(self) -> str:
+        """What to do next: steps are a field of the agent, and cost no money by themselves."""
+        if self.context.get("kind") != "step":
+            return super().hint
+        return "Give the agent more `steps`, or a smaller task; its last calls show where it was."
+
 
 class BundleRefused(Refused):
     """A tool bundle is unsafe to install, or is not what was installed."""
@@ -491,6 +541,41 @@ class WorkflowLimit(Refused):
     code = "workflow.limit"
     message = "The workflow stopped at {step}: {detail}."
     next_step = "Raise the limit in the workflow (`most`, `timeout`), or let the step do less."
+
+
+class ArtifactDenied(Refused):
+    """The subject may reach the artifact, but not do this to it."""
+
+    code = "artifact.denied"
+    message = "{subject} may not {action} the artifact {artifact_id}: that needs {access} access."
+    next_step = "Ask its owner for access: `holdfast artifacts share ID --with SUBJECT`."
+
+
+class ArtifactQuotaExceeded(Refused):
+    """The artifact does not fit into what may be kept; nothing was saved."""
+
+    code = "artifact.quota_exceeded"
+    message = "{size} bytes do not fit: the {what} keeps {used} of {limit} bytes already."
+    next_step = "Delete artifacts that are no longer needed, or raise the limit in [artifacts]."
+
+
+class ArtifactPlaceTaken(Refused):
+    """The place of the files belongs to another journal; nothing was saved or removed there."""
+
+    code = "artifact.place_taken"
+    message = "The files of another journal are kept in {place}."
+    next_step = (
+        "Give each state directory a place of its own: another bucket, prefix or directory in "
+        "`artifacts.url`."
+    )
+
+
+class LinkRefused(Refused):
+    """A signed link does not give access."""
+
+    code = "artifact.link_refused"
+    message = "This link cannot be used: {detail}."
+    next_step = "Ask whoever shared it for a new one."
 
 
 class RateLimitError(Refused):
@@ -893,6 +978,15 @@ class StorageLocked(StorageError):
     next_step = "End the program that holds it (a database browser?), then try again."
 
 
+class StorageUnavailable(StorageError):
+    """A bucket or server does not answer, or says that it cannot now; nothing was stored."""
+
+    code = "storage.unavailable"
+    is_retryable = True
+    message = "{path} cannot be reached: {detail}"
+    next_step = "Check its address, its credentials and whether it is up, then try again."
+
+
 class RateStoreFailed(Failed):
     """The shared histories of rate rules cannot be asked; the call was not sent."""
 
@@ -981,6 +1075,14 @@ class MemoryIndexDamaged(StorageDamaged):
     code = "memory.index_damaged"
     message = "The index of words in {path} is damaged: {detail}"
     next_step = "Run `holdfast memory reindex`; it is made anew from the memories."
+
+
+class ArtifactDamaged(Damaged):
+    """A content is missing, or is not what was saved; it was left as it is."""
+
+    code = "artifact.damaged"
+    message = "The artifact content {what} cannot be trusted: {detail}."
+    next_step = "`holdfast artifacts verify` names all that are concerned; restore a copy of them."
 
 
 class SchemaTooNew(Damaged):

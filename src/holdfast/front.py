@@ -43,6 +43,8 @@ class RunnableAgent(Agent):
         Raises:
             RunFailed: the run failed, now or before under the same `run_id`; it has the partial
                 result. With `raise_on_failure=False` the result says so instead.
+            RunInterrupted: the machine failed; the same `run_id` goes on with the run.
+            RunIdReused: the run of this id began with another message.
         """
         from holdfast.client import AsyncClient  # noqa: PLC0415 - loads the whole engine
 

@@ -11,6 +11,10 @@ from holdfast.operations.ownership import BEGINS, LISTED, OF_USER, OWNED_FIELDS,
 
 TABLE = list_operations()
 FOR_ALL_OWNERS = {
+    "artifacts.collect",
+    "artifacts.rekey",
+    "artifacts.usage",
+    "artifacts.verify",
     "audit.heads",
     "audit.verify",
     "loops.load",

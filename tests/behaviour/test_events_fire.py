@@ -117,6 +117,8 @@ async def keep_house(client: AsyncClient, session_id: str) -> None:
     events = await client.events.list(session_id)
     said = next(event.session_seq for event in events if event.kind == "message.created")
     await (await client.storage.journal()).redact(session_id, [said], reason="asked to")
+    artifact = await client.artifacts.save("note.txt", b"a note", session_id=session_id)
+    await client.artifacts.delete(artifact.id)
     await client.register_agent(Agent("registered"))
     await client.remove_agent("registered")
 

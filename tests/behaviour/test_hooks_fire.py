@@ -52,7 +52,9 @@ async def everything(client: AsyncClient) -> None:
     broken = Agent("broken", model=ScriptedModel(LLMOverloaded(provider="test", detail="no")))
     assert (await client.execute_agent(broken, session.id, "go")).status == "failed"
     # The steps run out: a limit.
-    endless = Agent("endless", model=ScriptedModel(tool_call("add", a=1, b=2)), steps=1)
+    endless = Agent(
+        "endless", model=ScriptedModel(tool_call("add", a=1, b=2)), tools=[add], steps=1
+    )
     assert (await client.execute_agent(endless, session.id, "go")).status == "failed"
     # The conversation gets long, and somebody wants it shorter.
     talker = Agent("talker", model=ScriptedModel("a long answer " * 200))

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from holdfast.agents.definition import Agent as Agent
     from holdfast.agents.definition import AgentRecord as AgentRecord
     from holdfast.agents.definition import Sandbox as Sandbox
+    from holdfast.agents.definition import ToolReference as ToolReference
+    from holdfast.agents.definition import UnlimitedAgent as UnlimitedAgent
     from holdfast.agents.definition import is_named as is_named
     from holdfast.agents.delegation import Delegation as Delegation
     from holdfast.agents.delegation import outcome_of as outcome_of
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.agents.registry import AGENTS as AGENTS
     from holdfast.agents.registry import AgentEntry as AgentEntry
     from holdfast.agents.registry import AgentRegistry as AgentRegistry
+    from holdfast.agents.registry import AgentWarning as AgentWarning
     from holdfast.agents.request import UNLIMITED as UNLIMITED
     from holdfast.agents.request import WAITING_FOR_MODEL as WAITING_FOR_MODEL
     from holdfast.agents.request import KeptRequest as KeptRequest
@@ -70,11 +73,11 @@ else:
             "delegation": "Delegation outcome_of",
             "layout": "export_agent_files",
             "builtin": "builtin_agents",
-            "definition": "Sandbox is_named Agent AgentRecord",
+            "definition": "Sandbox is_named Agent AgentRecord ToolReference UnlimitedAgent",
             "factory": "AgentBuilder AgentConfig AgentFactory",
             "files": "MAX_BYTES AgentFile AgentFiles parse_agent",
             "lifecycle": "Resource AgentLifecycle AgentManager AgentState",
-            "registry": "AGENTS AgentEntry AgentRegistry",
+            "registry": "AGENTS AgentEntry AgentRegistry AgentWarning",
             "result": "ChildPiece Listener RunOutcome hear_nothing AgentResult",
             "templates": "CostEstimate Template builtin_templates find_template",
         },

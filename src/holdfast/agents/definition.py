@@ -14,10 +14,10 @@ import pydantic
 from holdfast.agents.output import OutputType
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
-from holdfast.policy import NO_BUDGET, QUESTIONS, Budget, RuleSet
+from holdfast.policy import FORBIDS_NOTHING, NO_BUDGET, QUESTIONS, Budget, RuleSet, name_matches
 from holdfast.providers import Model
 from holdfast.sessions import PermissionRule
-from holdfast.tools import Approver, Tool
+from holdfast.tools import Approver, Tool, stands_for_builtin
 
 if TYPE_CHECKING:
     from holdfast.agents.as_tool import ToTask
@@ -35,8 +35,22 @@ After: TypeAlias = "Callable[[AgentResult], Any]"
 """Takes the result of a run and returns the one to give back; plain or `async`."""
 
 
+class ToolReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is kept of a tool that an agent was given: its name, and the digest of its schema.
+
+    One of a toolset is the built-in tool of its name, whatever schema that has.
+    """
+
+    name: str
+    schema_hash: str
+    is_builtin: bool = False
+
+
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept of an agent: everything but code."""
+    """What is kept of an agent: everything but code, of which it names the tools.
+
+    `tools` is `None` for an agent that was given none: its rules choose them.
+    """
 
     name: str
     description: str = ""
@@ -54,15 +68,21 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     denied_tools: tuple[str, ...] = ()
     sandbox: Sandbox = "workspace-write"
     budget: Budget = NO_BUDGET
+    tools: tuple[ToolReference, ...] | None = None
+
+
+_PLAIN_FIELDS = tuple(name for name in AgentRecord.__struct_fields__ if name != "tools")
 
 
 class Agent:
     """A definition; `AgentRuntime` is what executes it.
 
     `permission` takes rules as objects or as `{"permission", "pattern", "action"}`; the last
-    one that matches wins. `tools` are handed over in code: each is thereby allowed, unless it
-    asks by itself or a rule says otherwise. `allowed_tools` allows these and closes all others;
-    `permission` can narrow what it allows but opens nothing more. `denied_tools` closes these.
+    one that matches wins. `tools` are handed over in code, and are all that it has, also where
+    the list is empty: each is thereby allowed, unless it asks by itself or a rule says otherwise.
+    Without `tools` it has the registered and built-in tools that an allow or ask rule, or
+    `allowed_tools`, matches; without either, none. `allowed_tools` leaves only these and
+    `denied_tools` takes these away; neither lifts an ask.
     `budget` limits what each of its runs may spend. `output` is the type of the answer:
     a pydantic model, a dataclass, any type that pydantic can describe, or a JSON schema.
     `approve` answers when one of its calls asks.
@@ -86,7 +106,7 @@ class Agent:
         allowed_tools: Sequence[str] = (),
         denied_tools: Sequence[str] = (),
         sandbox: Sandbox = "workspace-write",
-        tools: Sequence[Tool] = (),
+        tools: Sequence[Tool] | None = None,
         budget: Budget | None = None,
         output: Any = None,  # noqa: ANN401 - any type
         approve: Approver | None = None,
@@ -111,7 +131,9 @@ class Agent:
         self.allowed_tools = _names(allowed_tools, name)
         self.denied_tools = _names(denied_tools, name)
         self.sandbox = sandbox
-        self.tools = _tools(tools, name)
+        self._tools = _tools(tools, name) if tools is not None else None
+        self.required_tools: tuple[ToolReference, ...] = ()
+        """Tools that it was given in the process that registered it; it needs them here too."""
         self.budget = budget or NO_BUDGET
         self.output = output
         self.approve = approve
@@ -122,6 +144,25 @@ class Agent:
         """Whether functions change its messages or results."""
         for fault in self._faults():
             raise UsageError(detail=f"Agent {name!r} {fault}.")
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that were handed to it in code."""
+        return self._tools or ()
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether it was given tools, if only an empty list: then it has no others."""
+        return self._tools is not None or bool(self.required_tools)
+
+    def chooses(self, name: str, kind: str = "none") -> bool:
+        """Say whether its rules, or `allowed_tools`, choose a tool by its name or its kind."""
+        if any(name_matches(listed, name) for listed in self.allowed_tools):
+            return True
+        return any(
+            rule.action != "deny" and name_matches(rule.permission, name, kind)
+            for rule in self.permission
+        )
 
     @property
     def rules(self) -> tuple[PermissionRule, ...]:
@@ -177,8 +218,9 @@ class Agent:
         Raises:
             UsageError: a field cannot be meant.
         """
-        fields = {name: getattr(self, name) for name in AgentRecord.__struct_fields__}
-        code = {name: getattr(self, name) for name in ("model", "tools", "output", "approve")}
+        fields = {name: getattr(self, name) for name in _PLAIN_FIELDS}
+        code = {name: getattr(self, name) for name in ("model", "output", "approve")}
+        code["tools"] = self._tools
         unknown = sorted(set(changes) - set(fields) - set(code))
         if unknown:
             raise UsageError(detail=f"An agent has no {', '.join(unknown)}.")
@@ -186,6 +228,8 @@ class Agent:
         made._before = (*((before,) if before is not None else ()), *self._before)
         made._after = (*self._after, *((after,) if after is not None else ()))
         made.is_wrapped = bool(made._before or made._after)
+        if "tools" not in changes:
+            made.required_tools = self.required_tools
         return made
 
     async def prepare(self, message: str) -> str:
@@ -201,16 +245,24 @@ class Agent:
         return result
 
     def to_record(self) -> AgentRecord:
-        """Return what can be kept; tools, output type, approver and model objects stay here."""
-        kept = {name: getattr(self, name) for name in AgentRecord.__struct_fields__}
+        """Return what can be kept; of tools their names and schemas, of other code nothing."""
+        kept = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         if not isinstance(self.model, str):
             kept["model"] = ""
-        return AgentRecord(**kept)
+        given: tuple[ToolReference, ...] | None = None
+        if self.has_tools:
+            given = (*self.required_tools, *map(_reference, self.tools))
+        return AgentRecord(**kept, tools=given)
 
     @classmethod
     def from_record(cls, record: AgentRecord) -> Agent:
-        """Make an agent from what was kept."""
-        return cls(**{name: getattr(record, name) for name in AgentRecord.__struct_fields__})
+        """Make an agent from what was kept; the tools that it was given must be found for it."""
+        made = cls(
+            **{name: getattr(record, name) for name in _PLAIN_FIELDS},
+            tools=None if record.tools is None else (),
+        )
+        made.required_tools = record.tools or ()
+        return made
 
     def __repr__(self) -> str:
         """Name and mode."""
@@ -249,6 +301,15 @@ class Agent:
         return faults
 
 
+class UnlimitedAgent(Agent):
+    """What starts agents in a person's name, such as a workflow: it forbids nothing by itself."""
+
+    @property
+    def rule_set(self) -> RuleSet:
+        """Rules that hold nothing back; those of the session and of agents above still do."""
+        return FORBIDS_NOTHING
+
+
 def is_named(tool: str, rules: Sequence[PermissionRule]) -> bool:
     """Say whether a rule names a tool, rather than covering it by a wildcard."""
     plain = tool.replace("_", "").casefold()
@@ -261,17 +322,17 @@ def _rule_set(
     denied = [PermissionRule(permission=n, action="deny") for n in denied_tools]
     if not allowed_tools:
         return RuleSet(rules=(*permission, *denied))
-    # A question is no tool: it is asked, unless the written rules speak of it.
-    asked = [
-        PermissionRule(permission=n, action="allow" if is_named(n, permission) else "ask")
-        for n in QUESTIONS
-    ]
-    allowed = [PermissionRule(permission=n, action="allow") for n in allowed_tools]
+    # A question is no tool: a list of tools leaves it, or it could not even be asked.
+    left = [PermissionRule(permission=n, action="allow") for n in (*QUESTIONS, *allowed_tools)]
     closed = PermissionRule(permission="*", action="deny")
-    only = RuleSet(rules=(closed, *asked, *allowed, *denied))
-    # Beside the written rules, not behind them: there an `allow` of the short form would be
-    # the last match, and a written ask or deny would count for nothing.
-    return RuleSet(rules=permission, also=(only,)) if permission else only
+    only = RuleSet(rules=(closed, *left, *denied), is_filter=True)
+    return RuleSet(rules=permission, also=(only,))
+
+
+def _reference(tool: Tool) -> ToolReference:
+    return ToolReference(
+        name=tool.name, schema_hash=tool.schema_hash, is_builtin=stands_for_builtin(tool)
+    )
 
 
 def _is_number_or_none(value: object) -> bool:

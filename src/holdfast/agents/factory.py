@@ -53,8 +53,8 @@ class AgentConfig(pydantic.BaseModel):
     permission: tuple[RuleConfig, ...] = ()
     allowed_tools: tuple[str, ...] = ()
     denied_tools: tuple[str, ...] = ()
-    tools: tuple[str, ...] = Field(
-        default=(), description="Names of tools that the factory knows how to make."
+    tools: tuple[str, ...] | None = Field(
+        default=None, description="Names of tools that the factory knows how to make."
     )
 
 
@@ -106,7 +106,7 @@ class AgentFactory:
         return Agent(
             **fields,
             permission=[PermissionRule(**rule.model_dump()) for rule in checked.permission],
-            tools=[self._make(name) for name in checked.tools],
+            tools=None if checked.tools is None else [self._make(name) for name in checked.tools],
         )
 
     def builder(self, name: str) -> AgentBuilder:
@@ -162,7 +162,7 @@ class AgentBuilder:
         """Hand tools over, or name those that the factory makes."""
         self._tools += [one for one in tools if isinstance(one, Tool)]
         named = [one for one in tools if isinstance(one, str)]
-        known = cast("tuple[str, ...]", self._config.get("tools", ()))
+        known = cast("tuple[str, ...] | None", self._config.get("tools")) or ()
         return self.configure(tools=(*known, *named))
 
     def output(self, kind: object) -> AgentBuilder:
@@ -184,9 +184,8 @@ class AgentBuilder:
         """
         config = {**self._config, "permission": [dict(cast("Any", rule)) for rule in self._rules]}
         made = self._factory.create(config)
-        fields = {name: getattr(made, name) for name in made.to_record().__struct_fields__}
-        fields |= self._code
-        return Agent(**fields, tools=(*made.tools, *self._tools))
+        tools = (*made.tools, *self._tools) if made.has_tools or self._tools else None
+        return made.wrapped(**self._code, tools=tools)
 
 
 def check_config(config: AgentConfig | Mapping[str, object]) -> AgentConfig:

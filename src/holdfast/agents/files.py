@@ -196,18 +196,19 @@ class AgentFiles:
 
 def without_grants(agent: Agent) -> Agent:
     """Return an agent whose rules allow nothing that changes anything without asking."""
-    rules = [
-        PermissionRule(permission=name, action="ask")
-        for name in agent.allowed_tools
-        if not _only_reads(name)
-    ]
+    rules: list[PermissionRule] = []
+    listed = agent.allowed_tools
     for rule in agent.permission:
         if rule.action != "allow" or _only_reads(rule.permission):
             rules.append(rule)
-        elif "*" not in rule.permission:
+        elif not set("*?") & set(rule.permission):
             rules.append(msgspec.structs.replace(rule, action="ask"))
-        # What a wildcard allowed falls back to what each tool does by itself.
-    record = msgspec.structs.replace(agent.to_record(), permission=tuple(rules))
+        elif not agent.allowed_tools:
+            # What a wildcard allowed is still offered, and does what each tool does by itself.
+            listed = tuple({one.permission: None for one in agent.permission})
+    record = msgspec.structs.replace(
+        agent.to_record(), permission=tuple(rules), allowed_tools=listed
+    )
     return Agent.from_record(record)
 
 
@@ -239,10 +240,10 @@ def _plain_fields(found: Frontmatter, name: str) -> tuple[_Fields | None, list[F
 
 
 def _tools(value: Value | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return allowed and denied tools; `tools` is a list, a text of names, or `name: false`."""
+    """Return allowed and denied tools; `tools` is a list, a text of names, or `name: true`."""
     if isinstance(value, dict):
         denied = [name for name, on in value.items() if str(on).lower() in ("false", "no", "off")]
-        return (), tuple(denied)
+        return tuple(name for name in value if name not in denied), tuple(denied)
     if isinstance(value, str):
         return tuple(value.replace(",", " ").split()), ()
     return tuple(str(one) for one in value or ()), ()

@@ -74,6 +74,15 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     is_trusted: bool = True
 
 
+class AgentWarning(msgspec.Struct, frozen=True, kw_only=True):
+    """Something in an agent's rules or lists that has no effect, and why."""
+
+    agent: str
+    text: str
+    """The rule, or the name in a list."""
+    because: str
+
+
 class AgentRegistry:
     """The agents that can be called by name; names ignore case.
 

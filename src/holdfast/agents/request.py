@@ -61,6 +61,8 @@ class KeptRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     model: str = ""
     options: JsonObject = msgspec.field(default_factory=dict)
     on_outage: OnOutage = "fail"
+    message_hash: str = ""
+    """Of the message as it was given, where wrappers of the agent changed it."""
 
     def to_options(self) -> JsonObject:
         """Return it as the options of a queued run; empty if nothing is limited."""
@@ -106,6 +108,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None = None
     new_session: NewSession | None = None
     hear_children: Callable[[ChildPiece], None] | None = None
+    must_repeat: bool = False
+    """Whether a message must be the one with which the run of this `run_id` began."""
 
     @property
     def place(self) -> str:

@@ -56,6 +56,9 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     output: Any = None
     """The answer as a value of the agent's output type, if it has one."""
 
+    model: str = ""
+    """The model that answered last, as `provider:model`; empty where none did."""
+
     stopped_by: str = ""
     """Who stopped the run where it, or a run below it, asked; empty where it ended otherwise."""
 

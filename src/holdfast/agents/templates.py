@@ -90,8 +90,8 @@ class Template:
             prompt=self.prompt,
             model=model,
             steps=self.steps,
+            permission=[{"permission": name, "action": "allow"} for name in self.tools],
             allowed_tools=self.tools,
-            permission=() if self.tools else [{"permission": "*", "action": "deny"}],
         )
 
     def message(self, values: Mapping[str, object]) -> str:

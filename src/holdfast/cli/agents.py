@@ -9,7 +9,14 @@ from typing import TypeVar
 import click
 import msgspec
 
-from holdfast.agents import MAX_BYTES, Agent, AgentEntry, AgentRegistry, parse_agent
+from holdfast.agents import (
+    MAX_BYTES,
+    Agent,
+    AgentEntry,
+    AgentRegistry,
+    AgentWarning,
+    parse_agent,
+)
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
@@ -65,6 +72,26 @@ def show(invocation: Invocation, name: str) -> None:
         record["rules"] = ", ".join(_lines(agent.permission))
         record.pop("permission", None)
     emit(record)
+
+
+@command.command("check")
+@click.argument("name", required=False, default="")
+@pass_invocation
+def check(invocation: Invocation, name: str) -> None:
+    """Warn of rules without effect, of the agent NAME or of all agents.
+
+    `* * allow` in front of `read *.csv allow` allows every read: the pattern limits nothing.
+    """
+
+    async def work() -> list[AgentWarning]:
+        async with AsyncClient(settings=invocation.settings) as client:
+            return await client.agents.check(name)
+
+    found = run_async(work())
+    if invocation.is_text and not found:
+        say("Every rule has an effect.")
+        return
+    emit([msgspec.to_builtins(one) for one in found], columns=["agent", "text", "because"])
 
 
 @command.command("add")

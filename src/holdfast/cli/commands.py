@@ -12,6 +12,10 @@ from typing import Final
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "agents": ("holdfast.cli.agents", "List, show, add or remove agents."),
     "approvals": ("holdfast.cli.approvals", "Answer what waits for a person."),
+    "artifacts": (
+        "holdfast.cli.artifacts",
+        "List, show, save, share or remove files that agents left.",
+    ),
     "audit": ("holdfast.cli.audit", "Prove that the records were not changed."),
     "chat": (
         "holdfast.cli.chat",

@@ -34,6 +34,8 @@ _BY_CLASS: Final[dict[type[BaseException], ExitCode]] = {
     errors.McpUntrusted: ExitCode.DENIED,
     errors.McpHeldBack: ExitCode.DENIED,
     errors.ApprovalExpired: ExitCode.DENIED,
+    errors.ArtifactDenied: ExitCode.DENIED,
+    errors.LinkRefused: ExitCode.DENIED,
     errors.BudgetExceeded: ExitCode.BUDGET,
     KeyboardInterrupt: ExitCode.INTERRUPTED,
 }

@@ -104,7 +104,7 @@ def erase_user(invocation: Invocation, subject: str, tenant: str, yes: bool) -> 
     found = _run(invocation, lambda client: client.tenants.erase_user(subject, tenant=tenant))
     emit(
         [msgspec.to_builtins(one) for one in found],
-        columns=["tenant", "sessions", "memories", "keys"],
+        columns=["tenant", "sessions", "memories", "artifacts", "keys"],
     )
 
 

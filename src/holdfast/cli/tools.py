@@ -21,6 +21,7 @@ from holdfast.cli.output import emit, printable, say
 from holdfast.cli.pairs import read_pairs
 from holdfast.client import AsyncClient
 from holdfast.errors import AlreadyExists, UsageError, error_from_dict
+from holdfast.policy import PolicyViolation
 from holdfast.runtime import ToolCallResult
 from holdfast.sync import Client
 from holdfast.tools import (
@@ -184,13 +185,17 @@ async def _called(
             await say_how_to_answer(client, {called.run.id})
             say(f"Then go on: {going_on(called.run)}", err=True)
         journal = await client.storage.journal()
-        after, kinds = called.run.queued_at, frozenset({PermissionRefused.kind})
+        # Rules and people refuse a call, and a tool what leads out of the workspace.
+        after = called.run.queued_at
+        kinds = frozenset({PermissionRefused.kind, PolicyViolation.kind})
         facts = await journal.read(called.run.session_id, after=after, kinds=kinds)
-        refused = [fact.decode() for fact in facts]
-        return called, any(
-            isinstance(fact, PermissionRefused) and fact.call_id == called.part.call_id
-            for fact in refused
-        )
+        return called, any(_is_refusal(fact.decode(), called.part.call_id) for fact in facts)
+
+
+def _is_refusal(fact: object, call_id: str) -> bool:
+    if isinstance(fact, PolicyViolation) and fact.source == "sandbox":
+        return False  # what the machine cannot do was not refused
+    return isinstance(fact, PermissionRefused | PolicyViolation) and fact.call_id == call_id
 
 
 @command.command("history")

@@ -49,21 +49,25 @@ def ask(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked:
     if route.upload:
         asked.body = plain.pop(route.upload)
         asked.headers["Content-Type"] = "application/octet-stream"
-        asked.query = list(_pairs(plain))
+        asked.query = list(_pairs(plain, frozenset(request.__struct_fields__)))
     elif route.has_body:
         asked.body = msgspec.json.encode(plain)
         asked.headers["Content-Type"] = "application/json"
     else:
-        asked.query = list(_pairs(plain))
+        asked.query = list(_pairs(plain, frozenset(request.__struct_fields__)))
     return asked
 
 
-def _pairs(plain: Mapping[str, Any]) -> typing.Iterator[tuple[str, str]]:
-    for name, value in plain.items():
+def _pairs(
+    plain: Mapping[str, Any], taken: frozenset[str], owner: str = ""
+) -> typing.Iterator[tuple[str, str]]:
+    """Yield the pairs of a query; fields of a struct stand in it by themselves."""
+    for own, value in plain.items():
+        name = f"{owner}.{own}" if owner and own in taken else own
         if value is None:
             continue
         if isinstance(value, dict):
-            yield from _pairs(value)
+            yield from _pairs(value, taken, own)
         elif isinstance(value, list | tuple):
             yield from ((name, str(one)) for one in value)
         else:

@@ -12,6 +12,7 @@ from holdfast.runtime import Runtime
 if TYPE_CHECKING:
     from holdfast.client.namespaces.agents import AgentNamespace
     from holdfast.client.namespaces.approvals import ApprovalNamespace
+    from holdfast.client.namespaces.artifacts import ArtifactNamespace
     from holdfast.client.namespaces.audit import AuditNamespace
     from holdfast.client.namespaces.events import EventNamespace
     from holdfast.client.namespaces.hooks import HookNamespace
@@ -147,6 +148,12 @@ class ClientSurface(_Flat[Mode]):
     def memory(self) -> MemoryNamespace[Mode]:
         """Memories: store, search, supersede, forget."""
         found: MemoryNamespace[Mode] = self._namespace("memory", "MemoryNamespace")
+        return found
+
+    @property
+    def artifacts(self) -> ArtifactNamespace[Mode]:
+        """Artifacts: save, load, stream, find, version, share and delete files."""
+        found: ArtifactNamespace[Mode] = self._namespace("artifacts", "ArtifactNamespace")
         return found
 
     @property

@@ -12,6 +12,7 @@ _READS: Final = frozenset(
     for kind in (
         "agents",
         "approvals",
+        "artifacts",
         "audit",
         "events",
         "hooks",
@@ -35,6 +36,8 @@ _WORKS: Final = frozenset(
         "agents:read",
         "agents:write",
         "approvals:read",
+        "artifacts:read",
+        "artifacts:write",
         "events:read",
         "mcp:read",
         "memory:read",

@@ -124,14 +124,20 @@ def _is_open(policies: PolicyBundle) -> bool:
 
 def _about_network(rights: Rights) -> Rights:
     parent = _about_network(rights.parent) if rights.parent is not None else None
-    return Rights(agent=_named(rights.agent), session=_named(rights.session), parent=parent)
+    return Rights(
+        agent=_named(rights.agent),
+        session=_named(rights.session),
+        parent=parent,
+        is_handed=rights.is_handed,
+    )
 
 
 @functools.lru_cache(maxsize=512)
 def _named(rules: RuleSet) -> RuleSet:
     """Those rules that name the network; a rule for `*` is about calls, which were judged."""
     kept = tuple(rule for rule in rules.rules if plain_name(rule.permission) == "network")
-    return RuleSet(rules=kept, also=tuple(_named(other) for other in rules.also))
+    also = tuple(_named(other) for other in rules.also)
+    return RuleSet(rules=kept, also=also, is_filter=rules.is_filter)
 
 
 def _denied(target: str, because: str) -> PermissionDenied:

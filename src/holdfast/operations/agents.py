@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from holdfast.agents import Agent, AgentRecord, AgentRegistry, AgentState, Resource
+from holdfast.agents import (
+    Agent,
+    AgentRecord,
+    AgentRegistry,
+    AgentState,
+    AgentWarning,
+    Resource,
+)
 from holdfast.operations.caller import Caller
 from holdfast.operations.concerns import of_name
 from holdfast.operations.operation import local, operation
+from holdfast.policy import RuledTool, find_idle_rules, name_matches
 from holdfast.runtime import Runtime
 
 
@@ -49,6 +57,50 @@ async def remove(runtime: Runtime, caller: Caller, /, name: str) -> bool:
     """Forget an agent; returns whether there was one."""
     runtime.toolbox.forget_agents()
     return await runtime.agents.remove_agent(name)
+
+
+@operation("agents:read", agents=of_name)
+async def check(runtime: Runtime, caller: Caller, /, name: str = "") -> list[AgentWarning]:
+    """Return what has no effect in the rules of an agent, or without a name of all added ones.
+
+    Such as `read *.csv allow` behind `* * allow`, which limits nothing, a rule that a later one
+    always overrules, or a name that no tool has.
+
+    Raises:
+        NotFound: there is no such agent.
+    """
+    if name:
+        return _warnings(runtime, await runtime.agents.require(name))
+    # Built-in agents share their first rules; what one of them overrules is meant so.
+    agents = [one for one in await runtime.agents.list_agents() if not one.native]
+    return [warning for agent in agents for warning in _warnings(runtime, agent)]
+
+
+def _warnings(runtime: Runtime, agent: Agent) -> list[AgentWarning]:
+    """What has no effect, for the tools that the agent was given, else for all."""
+    known = agent.tools if agent.tools else tuple(runtime.toolbox.registry)
+    tools = [
+        RuledTool(
+            name=tool.name,
+            kind=tool.target_kind,
+            own=tool.permission,
+            is_optional="optional" in tool.tags,
+        )
+        for tool in known
+    ]
+    found = [
+        AgentWarning(
+            agent=agent.name,
+            text=f"{idle.rule.permission} {idle.rule.pattern} {idle.rule.action}",
+            because=idle.because,
+        )
+        for idle in find_idle_rules(agent.permission, tools)
+    ]
+    for listed in (*agent.allowed_tools, *agent.denied_tools):
+        if not any(name_matches(listed, tool.name) for tool in tools):
+            because = f"there is no tool {listed!r}"
+            found.append(AgentWarning(agent=agent.name, text=listed, because=because))
+    return found
 
 
 @local("install the packages where the runtime is")

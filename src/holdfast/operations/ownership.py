@@ -60,8 +60,29 @@ LISTED: Final = frozenset(
 )
 """Have items that each belong to a session; those of others are left out."""
 
-OF_USER: Final = frozenset({"memory.list", "memory.relevant", "memory.search", "memory.store"})
-"""Work, where they name no session, on the memories of the caller as a user."""
+OF_USER: Final = frozenset(
+    {
+        "artifacts.delete",
+        "artifacts.get",
+        "artifacts.grant",
+        "artifacts.grants",
+        "artifacts.list",
+        "artifacts.load",
+        "artifacts.revoke",
+        "artifacts.save",
+        "artifacts.share",
+        "artifacts.shared",
+        "artifacts.stream",
+        "artifacts.stream_shared",
+        "artifacts.versions",
+        "memory.list",
+        "memory.relevant",
+        "memory.search",
+        "memory.store",
+    }
+)
+"""Work, where they name no session, on what is the caller's as a user: memories, and files that it
+has or was given, which the store of artifacts looks after itself."""
 
 SHARED: Final = frozenset(
     {

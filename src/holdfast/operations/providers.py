@@ -25,7 +25,9 @@ async def model(runtime: Runtime, /, wanted: str | Model = "") -> ReadyModel:
     Raises:
         NotFound, LLMAuthError, MissingExtra, UsageError: see `providers.create_model`.
     """
-    return await runtime.models.ready(wanted)
+    ready = await runtime.models.ready(wanted)
+    runtime.models.announce(ready, is_told=True)
+    return ready
 
 
 @local("configure providers in the settings there")

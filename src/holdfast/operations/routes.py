@@ -51,11 +51,14 @@ _RESULT: Final = {"raise_on_failure": False}
 _S: Final = "/v1/sessions/{session_id}"
 _R: Final = "/v1/runs/{run_id}"
 _M: Final = "/v1/memory"
+_A: Final = "/v1/artifacts/{artifact_id}"
+_BYTES: Final = "application/octet-stream"
 
 ROUTES: Final[dict[str, HttpRoute]] = {
     "agents.list": HttpRoute("GET", "/v1/agents"),
     "agents.get": HttpRoute("GET", "/v1/agents/{name}", missing="agent"),
     "agents.remove": HttpRoute("DELETE", "/v1/agents/{name}"),
+    "agents.check": HttpRoute("GET", "/v1/agent-warnings"),
     "agents.state": HttpRoute("GET", "/v1/agents/{agent}/state"),
     "approvals.list": HttpRoute("GET", "/v1/approvals"),
     "approvals.get": HttpRoute("GET", "/v1/approvals/{approval_id}"),
@@ -65,6 +68,25 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "approvals.questions": HttpRoute("GET", "/v1/questions"),
     "approvals.answer": HttpRoute("POST", f"{_S}/calls/{{call_id}}/answer"),
     "approvals.decide_outcome": HttpRoute("POST", f"{_S}/calls/{{call_id}}/outcome"),
+    "artifacts.save": HttpRoute("POST", "/v1/artifacts", 201),
+    "artifacts.list": HttpRoute("GET", "/v1/artifacts"),
+    "artifacts.usage": HttpRoute("GET", "/v1/artifacts/usage"),
+    "artifacts.verify": HttpRoute("POST", "/v1/artifacts/verify"),
+    "artifacts.collect": HttpRoute("POST", "/v1/artifacts/collect"),
+    "artifacts.rekey": HttpRoute("POST", "/v1/artifacts/rekey"),
+    "artifacts.shared": HttpRoute("GET", "/v1/artifact-links/{token}"),
+    "artifacts.stream_shared": HttpRoute(
+        "GET", "/v1/artifact-links/{token}/content", media_type=_BYTES
+    ),
+    "artifacts.get": HttpRoute("GET", _A),
+    "artifacts.delete": HttpRoute("DELETE", _A, 204),
+    "artifacts.versions": HttpRoute("GET", f"{_A}/versions"),
+    "artifacts.stream": HttpRoute("GET", f"{_A}/content", media_type=_BYTES),
+    "artifacts.load": HttpRoute("GET", f"{_A}/bytes", media_type=_BYTES),
+    "artifacts.grants": HttpRoute("GET", f"{_A}/grants"),
+    "artifacts.grant": HttpRoute("POST", f"{_A}/grants", 201),
+    "artifacts.revoke": HttpRoute("POST", f"{_A}/revoke", 204),
+    "artifacts.share": HttpRoute("POST", f"{_A}/links", 201),
     "audit.heads": HttpRoute("GET", "/v1/audit/heads", media_type="application/json"),
     "audit.verify": HttpRoute("POST", "/v1/audit/verify"),
     "events.watch": HttpRoute("GET", "/v1/events"),

@@ -53,7 +53,8 @@ async def execute(
     it), or else `build`. An empty `session_id` means the session of `run_id` if there is
     such a run, or else a new one. `options` are sent to the provider as they are. The
     same `run_id` again returns the finished result, or resumes what was interrupted, with
-    the model and the options that it began with unless others are given.
+    the model and the options that it began with unless others are given. The message must then
+    be the same too, or empty.
 
     Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
     the run wait without memory (`park`) until `approve` or `deny` is called, anywhere.
@@ -67,7 +68,9 @@ async def execute(
     result (`steer`); the settings say which if the call does not.
 
     Raises:
-        NotFound: there is no such agent or session.
+        NotFound: there is no such agent or session, or this process lacks a tool of the agent.
+        RunIdReused: the run of this id began with another message; nothing was executed.
+        RunInterrupted: the machine failed; the same `run_id` goes on with the run.
         SessionBusy: another turn is under way and `on_busy` is `reject`.
     """
     return await runtime.runs.execute(
@@ -81,6 +84,7 @@ async def execute(
             on_ask=on_ask,
             budget=budget,
             on_busy=on_busy,
+            must_repeat=True,
         )
     )
 
@@ -119,6 +123,7 @@ async def stream(
         on_ask=on_ask,
         budget=budget,
         on_busy=on_busy,
+        must_repeat=True,
     )
     async with contextlib.aclosing(
         runtime.runs.stream(request, with_children=with_children)
@@ -162,6 +167,7 @@ async def start(
             on_ask=on_ask,
             budget=budget,
             on_busy=on_busy,
+            must_repeat=True,
         ),
         listener,
     )

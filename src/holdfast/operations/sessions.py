@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator, Sequence
 from io import BytesIO
@@ -14,7 +13,7 @@ from holdfast.messages import Message
 from holdfast.operations.caller import Caller
 from holdfast.operations.local_values import LocalAgent, LocalFile, LocalModel, LocalPath
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.runtime import Runtime, read_export, whole_file
+from holdfast.runtime import Runtime, export_session, import_session, whole_file
 from holdfast.sessions import (
     Page,
     PermissionRule,
@@ -23,7 +22,6 @@ from holdfast.sessions import (
     SessionManager,
     SessionState,
     SortField,
-    export_lines,
 )
 
 
@@ -165,24 +163,27 @@ async def revert(runtime: Runtime, caller: Caller, /, session_id: str, *, to: in
 async def lines(
     runtime: Runtime, caller: Caller, /, session_id: str
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of an export, in bounded memory."""
+    """Yield the lines of an export, artifacts of the session included, in bounded memory."""
     session = await runtime.sessions.get_session(session_id)
-    async for line in export_lines(runtime.journal, session.id):
+    artifacts = await runtime.artifacts.opened()
+    async for line in export_session(runtime.journal, artifacts, session.id):
         yield line
 
 
 @local("take the bytes of `sessions.lines` and write them where you are")
 async def export(runtime: Runtime, /, session_id: str, target: str | os.PathLike[str]) -> int:
-    """Write a whole session to one file and return the number of events.
+    """Write a whole session, artifacts included, to one file; returns the number of events.
 
     The file appears complete or not at all, readable by its owner only.
     """
     session = await runtime.sessions.get_session(session_id)
+    artifacts = await runtime.artifacts.opened()
     count = -1
     with whole_file(Path(target)) as file:
-        async for line in export_lines(runtime.journal, session.id):
+        async for line in export_session(runtime.journal, artifacts, session.id):
             file.write(line)
-            count += 1
+            # Contents of artifacts stand behind the events.
+            count += not line.startswith(b'{"content":')
     return count
 
 
@@ -190,7 +191,7 @@ async def export(runtime: Runtime, /, session_id: str, target: str | os.PathLike
 async def load(
     runtime: Runtime, caller: Caller, /, source: bytes | LocalFile, *, as_new: bool = False
 ) -> Session:
-    """Bring in an exported session, hashes and all; `as_new` makes a copy without runs.
+    """Bring in an exported session with its artifacts; `as_new` makes a copy without runs.
 
     The whole file is checked before anything is changed.
 
@@ -198,10 +199,9 @@ async def load(
         InvalidImport: the file is no export, is damaged, cut short or was changed.
         AlreadyExists: the session is already here; import it `as_new`.
     """
-    sessions = runtime.sessions
+    artifacts = await runtime.artifacts.opened()
     given = BytesIO(source) if isinstance(source, bytes) else source
-    events = await asyncio.to_thread(read_export, given)
-    return await sessions.import_events(events, as_new=as_new)
+    return await import_session(runtime.sessions, artifacts, given, as_new=as_new)
 
 
 @operation("sessions:read")

@@ -15,7 +15,6 @@ from holdfast.operations.local_values import Local
 from holdfast.operations.operation import local, operation
 from holdfast.runtime import Runtime
 from holdfast.sessions import RetentionPolicy, RetentionReport
-from holdfast.sessions import clean_up as remove_expired
 
 
 @operation("storage:admin")
@@ -24,7 +23,7 @@ async def clean_up(
 ) -> RetentionReport:
     """Remove what the retention settings, or the given policy, no longer want."""
     kept = runtime.settings.storage.retention.model_dump()
-    return await remove_expired(runtime.sessions, policy or RetentionPolicy(**kept))
+    return await runtime.storage.clean_up(policy or RetentionPolicy(**kept))
 
 
 @operation("storage:admin")

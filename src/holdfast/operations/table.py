@@ -11,6 +11,7 @@ from holdfast.operations.operation import LocalFunction, Operation, StreamOperat
 NAMESPACES: Final = (
     "agents",
     "approvals",
+    "artifacts",
     "audit",
     "events",
     "hooks",

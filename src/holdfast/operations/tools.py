@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.artifacts import ArtifactActor
 from holdfast.canonical import JsonObject
 from holdfast.messages import ToolState
 from holdfast.operations.caller import Caller
@@ -14,7 +15,7 @@ from holdfast.tools import (
     ToolExecution,
     ToolExecutionTracker,
     ToolRegistry,
-    load_artifact,
+    load_kept_output,
 )
 
 
@@ -99,4 +100,9 @@ async def output(runtime: Runtime, caller: Caller, /, session_id: str, handle: s
         NotFound: there is no such session or handle.
     """
     session = await runtime.sessions.get_session(session_id)
-    return await load_artifact(runtime.journal, session.id, handle)
+    if handle.startswith("out_"):
+        return await load_kept_output(runtime.journal, session.id, handle)
+    actor = ArtifactActor(
+        tenant=runtime.tenant, subject=f"session:{session.id}", session_id=session.id
+    )
+    return await (await runtime.artifacts.acting_for(actor)).load(handle)

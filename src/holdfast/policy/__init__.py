@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.policy.commands import classify_argv as classify_argv
     from holdfast.policy.commands import classify_command as classify_command
     from holdfast.policy.commands import parse_command as parse_command
+    from holdfast.policy.decision import FORBIDS_NOTHING as FORBIDS_NOTHING
     from holdfast.policy.decision import NO_RULES as NO_RULES
     from holdfast.policy.decision import QUESTIONS as QUESTIONS
     from holdfast.policy.decision import Action as Action
@@ -61,9 +62,13 @@ if TYPE_CHECKING:
     from holdfast.policy.file_events import PolicyReloadRequested as PolicyReloadRequested
     from holdfast.policy.file_events import PolicyViolation as PolicyViolation
     from holdfast.policy.file_events import violation as violation
+    from holdfast.policy.idle_rules import IdleRule as IdleRule
+    from holdfast.policy.idle_rules import RuledTool as RuledTool
+    from holdfast.policy.idle_rules import find_idle_rules as find_idle_rules
     from holdfast.policy.loader import load_policies as load_policies
     from holdfast.policy.network import NetworkRules as NetworkRules
     from holdfast.policy.network import covers as covers
+    from holdfast.policy.patterns import has_fixed_part as has_fixed_part
     from holdfast.policy.patterns import matcher as matcher
     from holdfast.policy.patterns import name_matches as name_matches
     from holdfast.policy.patterns import plain_name as plain_name
@@ -93,15 +98,16 @@ else:
             "bundle": "AgentLimits PolicyBundle TestResult make_request request_of",
             "commands": "classify_argv classify_command parse_command",
             "decision": """
-                Action CallRequest Decision NO_RULES QUESTIONS Reason Rights RuleSet could_ever
-                decide same_permission
+                Action CallRequest Decision FORBIDS_NOTHING NO_RULES QUESTIONS Reason Rights
+                RuleSet could_ever decide same_permission
             """,
             "events": "ApprovalAnswered ApprovalRequested ApprovalUsed",
             "explanation": "Explanation RuleLine explain",
             "file_events": "PolicyDiffered PolicyReloadRequested PolicyViolation violation",
+            "idle_rules": "IdleRule RuledTool find_idle_rules",
             "loader": "load_policies",
             "network": "NetworkRules covers",
-            "patterns": "matcher name_matches plain_name",
+            "patterns": "has_fixed_part matcher name_matches plain_name",
             "recorded_calls": "Change RecordedCall compare record replay",
             "shadow": "Shadow",
             "shared_budget": "SharedBudget TENANTS",

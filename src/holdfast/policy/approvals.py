@@ -108,7 +108,7 @@ def derive_rules(request: CallRequest) -> tuple[PermissionRule, ...]:
         PermissionRule(permission=request.permission, pattern=target, action="allow")
         for target in dict.fromkeys(request.targets)
     )
-    asking = msgspec.structs.replace(request, default="ask")
+    asking = msgspec.structs.replace(request, default="ask", is_given=False)
     return rules if decide(asking, session=RuleSet(rules=rules)).action == "allow" else ()
 
 

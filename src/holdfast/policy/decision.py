@@ -11,8 +11,11 @@ Four sources speak, and the strictest wins (deny < ask < allow):
 4. the **session's** rules, which a person has set: they may lift the agent's ask, and add
    asks and denies, but never lift a deny.
 
-Inside one set of rules the last match wins. Where no rule of agent or session matches, the
-request's own default holds, which is `ask` unless somebody handed the tool over in code.
+Inside one set of rules the last match wins. An allow through the permission `*` does not lift
+what a tool says of itself (`own`): only a rule that names the tool does. Where no rule of agent
+or session matches, an allow rule with a pattern that names the permission was meant as its limit,
+so it asks; else the tool's own word holds; else what was handed over in code is allowed; else the
+request's default. `docs/concepts/gate.md` has the whole table.
 
 A rule speaks of a permission by its name (`bash`, `*`, `mcp_*`; underscores, hyphens and
 capitals do not count) or by the kind of thing that a call touches: `path`, `network` and
@@ -40,6 +43,7 @@ from holdfast.policy.patterns import (
     Matcher,
     fixed_word,
     fixed_words,
+    has_fixed_part,
     is_readable,
     is_simple_command,
     matcher,
@@ -60,25 +64,32 @@ STRICTNESS: dict[str, int] = {"deny": 0, "ask": 1, "allow": 2}
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants to do: a permission and everything that the call touches.
+    """What is asked for: a permission and everything that the call touches.
 
-    `default` is what holds where no rule of agent or session speaks.
+    `own` is what the tool says of itself, `is_given` whether it was handed to the calling agent
+    in code. `default` is what holds where neither says anything and no rule speaks: `allow` for
+    what is known to read only.
     """
 
     permission: str
     targets: tuple[str, ...] = ("*",)
     target_kind: str = "none"
     default: Action = "ask"
+    own: Action = "allow"
+    is_given: bool = False
 
 
 class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Rules of one source, in order; without rules it has no opinion.
 
-    `also` are further sets beside it: each speaks for itself, and the strictest wins.
+    `also` are further sets beside it: each speaks for itself, and the strictest wins. A filter,
+    such as a list of tools, takes away only: its denies count, and its other rules do no more
+    than leave something out of them.
     """
 
     rules: tuple[PermissionRule, ...] = ()
     also: tuple[RuleSet, ...] = ()
+    is_filter: bool = False
 
     @property
     def every_rule(self) -> tuple[PermissionRule, ...]:
@@ -95,11 +106,9 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             kind = request.target_kind
             plain = target if kind == "none" else plain_target(target, kind)
             is_simple = kind != "command" or is_simple_command(plain)
-            key = (request.permission, kind, is_simple)
-            search = self._searches.get(key)
-            if search is None:
-                search = self._prepare_search(*key)
-            found = search.find(plain)
+            found = self._search(request.permission, kind, is_simple).find(plain)
+            if self.is_filter and found is not None and found.action != "deny":
+                found = None
         for other in self.also:
             said = other.last_match(request, target)
             if said is not None and (
@@ -108,29 +117,45 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 found = said
         return found
 
+    def limits(self, request: CallRequest) -> bool:
+        """Say whether an allow rule with a pattern names the permission, as its limit."""
+        if self.rules and not self.is_filter:
+            if self._search(request.permission, request.target_kind, True).has_limit:
+                return True
+        return any(other.limits(request) for other in self.also)
+
     @functools.cached_property
     def _searches(self) -> dict[tuple[str, str, bool], _Search]:
         return {}
 
-    def _prepare_search(self, permission: str, kind: str, is_simple: bool) -> _Search:
+    def _search(self, permission: str, kind: str, is_simple: bool) -> _Search:
+        search = self._searches.get((permission, kind, is_simple))
+        if search is not None:
+            return search
         if len(self._searches) >= _MOST_SEARCHES:
             self._searches.clear()
         named = [rule for rule in self.rules if name_matches(rule.permission, permission, kind)]
-        search = _search(tuple(named), kind, is_simple)
+        search = _make_search(tuple(named), kind, is_simple)
         self._searches[permission, kind, is_simple] = search
         return search
 
 
 NO_RULES = RuleSet()
+FORBIDS_NOTHING = RuleSet(is_filter=True)
+"""What stands for a person, or for what acts in a person's name: it holds nothing back."""
 _MOST_SEARCHES = 512
 
 
 class Rights(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent may do in one session, below whoever started it."""
+    """What one agent may do in one session, below whoever started it.
+
+    `is_handed` says that the agent was handed to its parent in code, and its tools with it.
+    """
 
     agent: RuleSet = NO_RULES
     session: RuleSet = NO_RULES
     parent: Rights | None = None
+    is_handed: bool = False
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -169,43 +194,81 @@ def decide(
     agent: RuleSet = NO_RULES,
     session: RuleSet = NO_RULES,
     *,
+    is_handed: bool = False,
     policy_version: str = "",
 ) -> Decision:
     """Say whether a call may run, must wait for a person, or is refused.
 
     Pure: equal inputs give equal decisions. A call that touches several things is judged by
-    the strictest verdict. A rule that cannot be read refuses.
+    the strictest verdict. A rule that cannot be read refuses. `is_handed` is as for `Rights`.
     """
-    own = Rights(agent=agent, session=session, parent=parent)
+    own = Rights(agent=agent, session=session, parent=parent, is_handed=is_handed)
     reasons: list[Reason] = []
     for target in request.targets or ("*",):
         found = ceiling.last_match(request, target)
         if found is not None:
             reasons.append(Reason(source="ceiling", action=found.action, target=target, rule=found))
         level: Rights | None = own
+        is_given = request.is_given
         while level is not None:
-            said = level.agent.last_match(request, target)
-            spoken = level.session.last_match(request, target)
-            is_own = level is own
-            # A person's allow answers the agent's ask; it never lifts a deny.
-            if spoken is None or (said.action if said else request.default) == "deny":
-                if said is None:
-                    reasons.append(Reason(source="default", action=request.default, target=target))
-                else:
-                    word: Source = "agent" if is_own else "parent"
-                    reasons.append(
-                        Reason(source=word, action=said.action, target=target, rule=said)
-                    )
-            if spoken is not None:
-                word = "session" if is_own else "parent"
-                reasons.append(
-                    Reason(source=word, action=spoken.action, target=target, rule=spoken)
-                )
+            reasons += _judge_level(level, request, target, is_given, is_own=level is own)
+            is_given = is_given and level.is_handed
             level = level.parent
         if request.target_kind == "command":
             reasons += unread(target)
+    # A person forbids nothing, and neither did anything else.
+    reasons = reasons or [Reason(source="default", action="allow", target="*")]
     return Decision(
         action=strictest(reasons), because=tuple(reasons), policy_version=policy_version
+    )
+
+
+def _judge_level(
+    level: Rights, request: CallRequest, target: str, is_given: bool, *, is_own: bool
+) -> list[Reason]:
+    """Say what agent and session of one level make of a target."""
+    said = level.agent.last_match(request, target)
+    spoken = level.session.last_match(request, target)
+    reasons: list[Reason] = []
+    # A person's allow answers the agent's ask; it never lifts a deny.
+    if said is not None and (spoken is None or said.action == "deny"):
+        word: Source = "agent" if is_own else "parent"
+        reasons.append(Reason(source=word, action=said.action, target=target, rule=said))
+    if spoken is not None:
+        word = "session" if is_own else "parent"
+        reasons.append(Reason(source=word, action=spoken.action, target=target, rule=spoken))
+    last = spoken or said
+    if last is None or (last.action == "allow" and not lifts(last, request)):
+        action = unruled(level, request, is_given, is_matched=last is not None)
+        if action is not None:
+            reasons.append(Reason(source="default", action=action, target=target))
+    return reasons
+
+
+def unruled(
+    level: Rights, request: CallRequest, is_given: bool, *, is_matched: bool
+) -> Action | None:
+    """Say what holds at a level where no rule settles it; `None` where the level says nothing.
+
+    `is_matched` says that a rule did match, one that cannot lift the tool's own word.
+    """
+    is_limited = not is_matched and (level.agent.limits(request) or level.session.limits(request))
+    if level.agent.is_filter:
+        return "ask" if is_limited else None
+    if request.own == "deny":
+        return "deny"
+    if is_limited or request.own == "ask":
+        return "ask"
+    return "allow" if is_given else request.default
+
+
+def lifts(rule: PermissionRule, request: CallRequest) -> bool:
+    """Say whether an allow rule settles a request: what a tool says of itself, `*` does not lift.
+
+    Nor does a rule about a kind of target, such as `path`: the rule has to name the tool.
+    """
+    return request.own == "allow" or (
+        has_fixed_part(rule.permission) and name_matches(rule.permission, request.permission)
     )
 
 
@@ -288,6 +351,12 @@ class _Search:
 
     def __init__(self, rules: tuple[PermissionRule, ...], kind: str, *, is_simple: bool) -> None:
         self._is_command = kind == "command"
+        self.has_limit = any(
+            rule.action == "allow"
+            and rule.pattern not in EVERYTHING
+            and has_fixed_part(rule.permission)
+            for rule in rules
+        )
         self._separator = SEPARATORS.get(kind, " ")
         self._rules: list[PermissionRule] = []
         self._matchers: list[Matcher] = []
@@ -337,7 +406,7 @@ def _commands_inside(command: str) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=1_024)
-def _search(rules: tuple[PermissionRule, ...], kind: str, is_simple: bool) -> _Search:
+def _make_search(rules: tuple[PermissionRule, ...], kind: str, is_simple: bool) -> _Search:
     return _Search(rules, kind, is_simple=is_simple)
 
 

@@ -15,8 +15,10 @@ from holdfast.policy.decision import (
     Source,
     decide,
     effective,
+    lifts,
     rule_matches,
     unread,
+    unruled,
 )
 from holdfast.sessions import PermissionRule
 
@@ -55,7 +57,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     def action(self) -> Action:
         """The verdict as it follows from the lines alone; always that of the decision."""
         heard = (line.action for line in self.lines if line.speaks)
-        return min(heard, key=STRICTNESS.__getitem__)
+        return min(heard, key=STRICTNESS.__getitem__, default="allow")
 
     def text(self) -> str:
         """The whole story for people, one line per rule."""
@@ -77,15 +79,22 @@ def explain(
     """
     held = rights or Rights()
     decision = decide(
-        request, ceiling, held.parent, held.agent, held.session, policy_version=policy_version
+        request,
+        ceiling,
+        held.parent,
+        held.agent,
+        held.session,
+        is_handed=held.is_handed,
+        policy_version=policy_version,
     )
     lines: list[RuleLine] = []
     for target in request.targets or ("*",):
         lines += _lines(ceiling, "ceiling", 0, request, target)
         level: Rights | None = held
-        depth = 0
+        depth, is_given = 0, request.is_given
         while level is not None:
-            lines += _level(level, depth, request, target)
+            lines += _level(level, depth, request, target, is_given)
+            is_given = is_given and level.is_handed
             level, depth = level.parent, depth + 1
         if request.target_kind == "command":
             lines += [
@@ -99,22 +108,32 @@ def explain(
     return Explanation(decision=decision, lines=tuple(marked))
 
 
-def _level(rights: Rights, depth: int, request: CallRequest, target: str) -> list[RuleLine]:
+def _level(
+    rights: Rights, depth: int, request: CallRequest, target: str, is_given: bool
+) -> list[RuleLine]:
     """The lines of one level of rights.
 
-    An agent's rule or a default is not heard where a person said something, unless it denies.
+    An agent's rule is not heard where a person said something, unless it denies; an allow that
+    does not lift the tool's own word is heard together with that word.
     """
     agent = _lines(rights.agent, "parent" if depth else "agent", depth, request, target)
-    if not any(line.speaks for line in agent):
-        default = RuleLine(
-            source="default", level=depth, target=target, action=request.default, speaks=True
-        )
-        agent.append(default)
     session = _lines(rights.session, "parent" if depth else "session", depth, request, target)
     is_denied = any(line.speaks and line.action == "deny" for line in agent)
     if any(line.speaks for line in session) and not is_denied:
         agent = [msgspec.structs.replace(line, speaks=False) for line in agent]
-    return agent + session
+    lines = agent + session
+    heard = [line for line in session if line.speaks] or [line for line in agent if line.speaks]
+    last = min(heard, key=lambda line: STRICTNESS[line.action], default=None)
+    is_settled = last is not None and (
+        last.action != "allow" or (last.rule is not None and lifts(last.rule, request))
+    )
+    if not is_settled:
+        word = unruled(rights, request, is_given, is_matched=last is not None)
+        if word is not None:
+            lines.append(
+                RuleLine(source="default", level=depth, target=target, action=word, speaks=True)
+            )
+    return lines
 
 
 def _lines(
@@ -134,7 +153,7 @@ def _lines(
             for rule in one.rules
         ]
         last = max((place for place, line in enumerate(found) if line.is_match), default=-1)
-        if last >= 0:
+        if last >= 0 and (found[last].action == "deny" or not one.is_filter):
             found[last] = msgspec.structs.replace(found[last], speaks=True)
         lines += found
     return lines

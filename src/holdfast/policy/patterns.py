@@ -48,6 +48,11 @@ def plain_name(name: str) -> str:
     return name.translate(_PLAIN)
 
 
+def has_fixed_part(pattern: str) -> bool:
+    """Say whether a pattern of names names anything, rather than covering everything."""
+    return bool(plain_name(pattern).strip("*?"))
+
+
 @functools.lru_cache(maxsize=8_192)
 def name_matches(pattern: str, permission: str, kind: str = "none") -> bool:
     """Say whether a rule for `pattern` speaks of a permission on a kind of target."""

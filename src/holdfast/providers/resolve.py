@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import NotFound, UsageError
+from holdfast.errors import LLMError, NotFound, UsageError
 from holdfast.providers.config import ProviderConfig
 from holdfast.providers.model import Model
 from holdfast.providers.presets import OFFLINE
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.settings import LoadedSettings
 
+_PROVIDER = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 Source: TypeAlias = Literal["config", "openai", "anthropic", "local", "offline"]
 """Which step of the order decided."""
 
@@ -100,9 +104,13 @@ async def resolve_model(
     """
     provider, name = await _named(registry, reference.strip())
     if provider is not None:
+        if name == reference.strip():
+            await _check_listed(registry, provider, name)
         why = f"{reference.strip() or provider.name} was asked for"
         return await _chosen(registry, provider, name, "config", why)
     found = await registry.get_default_provider()
+    if found.name in ("openai", "anthropic"):
+        await _check_listed(registry, found, name)
     if found.name == "openai":
         why = "OPENAI_BASE_URL is set" if not found.is_key_required else "OPENAI_API_KEY is set"
         return await _chosen(registry, found, name, "openai", why)
@@ -141,6 +149,25 @@ async def _named(registry: ProviderRegistry, reference: str) -> tuple[ProviderCo
     return None, reference
 
 
+async def _check_listed(registry: ProviderRegistry, provider: ProviderConfig, name: str) -> None:
+    """Refuse `nosuch:model`, rather than send it to the provider that would serve a bare name.
+
+    Names of models may hold a colon themselves (`qwen3:8b`): a server that lists it has it.
+
+    Raises:
+        NotFound: what stands before the colon is no provider.
+    """
+    prefix, colon, _ = name.partition(":")
+    if not colon or not _PROVIDER.fullmatch(prefix):
+        return
+    listed: Collection[str] = ()
+    with contextlib.suppress(LLMError, UsageError):
+        listed = await registry.list_models(provider)
+    # A server of this machine that does not answer cannot be asked; its own error says more.
+    if name not in listed and not (provider.is_local and not listed):
+        await registry.get_provider(prefix)
+
+
 async def _refuse_misspelt(registry: ProviderRegistry, name: str) -> None:
     """Raise NotFound if what stands before the colon is nearly the name of a provider."""
     prefix, colon, _ = name.partition(":")
@@ -177,6 +204,8 @@ _CHANGE = "Choose another with --model or AGENT_MODEL."
 
 async def _local(registry: ProviderRegistry, servers: list[LocalServer], name: str) -> Resolution:
     having = [server for server in servers if name in server.models]
+    if ":" in name and not having and _PROVIDER.fullmatch(name.partition(":")[0]):
+        await registry.get_provider(name.partition(":")[0])
     server = having[0] if having else servers[0]
     preset = await registry.get_provider(server.provider)
     provider = preset.model_copy(update={"base_url": server.base_url})

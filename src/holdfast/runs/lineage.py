@@ -17,7 +17,7 @@ from holdfast.agents import Agent, Sandbox, Starter
 from holdfast.canonical import JsonObject
 from holdfast.errors import NotFound, UsageError
 from holdfast.journal import Journal
-from holdfast.policy import NO_RULES, QUESTIONS, Rights, RuleSet, Share
+from holdfast.policy import FORBIDS_NOTHING, NO_RULES, QUESTIONS, Rights, RuleSet, Share
 from holdfast.sessions import PermissionRule, Session, SessionManager, SessionRulesAdded
 from holdfast.tools import ApprovalAnswer, ApprovalRequest, Approver, Label, ToolContext
 
@@ -25,8 +25,6 @@ LINEAGE_KEY = "lineage"
 """Where a session's metadata keep it."""
 
 _NARROW_FIRST: tuple[Sandbox, ...] = get_args(Sandbox)
-_A_PERSON = RuleSet(rules=(PermissionRule(permission="*", action="allow"),))
-"""Whoever starts agents without being one is held back by the session's rules alone."""
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
@@ -36,7 +34,8 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dic
     the starter's own, with everything above it. `line` names the session of each level of
     `rights`, from the starter's upwards, empty where a level belongs to none. `shares` are the
     budgets that are spent from together; `root` is the run at the top of the tree. `labels`
-    are those of what the starter had read.
+    are those of what the starter had read. `is_handed` says that the agent below was handed to
+    the starter in code, and its tools with it.
     """
 
     session_id: str
@@ -49,6 +48,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dic
     shares: tuple[Share, ...] = ()
     root: str = ""
     labels: tuple[Label, ...] = ()
+    is_handed: bool = False
 
     @property
     def depth(self) -> int:
@@ -129,7 +129,8 @@ def locate_run(
     whatever the rules say.
     """
     above = read_lineage(session) if LINEAGE_KEY in session.metadata else None
-    rules = agent.rule_set if agent is not None else _A_PERSON
+    # A person who starts agents is held back by the session's rules alone.
+    rules = agent.rule_set if agent is not None else FORBIDS_NOTHING
     sandbox = agent.sandbox if agent is not None else "workspace-write"
     path = (agent.name,) if agent is not None else ()
     if above is not None:
@@ -145,7 +146,12 @@ def locate_run(
         above=above,
         path=path,
         agent_path="/".join(path),
-        rights=Rights(agent=rules, session=spoken, parent=parent),
+        rights=Rights(
+            agent=rules,
+            session=spoken,
+            parent=parent,
+            is_handed=above is not None and above.is_handed,
+        ),
         sandbox=sandbox,
         shares=above.shares if above is not None else (),
     )
@@ -183,8 +189,13 @@ def below(
     )
 
 
-def derive_call_lineage(context: ToolContext, session: Session) -> Lineage:
-    """Return the lineage of what a tool call starts: no more than the caller's run has."""
+def derive_call_lineage(
+    context: ToolContext, session: Session, *, is_handed: bool = False
+) -> Lineage:
+    """Return the lineage of what a tool call starts: no more than the caller's run has.
+
+    `is_handed` says that the agent was handed to the caller in code.
+    """
     above = read_lineage(session)
     return Lineage(
         session_id=session.id,
@@ -197,6 +208,7 @@ def derive_call_lineage(context: ToolContext, session: Session) -> Lineage:
         shares=context.child_limits.shares,
         root=(above.root if above is not None else "") or context.run_id,
         labels=tuple(sorted(context.labels.seen)),
+        is_handed=is_handed,
     )
 
 
@@ -232,7 +244,7 @@ async def _living(sessions: SessionManager, rights: Rights, line: tuple[str, ...
     parent = rights.parent
     if parent is not None and len(line) > 1:
         parent = await _living(sessions, parent, line[1:])
-    return Rights(agent=rights.agent, session=own, parent=parent)
+    return msgspec.structs.replace(rights, session=own, parent=parent)
 
 
 def _narrowed(
@@ -246,14 +258,19 @@ def _narrowed(
         only += [
             PermissionRule(permission=name, action="allow") for name in (*QUESTIONS, *tool_ids)
         ]
-        parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
+        parent = _filtered(parent, only)
     if skill_names is not None:
-        only = [*_A_PERSON.rules, PermissionRule(permission="skill", action="deny")]
+        only = [PermissionRule(permission="skill", action="deny")]
         only += [
             PermissionRule(permission="skill", pattern=name, action="allow") for name in skill_names
         ]
-        parent = Rights(agent=RuleSet(rules=tuple(only)), parent=parent)
+        parent = _filtered(parent, only)
     return parent
+
+
+def _filtered(parent: Rights | None, only: Sequence[PermissionRule]) -> Rights:
+    """Put a list in between that takes away only; what was handed over in code stays so."""
+    return Rights(agent=RuleSet(rules=tuple(only), is_filter=True), parent=parent, is_handed=True)
 
 
 def _line(rights: Rights, session: Session, above: Lineage | None) -> tuple[str, ...]:

@@ -18,7 +18,14 @@ from holdfast.agents import (
     hear_nothing,
 )
 from holdfast.canonical import JsonObject
-from holdfast.errors import BudgetExceeded, NotFound, RunInTheWay, UsageError
+from holdfast.errors import (
+    BudgetExceeded,
+    HoldfastError,
+    NotFound,
+    RunInterrupted,
+    RunInTheWay,
+    UsageError,
+)
 from holdfast.ids import new_id
 from holdfast.messages import Message, TokenUsage, ToolPart, sum_usage
 from holdfast.providers import Model
@@ -31,10 +38,11 @@ from holdfast.runs.turn import AgentTurn
 from holdfast.sessions import NewSession, OnBusy, Run, Session, SessionManager, compose
 from holdfast.skills import Skill, skill_tool
 from holdfast.tools import ToolRegistry
-from holdfast.turns import Outcome, Turn, finish
+from holdfast.turns import Outcome, Turn, finish, is_machine_fault
 
 AgentLookup: TypeAlias = Callable[[str], Awaitable[Agent | None]]
 ModelLookup: TypeAlias = Callable[[str | Model], Awaitable[tuple[Model, Charge]]]
+ToolLookup: TypeAlias = Callable[[Agent, Session], Awaitable[ToolRegistry]]
 TakeOver: TypeAlias = Callable[[Turn], Awaitable[Outcome | None]]
 
 
@@ -68,6 +76,8 @@ class AgentRuntime:
         """Finds the agents of runs that other processes left behind."""
         self.find_model: ModelLookup | None = None
         """Opens the models of those runs; without it they use the one that is here."""
+        self.find_tools: ToolLookup | None = None
+        """Finds the tools of those agents; without it they have those that are here."""
         self.take_over: TakeOver = _takes_nothing
         """Executes what they left behind that is no agent's run; `None` for all else."""
 
@@ -112,6 +122,7 @@ class AgentRuntime:
         Raises:
             UsageError: `session` is no real session.
             InvalidTransition: the session is not active.
+            RunInterrupted: the machine failed; the same `run_id` goes on with the run.
             RunInTheWay: a run that a dead process left behind stands first in the session, and
                 nobody here can execute it; it stays as it is, and this one is cancelled.
         """
@@ -156,6 +167,10 @@ class AgentRuntime:
             # Its caller is told that it did not run; then it must not do so later.
             await finish(services.turns.cancel(own_id, reason=str(first)))
             raise
+        except Exception as error:
+            if not own or isinstance(error, RunInterrupted) or not is_machine_fault(error):
+                raise
+            raise _interrupted(agent, own_id, error) from error
         # Those at hand if it was executed here, else as they are stored.
         messages: Sequence[Message] | None = own[-1].messages_as_stored() if own else None
         if messages is None:
@@ -185,6 +200,9 @@ class AgentRuntime:
         wanted = KeptRequest.of(turn.request.options).model or who.model
         if wanted and self.find_model is not None:
             model, charge = await self.find_model(wanted)
+        if who is not agent and self.find_tools is not None:
+            # What one agent was given, no other was.
+            tools = await self.find_tools(who, session)
         doing = self._turn(
             turn, who, session, tools, skills=skills, options={}, model=model, charge=charge
         )
@@ -254,6 +272,19 @@ class AgentRuntime:
         )
 
 
+def _interrupted(agent: Agent, run_id: str, error: BaseException) -> RunInterrupted:
+    advice = error.hint if isinstance(error, HoldfastError) else "Free what the machine lacks."
+    told = RunInterrupted(
+        agent=agent.name,
+        run_id=run_id,
+        detail=str(error) or type(error).__name__,
+        advice=advice,
+        cause=error.code if isinstance(error, HoldfastError) else "",
+    )
+    told.error = error
+    return told
+
+
 async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:
     """Return the messages of one run, in order."""
     session = await sessions.get_session(run.session_id)
@@ -263,6 +294,7 @@ async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:
 def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: float) -> AgentResult:
     """Make the result of a run from its messages."""
     last: Message | None = None
+    model = ""
     tools: dict[str, None] = {}
     used: list[TokenUsage] = []
     cost_usd = 0.0
@@ -273,6 +305,8 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
             used.append(message.usage)
         if message.role == "assistant":
             last = message
+            # An answer that another agent gave has none of its own.
+            model = ":".join(filter(None, (message.provider, message.model))) or model
             for part in message.parts:
                 if isinstance(part, ToolPart):
                     tools[part.tool] = None
@@ -301,6 +335,7 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
         status=cast(RunOutcome, run.status),
         run_id=run.id,
         session_id=run.session_id,
+        model=model,
         stopped_by=run.stopped_by if run.status == "cancelled" else "",
     )
 

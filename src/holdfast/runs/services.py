@@ -21,6 +21,7 @@ from holdfast.runs.instrumentation import Instrumentation
 from holdfast.runs.spending import Budgets, Spending, read_session_budget
 from holdfast.sessions import Session, SessionManager
 from holdfast.tools import (
+    GIVEN,
     Approver,
     Label,
     SandboxRunner,
@@ -38,7 +39,8 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     the same unless given. `sandbox` confines commands; `has_network` says whether the run may
     reach the network otherwise, as its sandbox does unless given. `inherited` are labels of
     what was read before by whoever started the run. `before` are calls of the same run that
-    have a result, so that a doom loop is noticed across a restart.
+    have a result, so that a doom loop is noticed across a restart. Tools of the scopes in `given`
+    count as handed over in code.
     """
 
     turn: Turn
@@ -56,6 +58,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     spending: Spending | None = None
     skill_names: tuple[str, ...] | None = None
     before: Sequence[ToolPart] = ()
+    given: tuple[str, ...] = GIVEN
 
 
 class RunCalls(msgspec.Struct, frozen=True, kw_only=True):

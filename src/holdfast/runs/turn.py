@@ -131,7 +131,7 @@ class AgentTurn:
                 services, around = self._services, self._services.instrumentation
                 # Refuses a directory that cannot be a workspace, before the model is asked.
                 services.confinement.check_directory(session.directory)
-                if self._agent.tools:
+                if self._agent.tools and self._agent.tools[0].name not in self._tools:
                     self._tools = self._tools.layer(tuple(self._agent.tools), scope="agent")
                 ceiling = services.confinement.ceiling(self._path)
                 self._offered = select_visible_tools(self._tools, ceiling, at.rights)

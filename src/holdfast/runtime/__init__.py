@@ -14,6 +14,7 @@ from holdfast.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
+    from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
     from holdfast.runtime.identity_events import KeyChanged as KeyChanged
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
     from holdfast.runtime.storage import UsageReport as UsageReport
-    from holdfast.runtime.storage import read_export as read_export
     from holdfast.runtime.storage import whole_file as whole_file
     from holdfast.runtime.storage import write_whole as write_whole
     from holdfast.runtime.tenants import ErasedUser as ErasedUser
@@ -38,12 +38,15 @@ if TYPE_CHECKING:
     from holdfast.runtime.tenants import export_tenant as export_tenant
     from holdfast.runtime.tenants import make_tenant_runtime as make_tenant_runtime
     from holdfast.runtime.tenants import open_tenant as open_tenant
+    from holdfast.runtime.transfer import export_session as export_session
+    from holdfast.runtime.transfer import import_session as import_session
     from holdfast.runtime.workflows import OnWait as OnWait
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
             "approvals": "ApprovalDetails OpenQuestion",
+            "artifacts": "LOCAL_USER",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
             "identity_events": "KeyChanged TenantChanged UserErased",
@@ -54,9 +57,10 @@ else:
             "run_kinds": "session_begun_by",
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
-            "storage": "UsageReport read_export whole_file write_whole",
+            "storage": "UsageReport whole_file write_whole",
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
+            "transfer": "export_session import_session",
             "workflows": "OnWait",
         },
     )

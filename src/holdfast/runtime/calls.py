@@ -7,10 +7,14 @@ forgot something, and what one forgot was a hole.
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from holdfast.artifacts import ArtifactActor, ArtifactStore
 from holdfast.clock import Clock
 from holdfast.journal import Journal
 from holdfast.policy import ApprovalBook
 from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
+from holdfast.runtime.artifacts import LOCAL_USER
 from holdfast.runtime.processes import ProcessEnvironment, RawNetworkCommands
 from holdfast.tools import (
     Cancellation,
@@ -18,10 +22,10 @@ from holdfast.tools import (
     CommandRunner,
     ContextLabels,
     Gate,
-    JournalArtifacts,
     JournalState,
     NobodyApproves,
     NoNestedCalls,
+    RunArtifacts,
     SandboxedCommands,
     ToolContext,
     ToolExecutionManager,
@@ -37,6 +41,19 @@ _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""
 
 
+class OpensArtifacts(Protocol):
+    """Has the store of artifacts, opened when it is first needed."""
+
+    @property
+    def tenant(self) -> str:
+        """On whose account artifacts are kept."""
+        ...
+
+    async def opened(self) -> ArtifactStore:
+        """Return the store."""
+        ...
+
+
 class CallEnvironment:
     """Opens what executes the calls of a run; the only constructor of a `ToolContext`."""
 
@@ -44,11 +61,13 @@ class CallEnvironment:
         self,
         journal: Journal,
         confinement: Confinement,
+        artifacts: OpensArtifacts,
         processes: ProcessEnvironment,
         clock: Clock,
     ) -> None:
         """Keep facts in this journal, and confine calls as the operator wants."""
         self._journal = journal
+        self._artifacts = artifacts
         self._confinement = confinement
         self._processes = processes
         self._clock = clock
@@ -81,6 +100,15 @@ class CallEnvironment:
         # Whoever is asked in the name of a child is asked by its children themselves.
         asked = scope.approver
         asked = asked.inner if isinstance(asked, PropagatingApprover) else asked
+        actor = ArtifactActor(
+            tenant=self._artifacts.tenant,
+            subject=f"session:{session.id}",
+            owner=around.execution.user_id or "owner",
+            user=LOCAL_USER,
+            session_id=session.id,
+            project_id=session.project_id,
+            run_id=turn.run.id,
+        )
         context = ToolContext(
             workspace=workspace,
             session_id=session.id,
@@ -105,7 +133,7 @@ class CallEnvironment:
             cancellation=Cancellation(),
             progress=around.progress_sink(),
             state=JournalState(turn, journal, session.id),
-            artifacts=JournalArtifacts(turn, journal, session.id),
+            artifacts=RunArtifacts(self._artifacts.opened, actor, turn, journal),
             http=confinement.http,
             commands=commands,
             open_reader=self._processes.open_reader,
@@ -132,6 +160,7 @@ class CallEnvironment:
                 rights=scope.rights,
                 approver=scope.approver,
                 terms=scope.terms,
+                given=scope.given,
             ),
             # Only a run that was parked or interrupted can have been asked about before.
             approvals=ApprovalBook(journal, session.id) if turn.is_resumed else None,

@@ -49,11 +49,10 @@ class ContextService:
         await self._runs.check_policies()
         at = locate_run(agent, session)
         tools = await self._toolbox.tools_for(agent, at)
-        registry = tools.child(agent.tools, scope="agent")
         return await self._runs.context.build_agent_context(
             session,
             agent,
-            select_visible_tools(registry, NO_RULES, at.rights),
+            select_visible_tools(tools, NO_RULES, at.rights),
             await self._skills.offered_in(session),
             await self._memory.would_recall(session),
         )

@@ -17,7 +17,7 @@ from holdfast.runtime.run_kinds import called_tool
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import Run, Session, SessionManager, compose
-from holdfast.tools import Call, read_records
+from holdfast.tools import GIVEN_BY_HAND, Call, read_records
 from holdfast.turns import (
     Outcome,
     Turn,
@@ -202,6 +202,7 @@ class HandCallService:
                 instrumentation=services.instrumentation.of_run(session.id, turn.run.id, ""),
                 inherited=above.labels if above is not None else (),
                 spending=spending,
+                given=GIVEN_BY_HAND,
             )
         )
         manager = opened.manager

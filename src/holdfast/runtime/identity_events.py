@@ -35,6 +35,7 @@ class UserErased(Payload, frozen=True, kw_only=True):
     subject_digest: str
     sessions: int = 0
     memories: int = 0
+    artifacts: int = 0
     keys: int = 0
     by: str = ""
 

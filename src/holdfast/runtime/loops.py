@@ -13,6 +13,7 @@ from typing import IO, TypeAlias
 import msgspec
 
 from holdfast.agents import WAITING_FOR_MODEL
+from holdfast.artifacts import ArtifactOptions, forget_missing
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, InvalidImport, UsageError
 from holdfast.journal import SYSTEM_SESSION, Event
@@ -37,6 +38,7 @@ from holdfast.orchestration.loop import (
     make_report,
     parse_run_file,
 )
+from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.run_kinds import session_begun_by
 from holdfast.runtime.runs import RunService
 from holdfast.sessions import (
@@ -50,6 +52,7 @@ from holdfast.sessions import (
     compose,
 )
 from holdfast.settings import Settings
+from holdfast.tools import redacted_text
 from holdfast.turns import Outcome, Turn, TurnQueue
 
 LoopItem: TypeAlias = LoopNews | LoopReport
@@ -91,8 +94,10 @@ class LoopService:
         sessions: SessionManager,
         turns: TurnQueue,
         runs: RunService,
+        artifacts: ArtifactService,
     ) -> None:
         """Work in the workspace of these settings."""
+        self._artifacts = artifacts
         self._settings = settings
         self._base_dir = base_dir
         self._sessions = sessions
@@ -212,7 +217,8 @@ class LoopService:
         The whole file is checked before anything is changed. Sessions that are here already
         are left as they are. The run works in this client's workspace from now on, and rules
         that were added to its sessions elsewhere do not hold here. Calls that it left open are
-        made when it goes on: import only what you would run.
+        made when it goes on: import only what you would run. Artifacts whose contents are not
+        here, because the run comes from another machine, are deleted.
 
         Raises:
             InvalidImport: the file is none of a run, is damaged or was changed.
@@ -231,6 +237,7 @@ class LoopService:
             # What somebody allowed there, for there, is not allowed here.
             changes = SessionChanges(directory=here, permission=())
             await self._journal.append(name, [SessionUpdated(changes=changes)])
+            await forget_missing(await self._artifacts.opened(), name)
         return await self._turns.get(records.run_id)
 
     # --- inside -----------------------------------------------------------------------
@@ -348,7 +355,27 @@ class LoopService:
             listener=listener,
             inherited=carry_over(await self.state(ended)) if ended else (),
         )
-        return await driver.execute()
+        outcome = await driver.execute()
+        state = await self.state(turn.run.id)
+        if state.report:
+            await self._keep_report(turn, session, msgspec.convert(state.report, LoopReport))
+        return outcome
+
+    async def _keep_report(self, turn: Turn, session: Session, report: LoopReport) -> None:
+        """Keep the report among the artifacts of the loop's session; again is the same version."""
+        store = await self._artifacts.opened()
+        actor = msgspec.structs.replace(
+            store.actor, session_id=session.id, project_id=session.project_id, run_id=turn.run.id
+        )
+        content = report.to_markdown().encode()
+        if self._journal.redactor is not None:
+            content = redacted_text(content, self._journal.redactor)
+        options = ArtifactOptions(
+            media_type="text/markdown", kind="agent_output", tags=("loop-report",)
+        )
+        await store.acting_for(actor, turn).save(
+            f"reports/run-{turn.run.id}.md", content, options=options
+        )
 
     async def remove_files(self, runs: Sequence[Run]) -> None:
         """Remove the files of loops among these runs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from holdfast.providers import RateLimiter
     from holdfast.settings import Settings
 
+_log = logging.getLogger("holdfast.models")
+_announced: set[str] = set()
 Charge: TypeAlias = Callable[[Message], Message]
 """Writes what an answer cost into it."""
 
@@ -40,6 +43,8 @@ class ReadyModel(msgspec.Struct, frozen=True, kw_only=True):
     model: Model
     charge: Charge
     notice: str = ""
+    was_asked_for: bool = False
+    """Whether it was named, rather than found."""
 
 
 class ModelService:
@@ -89,7 +94,20 @@ class ModelService:
             model=FallbackModel(models, on_event=note_event) if chain[1:] else models[0],
             charge=self._charge_by_provider(chain) if chain[1:] else self._charge_for(first),
             notice=first.notice,
+            was_asked_for=first.source == "config",
         )
+
+    def announce(self, ready: ReadyModel, *, is_told: bool = False) -> None:
+        """Say which model answers, and why: once per process, by the logger `holdfast.models`.
+
+        One that nobody asked for is a warning, which Python shows unless told otherwise. With
+        `is_told` whoever asked has the sentence, and says it.
+        """
+        if ready.notice in _announced:
+            return
+        _announced.add(ready.notice)
+        if not is_told:
+            _log.log(logging.INFO if ready.was_asked_for else logging.WARNING, ready.notice)
 
     async def open(self, wanted: str | Model) -> tuple[Model, Charge]:
         """Return a model, and what writes the cost of its answers."""

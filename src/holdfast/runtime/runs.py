@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from holdfast.agents import (
+    UNLIMITED,
     WAITING_FOR_MODEL,
     Agent,
     AgentRegistry,
@@ -24,8 +25,9 @@ from holdfast.agents import (
     hear_nothing,
     make_title,
 )
+from holdfast.canonical import sha256_hex
 from holdfast.context import ContextBuilder
-from holdfast.errors import AlreadyExists, NotFound, UsageError
+from holdfast.errors import AlreadyExists, NotFound, RunIdReused, UsageError
 from holdfast.hooks import Where
 from holdfast.ids import new_id
 from holdfast.journal import Journal
@@ -68,7 +70,7 @@ from holdfast.sessions import (
     request_of,
 )
 from holdfast.settings import Settings
-from holdfast.tools import Approver, NobodyApproves
+from holdfast.tools import Approver, NobodyApproves, ToolRegistry
 from holdfast.turns import TurnQueue
 
 DEFAULT_AGENT = "build"
@@ -235,6 +237,7 @@ class RunService:
         Raises:
             NotFound, UsageError: as for `execute`; nothing was begun.
         """
+        await self._check_message(request)
         if not request.run_id and not request.place and isinstance(request.message, str):
             # Nobody can have begun it before: its session begins in the transaction of the run.
             title = make_title(request.message)
@@ -398,6 +401,7 @@ class RunService:
         run_id = request.run_id
         if run_id and request.new_session is None:
             await check_is_agents(self._turns, self._journal, run_id)
+            await self._check_message(request)
         if request.tool_ids is not None or request.skill_names is not None:
             await self._check_names(request)
         # Where somebody listens it begins before, since they want to find it.
@@ -423,8 +427,11 @@ class RunService:
         at = locate_run(agent, session)
         runtime = await self._runtime_for(request, agent, at)
         runtime.opening = opening
-        skills = await self._skills.offered_in(session)
         tools = await self._toolbox.tools_for(agent, at)
+        # Skills of a folder are for agents that can load them, and for runs that name them.
+        skills = self._skills.registered
+        if "skill" in tools or request.skill_names:
+            skills = await self._skills.offered_in(session)
         if not run_id and is_observed:
             # Whoever listens wants to know which run it is about to be.
             run_id = new_id("run")
@@ -436,7 +443,7 @@ class RunService:
             skills=skills,
             options=request.options,
             run_id=run_id,
-            scope=request.kept(at.above.starter if at.above is not None else None),
+            scope=_kept(request, agent, at),
             listener=listener,
         )
         where = Where(session_id=session.id, run_id=run_id, agent_path=at.agent_path)
@@ -447,6 +454,8 @@ class RunService:
     ) -> AgentRuntime:
         """Return what executes a request, with the model, the consents and the limits of it."""
         ready = await self._models.ready(request.model or agent.model)
+        if ready.notice:
+            self._models.announce(ready)
         services = self.services
         approver = agent.approve or request.approver or self.approver
         if approver is not None and at.above is not None:
@@ -459,9 +468,14 @@ class RunService:
         runtime.on_busy = request.on_busy or self._settings.sessions.on_busy
         runtime.find_agent = self._agents.get_agent
         runtime.find_model = self._models.open
+        runtime.find_tools = self._find_tools
         if self.take_over is not None:
             runtime.take_over = self.take_over
         return runtime
+
+    async def _find_tools(self, agent: Agent, session: Session) -> ToolRegistry:
+        """Return the tools of the agent of a run that was left behind."""
+        return await self._toolbox.tools_for(agent, locate_run(agent, session))
 
     async def _session_of(self, request: RunRequest) -> Session:
         """The session that a run is meant for, which begins now if it is not there yet."""
@@ -487,7 +501,7 @@ class RunService:
         agent = await self.agent_for(request.agent, session)
         await self.check_policies()
         tools = await self._toolbox.tools_for(agent, locate_run(agent, session))
-        request.check_names([*tools, *agent.tools], await self._skills.offered_in(session))
+        request.check_names(tools, await self._skills.offered_in(session))
 
     async def _resuming(self, request: RunRequest, agent: Agent) -> RunRequest:
         """Return a request with the model that its run began with, unless it names another.
@@ -510,6 +524,31 @@ class RunService:
         kept = KeptRequest.of((await request_of(self._journal, known)).options)
         return replace(request, model=kept.model)
 
+    async def _check_message(self, request: RunRequest) -> None:
+        """Return if the run of a request is new, or began with the same message.
+
+        Raises:
+            RunIdReused: it began with another one.
+        """
+        if not (request.run_id and request.must_repeat and request.message):
+            return
+        known = await self._turns.find(request.run_id)
+        if known is None:
+            return
+        began = await request_of(self._journal, known)
+        kept = KeptRequest.of(began.options) if "call" not in began.options else UNLIMITED
+        if kept.message_hash:
+            is_same = kept.message_hash == sha256_hex(request.message.encode())
+        elif began.message is None:
+            return  # its content was removed: there is nothing left to compare
+        else:
+            given, redactor = request.message, self._journal.redactor
+            # The journal keeps no secrets, so neither does what it is compared with.
+            kept_text = given if redactor is None else redactor.text(given)
+            is_same = began.message.text in (given, kept_text)
+        if not is_same:
+            raise RunIdReused(run_id=known.id)
+
     def _hearing(self, request: RunRequest) -> AbstractContextManager[RunRequest]:
         """Let whoever hears a run's children hear theirs, as long as the run is executed here."""
         starter = request.starter.run_id if request.starter is not None else ""
@@ -517,6 +556,15 @@ class RunService:
         if hear is None:
             return contextlib.nullcontext(request)
         return _heard(request, hear, self._hearers)
+
+
+def _kept(request: RunRequest, agent: Agent, at: RunPosition) -> KeptRequest:
+    """Return what is stored with a run."""
+    kept = request.kept(at.above.starter if at.above is not None else None)
+    if agent.is_wrapped and request.run_id and request.must_repeat:
+        # What is stored is the message that its wrappers made of this one.
+        return replace(kept, message_hash=sha256_hex(request.message.encode()))
+    return kept
 
 
 @contextlib.contextmanager

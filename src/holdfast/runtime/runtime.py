@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
+from holdfast.artifacts import ARTIFACT_PROJECTIONS
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
 from holdfast.errors import StorageReadOnly, UsageError
 from holdfast.identity import ControlPlane
@@ -31,6 +32,7 @@ from holdfast.orchestration.triggers import TRIGGER_PROJECTIONS
 from holdfast.policy import APPROVALS, TENANTS, Budget, BudgetLedger, PolicyStore, SharedBudget
 from holdfast.runs import CHILDREN, Budgets, Confinement
 from holdfast.runtime.approvals import ApprovalService
+from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.calls import CallEnvironment
 from holdfast.runtime.contexts import ContextService
 from holdfast.runtime.feed import SharedFeed
@@ -78,6 +80,7 @@ PROJECTIONS = (
     REQUEST_KEYS,
     *WEBHOOK_PROJECTIONS,
     *TRIGGER_PROJECTIONS,
+    *ARTIFACT_PROJECTIONS,
 )
 """The tables that follow from the log."""
 # Their rooms are loaded when they are used, or when an event of theirs is read.
@@ -153,6 +156,7 @@ class Runtime:
             self.policies.settle,
             self.turns.close,
             self._close_leases,
+            self.artifacts.close,
             self.journal.close,
             self.mcp.close,
             self.hooks.close,
@@ -173,6 +177,7 @@ class Runtime:
         self._keeper = LeaseKeeper(self.journal, ttl_s=self.settings.sessions.lease_ttl_s)
         self.sessions = SessionManager(self.journal, self._keeper)
         self.turns = TurnQueue(self.sessions, self._keeper)
+        self.artifacts = ArtifactService(self.settings, self.base_dir, self.journal, self.tenant)
 
     def _build_limits(self) -> None:
         """What confines every run: policies, network, sandbox, budgets."""
@@ -186,13 +191,21 @@ class Runtime:
         )
         policies = self.policies
         records = list_store_places(settings.storage.url, base_dir=self.base_dir)
+        # What lies in the state directory is hidden with it.
+        chosen = self.artifacts.place if settings.artifacts.url else None
+        files = () if chosen is None else (chosen,)
         secrets = list_secret_places(settings)
         self.confinement = Confinement(
             policies=policies,
             http=SafeHttpClient(lambda: policies.bundle.network_rules),
             # The records, and the files with keys: no tool and no program may see them.
             hidden=tuple(
-                map(str, dict.fromkeys((self.control.directory, self.base_dir, *records, *secrets)))
+                map(
+                    str,
+                    dict.fromkeys(
+                        (self.control.directory, self.base_dir, *records, *files, *secrets)
+                    ),
+                )
             ),
             read_only=tuple(map(str, list_governing_places(settings))),
             unvouched=unvouched,
@@ -252,7 +265,11 @@ class Runtime:
             context=self._make_context_builder(),
             budgets=self.budgets,
             calls=CallEnvironment(
-                self.journal, self.confinement, self.processes, self.journal.clock
+                self.journal,
+                self.confinement,
+                self.artifacts,
+                self.processes,
+                self.journal.clock,
             ),
         )
         self.hand_calls = HandCallService(
@@ -274,7 +291,9 @@ class Runtime:
             memory=self.memory,
             toolbox=self.toolbox,
         )
-        self.storage = StorageService(sessions, self.agents, self.memory, lambda: self.loops)
+        self.storage = StorageService(
+            sessions, self.agents, self.memory, self.artifacts, lambda: self.loops
+        )
         self.recovery = RecoveryService(self)
 
     @functools.cached_property
@@ -282,7 +301,9 @@ class Runtime:
         """Autonomous loops; the room behind them is loaded with the first one."""
         from holdfast.runtime.loops import LoopService  # noqa: PLC0415 - optional
 
-        return LoopService(self.settings, self.base_dir, self.sessions, self.turns, self.runs)
+        return LoopService(
+            self.settings, self.base_dir, self.sessions, self.turns, self.runs, self.artifacts
+        )
 
     @functools.cached_property
     def workflows(self) -> WorkflowService:

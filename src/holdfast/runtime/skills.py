@@ -39,6 +39,11 @@ class SkillService:
         change = self._library.revoke if revoke else self._library.trust
         return await asyncio.to_thread(change, place, name)
 
+    @property
+    def registered(self) -> tuple[Skill, ...]:
+        """The skills that the application brought for every agent."""
+        return tuple(self._own.values())
+
     def offered(self, directory: str) -> tuple[Skill, ...]:
         """Return the skills that may be loaded in a directory; blocks for a moment."""
         found = {skill.name: skill for skill in self._library.find(directory).offered}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -13,21 +12,25 @@ import msgspec
 
 from holdfast import private_files
 from holdfast.agents import AgentRegistry, export_agent_files
-from holdfast.errors import InvalidImport, UsageError
-from holdfast.journal import Condition, Event, RowQuery
+from holdfast.artifacts import ARTIFACTS, ArtifactFilter, collect, collect_digests
+from holdfast.errors import UsageError
+from holdfast.journal import Condition, RowQuery
 from holdfast.messages import Message, TokenUsage
 from holdfast.orchestration import LOOP_AGENT
 from holdfast.providers import PICO, Charge, LedgerScope, UsageLedger, UsageTotals
+from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.memory import MemoryService
 from holdfast.sessions import (
     RUNS,
     MessageCreated,
+    RetentionPolicy,
+    RetentionReport,
     Run,
     RunStatus,
     SessionForked,
     SessionManager,
+    clean_up,
     export_layout_files,
-    parse_export,
 )
 from holdfast.tools import export_execution_files
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 _KINDS = frozenset({MessageCreated.kind, SessionForked.kind})
 _PAGE = 500
 _MOST_RUNS = 100_000
+_MOST_ROWS = 10_000
 
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +61,11 @@ class StorageService:
         sessions: SessionManager,
         agents: AgentRegistry,
         memory: MemoryService,
+        artifacts: ArtifactService,
         loops: Callable[[], LoopService],
     ) -> None:
         """Work on these records."""
+        self._artifacts = artifacts
         self._sessions = sessions
         self._journal = sessions.journal
         self._agents = agents
@@ -94,12 +100,16 @@ class StorageService:
         return found[:limit]
 
     async def delete_session(self, session_id: str, *, reason: str) -> None:
-        """Remove a session for good, with the memories and loop files that are its own."""
+        """Remove a session for good, with memories, artifacts and loop files that are its own."""
         name = (await self._sessions.get_session(session_id)).id
         query = RowQuery(projection=RUNS, session_id=name, limit=1_000)
         runs = [keyed.row for keyed in await self._journal.rows(query)]
         await self._memory.forget_session(name, reason=reason)
+        contents = await self._contents_of(name)
         await self._sessions.delete_session(name, reason=reason)
+        if contents:
+            # Killed before this, the next collection removes them.
+            await collect_digests(await self._artifacts.opened(), contents)
         if any(run.agent == LOOP_AGENT for run in runs):
             await self._loops().remove_files(runs)
 
@@ -119,6 +129,7 @@ class StorageService:
             async for name, content in files:
                 await asyncio.to_thread(write_whole, target / name, content)
                 count += 1
+        count += await self._export_artifacts(target / "storage" / "artifact")
         for run in await self.runs(is_kind=_is_loop, limit=_MOST_RUNS):
             await self._loops().export(run.id, target / f"run-{run.id}.jsonl")
         return count
@@ -136,7 +147,40 @@ class StorageService:
         by = {f"by_{scope}": ledger.all_of(scope) for scope in scopes}
         return UsageReport(total=ledger.of("all"), **by)
 
+    async def clean_up(self, policy: RetentionPolicy) -> RetentionReport:
+        """Remove what a policy no longer wants, and the artifacts that go with it."""
+        report = await clean_up(self._sessions, policy)
+        if await self._journal.rows(RowQuery(projection=ARTIFACTS, limit=1)) or (
+            report.sessions_deleted or report.events_redacted
+        ):
+            await collect(await self._artifacts.opened())
+        return report
+
     # --- inside -----------------------------------------------------------------------
+
+    async def _export_artifacts(self, folder: Path) -> int:
+        """Write {id}.json and the content as {id}.bin for every artifact."""
+        if not await self._journal.rows(RowQuery(projection=ARTIFACTS, limit=1)):
+            return 0
+        store = await self._artifacts.opened()
+        wanted, cursor, count = ArtifactFilter(has_old_versions=True), "", 0
+        while True:
+            page = await store.list(wanted, limit=_PAGE, cursor=cursor)
+            for one in page.items:
+                known = msgspec.json.format(msgspec.json.encode(one), indent=2) + b"\n"
+                await asyncio.to_thread(write_whole, folder / f"{one.id}.json", known)
+                with whole_file(folder / f"{one.id}.bin") as file:
+                    async for piece in store.stream(one.id):
+                        await asyncio.to_thread(file.write, piece)
+                count += 2
+            cursor = page.next_cursor
+            if not cursor:
+                return count
+
+    async def _contents_of(self, session_id: str) -> list[str]:
+        """Return the digests of a session's own artifacts."""
+        query = RowQuery(projection=ARTIFACTS, session_id=session_id, limit=_MOST_ROWS)
+        return [keyed.row.digest for keyed in await self._journal.rows(query)]
 
     async def _memory_files(self) -> AsyncIterator[tuple[str, bytes]]:
         """Yield storage/memory/{session}/{id}.json; `-` stands for memories of no session."""
@@ -195,19 +239,6 @@ def _charge_of(message: Message) -> Charge:
     )
 
 
-def read_export(source: str | os.PathLike[str] | IO[bytes]) -> list[Event]:
-    """Read and check an exported session from a path or an open file."""
-    try:
-        if not isinstance(source, str | os.PathLike):
-            return parse_export(source)
-        with open(source, "rb") as file:
-            return parse_export(file)
-    except (OSError, ValueError) as error:
-        # ValueError: a path with a null byte, or a file that is closed.
-        detail = getattr(error, "strerror", None) or str(error)
-        raise InvalidImport(detail=f"it cannot be read: {detail}") from error
-
-
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Write a file, readable by its owner only, that is seen complete or not at all.
@@ -228,4 +259,4 @@ def write_whole(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-__all__ = ["StorageService", "UsageReport", "read_export", "whole_file", "write_whole"]
+__all__ = ["StorageService", "UsageReport", "whole_file", "write_whole"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.artifacts import ArtifactActor, ArtifactFilter
 from holdfast.errors import ConfigError, NotFound
 from holdfast.journal import SYSTEM_SESSION, Condition, RowQuery
 from holdfast.runtime.identity_events import UserErased
@@ -32,6 +33,7 @@ class ErasedUser(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     sessions: int
     memories: int
+    artifacts: int
     keys: int
 
 
@@ -98,7 +100,7 @@ async def erase_user(runtime: Runtime, subject: str, *, by: str) -> ErasedUser:
     """Remove what belongs to a subject from the records of one tenant; safe to repeat.
 
     Its runs are ended, its sessions removed with their memories, outputs and loop files, its own
-    memories forgotten, its keys removed. What remains is that it happened.
+    memories forgotten, its files deleted, its keys removed. What remains is that it happened.
     """
     sessions = 0
     mine = SessionFilter(owner=subject)
@@ -108,13 +110,48 @@ async def erase_user(runtime: Runtime, subject: str, *, by: str) -> ErasedUser:
             await runtime.storage.delete_session(session.id, reason="the user was erased")
             sessions += 1
     memories = await runtime.memory.forget_user(subject)
+    artifacts = await _delete_artifacts(runtime, subject)
     keys = await runtime.control.keys.delete_subject(runtime.tenant, subject)
     digest = hashlib.sha256(f"{runtime.tenant}\n{subject}".encode()).hexdigest()
     erased = UserErased(
-        subject_digest=digest, sessions=sessions, memories=memories, keys=keys, by=by
+        subject_digest=digest,
+        sessions=sessions,
+        memories=memories,
+        artifacts=artifacts,
+        keys=keys,
+        by=by,
     )
     await runtime.journal.append(SYSTEM_SESSION, [erased])
-    return ErasedUser(tenant=runtime.tenant, sessions=sessions, memories=memories, keys=keys)
+    return ErasedUser(
+        tenant=runtime.tenant,
+        sessions=sessions,
+        memories=memories,
+        artifacts=artifacts,
+        keys=keys,
+    )
+
+
+async def _delete_artifacts(runtime: Runtime, subject: str) -> int:
+    """Delete the files that a subject owns, all versions; returns how many there were."""
+    actor = ArtifactActor(
+        tenant=runtime.tenant,
+        subject=subject,
+        user=subject,
+        session_id="",
+        project_id="",
+        is_admin=True,
+    )
+    store = await runtime.artifacts.acting_for(actor)
+    found: list[str] = []
+    cursor, is_more = "", True
+    while is_more:
+        page = await store.list(ArtifactFilter(has_old_versions=True), limit=_PAGE, cursor=cursor)
+        found += [one.id for one in page.items if one.owner == subject]
+        cursor = page.next_cursor
+        is_more = bool(cursor)
+    for artifact_id in found:
+        await store.delete(artifact_id, reason="the user was erased")
+    return len(found)
 
 
 async def export_tenant(runtime: Runtime) -> AsyncGenerator[bytes, None]:

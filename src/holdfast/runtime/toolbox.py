@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.agents import Agent, AgentRegistry
+from holdfast.agents import Agent, AgentRegistry, ToolReference
 from holdfast.clock import Clock
-from holdfast.orchestration.delegation import select_subagents, task, task_tool
-from holdfast.policy import Rights, RuleSet
-from holdfast.runs import Confinement, RunPosition, compact, history_tool, plan_tools
+from holdfast.errors import AgentToolMissing, AlreadyExists, NotFound
+from holdfast.policy import Rights, RuleSet, has_fixed_part, name_matches, same_permission
+from holdfast.runs import Confinement, RunPosition
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.skills import SkillService
 from holdfast.sessions import SessionManager
 from holdfast.settings import Settings
-from holdfast.skills import skill_tool
 from holdfast.tools import (
     LanguageServer,
     LanguageServers,
@@ -25,6 +25,7 @@ from holdfast.tools import (
     builtin_tools,
     codesearch_tool,
     register_bundles,
+    stands_for_builtin,
     websearch_tool,
 )
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 _AGENTS_KNOWN_S = 5.0
 _MOST_LAYERS = 64
+_IN_CODE = frozenset({"built-in", "project"})
+"""Where a tool must come from that stands in for one which an agent was given."""
+_Key: TypeAlias = tuple[object, ...]
 
 
 class ToolService:
@@ -60,7 +64,7 @@ class ToolService:
         self._clock: Clock = sessions.journal.clock
         self._registry: ToolRegistry | None = None
         self._language_servers: LanguageServers | None = None
-        self._layers: dict[tuple[RuleSet, Rights], ToolRegistry] = {}
+        self._layers: dict[_Key, ToolRegistry] = {}
         self._subagents: tuple[Agent, ...] = ()
         self._looked_at = self._clock.monotonic() - _AGENTS_KNOWN_S - 1
 
@@ -78,13 +82,41 @@ class ToolService:
         return self.registry.get(name)
 
     async def tools_for(self, agent: Agent, at: RunPosition) -> ToolRegistry:
-        """Return the tools of one run, besides the agent's own.
+        """Return the tools of one run, and no others.
 
-        `task` names the agents that this one may delegate to.
+        An agent that was given tools has exactly these; any other has those that its rules or
+        `allowed_tools` choose. `task` names the
+        agents that this one may delegate to.
+
+        Raises:
+            NotFound: there is no tool of a name in `allowed_tools`, or this process lacks one
+                that the agent was given where it was registered.
+            AlreadyExists: another tool of the application has the name of one that was given.
         """
-        tools = self._registry or self.registry
-        if self._mcp.layer is not None:
+        registry = self.registry
+        if self._mcp.layer is not None and not agent.has_tools and _may_choose_mcp(agent):
             await self._mcp.prepare(has_network=at.sandbox == "network")
+        if agent.has_tools or agent.permission or agent.allowed_tools:
+            await self._look_for_agents()
+        ceiling = self._confinement.ceiling(at.agent_path)
+        # Runs of agents with the same tools and rights, under the same ceiling, have the same.
+        key: _Key = (
+            registry.state,
+            ceiling,
+            at.rights,
+            agent.required_tools,
+            tuple(map(id, agent.tools)) if agent.has_tools else agent.allowed_tools,
+            agent.has_tools,
+        )
+        layer = self._layers.get(key)
+        if layer is None:
+            if len(self._layers) >= _MOST_LAYERS:
+                self._layers.clear()
+            choose = self._given if agent.has_tools else self._chosen
+            layer = self._layers[key] = choose(agent, registry, ceiling, at.rights)
+        return layer
+
+    async def _look_for_agents(self) -> None:
         now = self._clock.monotonic()
         if now - self._looked_at > _AGENTS_KNOWN_S:
             # One looks again; whoever comes meanwhile takes what was known a moment ago.
@@ -95,19 +127,87 @@ class ToolService:
             if found != self._subagents:
                 self._subagents = found
                 self._layers.clear()
-        # Runs of agents with the same rights, under the same ceiling, may delegate to the same.
-        key = (self._confinement.ceiling(at.agent_path), at.rights)
-        layer = self._layers.get(key)
-        if layer is None:
-            if len(self._layers) >= _MOST_LAYERS:
-                self._layers.clear()
-            chosen = select_subagents(self._subagents, *key)
-            layer = tools
-            if chosen:
-                layer = tools.child(scope="built-in")
-                layer.register(task_tool(chosen), replace=True)
-            self._layers[key] = layer
+
+    def _given(
+        self, agent: Agent, registry: ToolRegistry, ceiling: RuleSet, rights: Rights
+    ) -> ToolRegistry:
+        """Return the tools of an agent that was given tools."""
+        given = [self._required(agent, registry, one) for one in agent.required_tools]
+        for tool in agent.tools:
+            if stands_for_builtin(tool):
+                tool = self._builtin(agent, registry, tool.name)
+            elif registry.scope_of(tool.name) == "project":
+                if registry.find(tool.name) is not tool:
+                    # Rules and consents know tools by their names: two would share them.
+                    raise AlreadyExists(kind="tool", value=tool.name)
+            given.append(tool)
+        layer = ToolRegistry(given, scope="agent")
+        if any(tool.name == "task" and tool is registry.find("task") for tool in given):
+            self._offer_agents(layer, ceiling, rights)
         return layer
+
+    def _builtin(self, agent: Agent, registry: ToolRegistry, name: str) -> Tool:
+        found = registry.find(name)
+        if found is None:
+            what = "has it switched off"
+            raise AgentToolMissing(agent=agent.name, value=name, what=what)
+        return found
+
+    def _required(self, agent: Agent, registry: ToolRegistry, wanted: ToolReference) -> Tool:
+        """Return the tool of this process that an agent was given where it was registered."""
+        if wanted.is_builtin:
+            return self._builtin(agent, registry, wanted.name)
+        found = registry.find(wanted.name)
+        if found is not None and registry.scope_of(wanted.name) in _IN_CODE:
+            if found.schema_hash == wanted.schema_hash:
+                return found
+        what = "lacks it" if found is None else "has another one of this name"
+        raise AgentToolMissing(agent=agent.name, value=wanted.name, what=what)
+
+    def _offer_agents(self, layer: ToolRegistry, ceiling: RuleSet, rights: Rights) -> None:
+        """Let `task` name the agents that may be delegated to, if there are any."""
+        from holdfast.orchestration.delegation import (  # noqa: PLC0415 - where it is offered
+            select_subagents,
+            task_tool,
+        )
+
+        others = select_subagents(self._subagents, ceiling, rights)
+        if others:
+            layer.register(task_tool(others), replace=True)
+
+    def _chosen(
+        self, agent: Agent, registry: ToolRegistry, ceiling: RuleSet, rights: Rights
+    ) -> ToolRegistry:
+        """Return the tools that the agent's rules, or `allowed_tools`, choose."""
+        known = registry.names()
+        self._check_listed(agent, known)
+        wanted = [*agent.allowed_tools]
+        wanted += [rule.permission for rule in agent.permission if rule.action != "deny"]
+        if all(_is_name(one, known) for one in wanted):
+            # Named one by one: no other tool has to be made for this.
+            names = [name for name in known if agent.chooses(name)]
+        else:
+            names = [tool.name for tool in registry if agent.chooses(tool.name, tool.target_kind)]
+        chosen = registry.select(names)
+        if "task" in names:
+            chosen = chosen.child(scope="built-in")
+            self._offer_agents(chosen, ceiling, rights)
+        return chosen
+
+    def _check_listed(self, agent: Agent, known: frozenset[str]) -> None:
+        """Refuse a name in `allowed_tools` that no tool has.
+
+        A pattern may cover what is not there yet, and a server's tool is there once it answers.
+        """
+        for listed in agent.allowed_tools:
+            if any(name_matches(listed, name) for name in known):
+                continue
+            if "*" in listed or "?" in listed:
+                continue
+            if self._mcp.layer is not None and listed.startswith("mcp__"):
+                continue
+            near = difflib.get_close_matches(listed, known, n=1)
+            raise NotFound(kind="tool", value=listed, nearest=near[0] if near else "")
 
     def forget_agents(self) -> None:
         """Look anew which agents there are, because one came or went."""
@@ -140,30 +240,72 @@ class ToolService:
         ]
         self._language_servers = LanguageServers(servers)
         builtin = builtin_tools(language_servers=self._language_servers)
-        own = (
-            skill_tool(self._skills.offered),
-            compact,
-            history_tool(self._sessions),
-            *plan_tools(self._sessions),
-            task,
-            *self._memory_tools(),
-        )
-        layer = builtin.child(own, scope="built-in")
+        layer = builtin.child(scope="built-in", makers=self._makers())
         if settings.mcp_endpoints:
             layer = self._mcp.layer = layer.child(scope="mcp")
+        layer = layer.child(scope="bundle")
+        register_bundles(layer, settings.tools.dir)
         registry = layer.child(scope="project")
         if settings.tools.searxng_url:
             from holdfast.tools import searxng_tools  # noqa: PLC0415 - by choice
 
             for made in searxng_tools(str(settings.tools.searxng_url)):
                 registry.register(made, replace=True)
-        register_bundles(registry, settings.tools.dir)
         return registry
 
-    def _memory_tools(self) -> tuple[Tool, ...]:
-        if not self._settings.memory.has_tools:
-            return ()
-        from holdfast.memory import memory_tools  # noqa: PLC0415 - a room of its own
+    def _makers(self) -> dict[str, Callable[[], Tool]]:
+        """Tools that act on this runtime's own records; made when they are looked for."""
 
-        manager: Callable[[str], Awaitable[MemoryManager]] = self._memory.manager
-        return memory_tools(manager)
+        def skill() -> Tool:
+            from holdfast.skills import skill_tool  # noqa: PLC0415 - first use
+
+            return skill_tool(self._skills.offered)
+
+        def compact() -> Tool:
+            from holdfast.runs import compact  # noqa: PLC0415 - first use
+
+            return compact
+
+        def history() -> Tool:
+            from holdfast.runs import history_tool  # noqa: PLC0415 - first use
+
+            return history_tool(self._sessions)
+
+        def plan(place: int) -> Tool:
+            from holdfast.runs import plan_tools  # noqa: PLC0415 - first use
+
+            return plan_tools(self._sessions)[place]
+
+        def task() -> Tool:
+            from holdfast.orchestration.delegation import task  # noqa: PLC0415 - first use
+
+            return task
+
+        def memory(place: int) -> Tool:
+            from holdfast.memory import memory_tools  # noqa: PLC0415 - a room of its own
+
+            manager: Callable[[str], Awaitable[MemoryManager]] = self._memory.manager
+            return memory_tools(manager)[place]
+
+        makers: dict[str, Callable[[], Tool]] = {
+            "skill": skill,
+            "compact": compact,
+            "search_history": history,
+            "plan_enter": lambda: plan(0),
+            "plan_exit": lambda: plan(1),
+            "task": task,
+        }
+        if self._settings.memory.has_tools:
+            makers |= {"remember": lambda: memory(0), "recall": lambda: memory(1)}
+        return makers
+
+
+def _may_choose_mcp(agent: Agent) -> bool:
+    """Say whether a rule or the list of an agent may mean the tool of an MCP server."""
+    wanted = [*agent.allowed_tools, *(rule.permission for rule in agent.permission)]
+    return any(not has_fixed_part(one) or "*" in one or one.startswith("mcp") for one in wanted)
+
+
+def _is_name(wanted: str, known: frozenset[str]) -> bool:
+    """Say whether a permission is the name of one tool, and of no kind of target."""
+    return any(same_permission(wanted, name) for name in known)

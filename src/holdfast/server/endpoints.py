@@ -66,7 +66,9 @@ class HttpEndpoint:
         for name, one in self.fields.items():
             kind = struct_in(one.type)
             if kind is not None and (not self.has_body or self.route.upload):
-                found |= {inner.encode_name: name for inner in msgspec.structs.fields(kind)}
+                for inner in msgspec.structs.fields(kind):
+                    own = inner.encode_name
+                    found[f"{name}.{own}" if own in self.fields else own] = name
         return found
 
     def flat_type(self, name: str, owner: str) -> Any:
@@ -74,7 +76,7 @@ class HttpEndpoint:
         kind = struct_in(self.fields[owner].type)
         assert kind is not None
         found = {one.encode_name: one.type for one in msgspec.structs.fields(kind)}
-        return found[name]
+        return found[name.rpartition(".")[2]]
 
     def read_parameters(self, words: Sequence[str]) -> dict[str, Any]:
         """Return the values that the path holds."""
@@ -119,9 +121,11 @@ class HttpEndpoint:
                 given.setdefault(name, []).append(value)
                 continue
             place = given if owner is None else given.setdefault(owner, {})
-            if name in place:
+            # Where the struct's field has the name of another one, it is `struct.field`.
+            field = name if owner is None else name.rpartition(".")[2]
+            if field in place:
                 raise RequestInvalid(detail=f"{name} came twice in the query")
-            place[name] = value
+            place[field] = value
         values = {name: self._convert(name, value) for name, value in given.items()}
         for name, one in self.fields.items():
             if name not in values and name not in (*self.parameters, self.route.upload):

@@ -125,6 +125,44 @@ class StorageSettings(_Section):
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
 
 
+class ArtifactSettings(_Section):
+    """Where files that agents, tools and people leave are kept, and how much of them."""
+
+    url: StoreUrl = Field(
+        default="",
+        description="Address of the place: `file:///DIRECTORY`, `sqlite:///DIRECTORY` (the file "
+        "`artifacts.db`), `memory://`, or a bucket: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, "
+        "`az://CONTAINER/PREFIX` (extra `s3`). Without it, `artifacts` in the state directory. A "
+        "project's file cannot set it.",
+    )
+    endpoint_url: Url | None = Field(
+        default=None,
+        description="Address of the server of the bucket, where it is not the vendor's own. A "
+        "project's file cannot set it.",
+    )
+    region: Line | None = Field(default=None, description="Region of the bucket.")
+    compress: Switch = Field(
+        default=True,
+        description="Compress contents above 4 KB with zstd, where the extra `artifacts` is "
+        "installed.",
+    )
+    session_bytes: OptionalCount = Field(
+        default=None, description="Most bytes of artifacts that one session may keep."
+    )
+    tenant_bytes: OptionalCount = Field(
+        default=None, description="Most bytes of artifacts that all sessions may keep together."
+    )
+    largest_bytes: OptionalCount = Field(
+        default=None, description="Most bytes of a single artifact."
+    )
+    ttl_s: OptionalDuration = Field(
+        default=None, description="Remove artifacts that are older than this."
+    )
+    keep_versions: OptionalCount = Field(
+        default=None, description="Keep at most this many versions of each file."
+    )
+
+
 class SessionSettings(_Section):
     """How turns of one session wait for each other."""
 
@@ -471,6 +509,23 @@ class SecretSettings(_Section):
         "(mode 0600); by default `.holdfast/secrets.env` if it exists.",
         json_schema_extra=_named("HOLDFAST_SECRETS_FILE"),
     )
+    artifact_key: Secret | None = Field(
+        default=None,
+        description="Key that encrypts artifacts, AES-256-GCM (extra `artifacts`): 32 random bytes "
+        "in base64. Without it they are kept as they are.",
+        json_schema_extra=_named("HOLDFAST_ARTIFACT_KEY"),
+    )
+    artifact_former_key: Secret | None = Field(
+        default=None,
+        description="Key that encrypted artifacts before, until `holdfast artifacts rekey` is "
+        "through.",
+        json_schema_extra=_named("HOLDFAST_ARTIFACT_FORMER_KEY"),
+    )
+    link_key: Secret | None = Field(
+        default=None,
+        description="Key that signs links to artifacts; another one makes all links invalid.",
+        json_schema_extra=_named("HOLDFAST_LINK_KEY"),
+    )
     openai_api_key: Secret | None = Field(
         default=None,
         description="Key for OpenAI or an OpenAI-compatible server.",
@@ -512,6 +567,7 @@ class Settings(_Section):
     )
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings
+    artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
     sessions: SessionSettings = Field(default_factory=SessionSettings)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)

@@ -56,6 +56,8 @@ _NOT_FOR_PROJECTS: Final = {
             *(f"jwt.{field}" for field in JwtSettings.model_fields),
         )
     },
+    "artifacts.url": "say where artifacts are kept",
+    "artifacts.endpoint_url": "say where artifacts are kept",
 }
 _LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
 

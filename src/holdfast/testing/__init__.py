@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.testing.artifact_conformance import (
+        ArtifactBackendConformance as ArtifactBackendConformance,
+    )
     from holdfast.testing.cassette import Cassette as Cassette
     from holdfast.testing.clock import FakeClock as FakeClock
     from holdfast.testing.crash import CrashFailed as CrashFailed
@@ -39,6 +42,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
+            "artifact_conformance": "ArtifactBackendConformance",
             "cassette": "Cassette",
             "clock": "FakeClock",
             "crash": "CrashFailed CrashReport Kill boundary run_matrix",

@@ -12,10 +12,18 @@ from typing import Any
 import msgspec
 
 from holdfast.agents import Agent, AgentResult, Listener, RunRequest, hear_nothing
+from holdfast.artifacts import (
+    ArtifactActor,
+    ArtifactServices,
+    ArtifactStore,
+    MemoryBlobs,
+    ProcessLocks,
+)
 from holdfast.clock import SYSTEM
 from holdfast.context import ContextBuilder
 from holdfast.errors import UsageError
 from holdfast.hooks import ExecutionContext
+from holdfast.journal import Journal
 from holdfast.policy import ApprovalTerms, Rights
 from holdfast.runs import Budgets, Confinement, Instrumentation, RunServices
 from holdfast.runtime import CallEnvironment, ProcessEnvironment
@@ -93,6 +101,22 @@ class NobodyExecutes:
         return None
 
 
+class _ArtifactsInMemory:
+    """Artifacts of runs in tests: facts in their journal, contents in memory."""
+
+    tenant = "default"
+
+    def __init__(self, journal: Journal) -> None:
+        self._services = ArtifactServices(
+            journal=journal, blobs=MemoryBlobs(), locks=ProcessLocks(), place="memory://"
+        )
+
+    async def opened(self) -> ArtifactStore:
+        """Return the store."""
+        actor = ArtifactActor(tenant=self.tenant, subject="owner", is_admin=True)
+        return ArtifactStore(self._services, actor)
+
+
 def run_services(
     sessions: SessionManager,
     turns: TurnQueue,
@@ -114,7 +138,11 @@ def run_services(
         confinement=confinement,
         instrumentation=Instrumentation(),
         calls=CallEnvironment(
-            journal, confinement, ProcessEnvironment(confinement, journal.clock), journal.clock
+            journal,
+            confinement,
+            _ArtifactsInMemory(journal),
+            ProcessEnvironment(confinement, journal.clock),
+            journal.clock,
         ),
         executor=NobodyExecutes(),
         clock=journal.clock,

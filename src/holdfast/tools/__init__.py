@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from holdfast.tools.approval_broker import Approver as Approver
     from holdfast.tools.approval_broker import AutoConfirm as AutoConfirm
     from holdfast.tools.approval_broker import NobodyApproves as NobodyApproves
-    from holdfast.tools.artifacts import JournalArtifacts as JournalArtifacts
-    from holdfast.tools.artifacts import load_artifact as load_artifact
+    from holdfast.tools.artifacts import RunArtifacts as RunArtifacts
+    from holdfast.tools.artifacts import load_kept_output as load_kept_output
+    from holdfast.tools.artifacts import redacted_text as redacted_text
     from holdfast.tools.builtin import SearchHit as SearchHit
     from holdfast.tools.builtin import SearchProvider as SearchProvider
     from holdfast.tools.builtin import SearxngSearch as SearxngSearch
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from holdfast.tools.events import ToolStarted as ToolStarted
     from holdfast.tools.export import describe as describe
     from holdfast.tools.file_walk import FileWalk as FileWalk
+    from holdfast.tools.gate import GIVEN as GIVEN
+    from holdfast.tools.gate import GIVEN_BY_HAND as GIVEN_BY_HAND
     from holdfast.tools.gate import Gate as Gate
     from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
     from holdfast.tools.gate import default_action as default_action
@@ -88,7 +91,6 @@ if TYPE_CHECKING:
     from holdfast.tools.sandbox import describe_sandbox as describe_sandbox
     from holdfast.tools.sandboxed_commands import SandboxedCommands as SandboxedCommands
     from holdfast.tools.schema import Signature as Signature
-    from holdfast.tools.services import ArtifactStore as ArtifactStore
     from holdfast.tools.services import Attendant as Attendant
     from holdfast.tools.services import Cancellation as Cancellation
     from holdfast.tools.services import ClosedNetwork as ClosedNetwork
@@ -108,6 +110,7 @@ if TYPE_CHECKING:
     from holdfast.tools.services import ProgressSink as ProgressSink
     from holdfast.tools.services import ProgressUpdate as ProgressUpdate
     from holdfast.tools.services import Question as Question
+    from holdfast.tools.services import ToolArtifacts as ToolArtifacts
     from holdfast.tools.services import ToolStateStore as ToolStateStore
     from holdfast.tools.services import ignore_progress as ignore_progress
     from holdfast.tools.services import refuse_processes as refuse_processes
@@ -121,6 +124,9 @@ if TYPE_CHECKING:
     from holdfast.tools.target import text_target as text_target
     from holdfast.tools.threads import ToolThreads as ToolThreads
     from holdfast.tools.threads import share_threads as share_threads
+    from holdfast.tools.toolsets import TOOLSETS as TOOLSETS
+    from holdfast.tools.toolsets import stands_for_builtin as stands_for_builtin
+    from holdfast.tools.toolsets import toolset as toolset
     from holdfast.tools.tracker import ToolExecution as ToolExecution
     from holdfast.tools.tracker import ToolExecutionTracker as ToolExecutionTracker
     from holdfast.tools.tracker import export_execution_files as export_execution_files
@@ -129,7 +135,7 @@ else:
         __name__,
         {
             "approval_broker": "ApprovalAnswer ApprovalRequest Approver AutoConfirm NobodyApproves",
-            "artifacts": "JournalArtifacts load_artifact",
+            "artifacts": "RunArtifacts load_kept_output redacted_text",
             "builtin": "SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
             "builtin.search": "codesearch_tool searxng_tools websearch_tool",
             "bundles": "LocalToolManager read_manifest register_bundles",
@@ -147,7 +153,7 @@ else:
             """,
             "export": "describe",
             "file_walk": "FileWalk",
-            "gate": "Gate ToolPermissionFilter default_action",
+            "gate": "GIVEN GIVEN_BY_HAND Gate ToolPermissionFilter default_action",
             "hooked": "ToolHooks",
             "labels": "find_new_labels ContextLabels Label read_kept_labels",
             "ledger": "CallRecord NOTHING_KNOWN read_records",
@@ -164,12 +170,13 @@ else:
             "sandboxed_commands": "SandboxedCommands",
             "schema": "Signature",
             "services": """Cancellation ClosedNetwork HttpRequest MemoryArtifacts MemoryState NoCommands NoNestedCalls ignore_progress refuse_processes
-                ArtifactStore Attendant Command CommandResult CommandRunner HttpClient NestedCalls
+                ToolArtifacts Attendant Command CommandResult CommandRunner HttpClient NestedCalls
                 NobodyAttends OpensReader Program ProgressSink ProgressUpdate Question ToolStateStore
             """,
             "state": "JournalState TOOL_STATE",
             "target": "Target command_target host_target path_target paths_target text_target",
             "threads": "ToolThreads share_threads",
+            "toolsets": "TOOLSETS stands_for_builtin toolset",
             "tracker": "ToolExecution ToolExecutionTracker export_execution_files",
         },
     )

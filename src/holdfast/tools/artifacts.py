@@ -1,54 +1,118 @@
-"""Artifacts in the journal: durable, and gone when their session is."""
+"""What tools save and load: artifacts in the name of a run."""
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from holdfast.artifacts import ArtifactActor
 from holdfast.canonical import sha256_hex
 from holdfast.errors import NotFound
 from holdfast.journal import Journal
 from holdfast.tools.events import ToolOutputKept
 from holdfast.tools.recording import Recorder
 
+if TYPE_CHECKING:
+    from holdfast.artifacts import Artifact, ArtifactScope, ArtifactStore
+    from holdfast.redaction import Redactor
+
 
 @functools.cache
-def _handle() -> re.Pattern[str]:
+def _former_handle() -> re.Pattern[str]:
     return re.compile(r"out_(\d{1,18})_([0-9a-f]{16})")
 
 
-class JournalArtifacts(msgspec.Struct, frozen=True, eq=False):
-    """Keeps what tools save as facts of the session.
+class OpensStore(Protocol):
+    """Gives the store of artifacts, opened when it is first needed."""
 
-    The journal puts large payloads into content-addressed blobs of their own. A handle holds
-    in its session and in forks made later; deleting or redacting the session removes the
-    content.
+    def __call__(self) -> Awaitable[ArtifactStore]:
+        """Return the store."""
+        ...
+
+
+class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
+    """The artifacts of a run: what its tools save belongs to its session unless they say more.
+
+    A handle is the id of an artifact. It holds in its session and in forks made later; deleting
+    or redacting the session removes the content. Handles of earlier versions (`out_…`), whose
+    content is in the journal itself, are read for ever.
     """
 
+    opened: OpensStore
+    actor: ArtifactActor
     recorder: Recorder
     journal: Journal
-    session_id: str
+    call_id: str = ""
 
-    async def save(self, name: str, data: bytes, *, media_type: str) -> str:
-        """Keep the data and return its handle."""
-        fact = ToolOutputKept(name=name, media_type=media_type, data=data)
-        [event] = await self.recorder.append(fact)
-        return f"out_{event.session_seq}_{sha256_hex(data)[:16]}"
+    async def save(
+        self,
+        name: str,
+        data: bytes | AsyncIterable[bytes],
+        *,
+        media_type: str = "",
+        tags: tuple[str, ...] = (),
+        scope: ArtifactScope | None = None,
+    ) -> str:
+        """Keep the data, without secrets if it is text, and return its handle."""
+        from holdfast.artifacts import ArtifactOptions  # noqa: PLC0415 - with the first save
+
+        if isinstance(data, bytes) and self.journal.redactor is not None:
+            data = redacted_text(data, self.journal.redactor)
+        options = ArtifactOptions(media_type=media_type, kind="tool_result", tags=tags, scope=scope)
+        saved = await (await self._store()).save(name, data, options=options)
+        return saved.id
 
     async def load(self, handle: str) -> bytes:
         """Return what was saved, or raise NotFound."""
-        return await load_artifact(self.journal, self.session_id, handle)
+        if _former_handle().fullmatch(handle):
+            return await load_kept_output(self.journal, self.actor.session_id, handle)
+        return await (await self._store()).load(handle)
+
+    async def stream(self, handle: str) -> AsyncGenerator[bytes, None]:
+        """Yield what was saved, or raise NotFound."""
+        if _former_handle().fullmatch(handle):
+            yield await self.load(handle)
+            return
+        async for piece in (await self._store()).stream(handle):
+            yield piece
+
+    async def list(self, name: str = "", *, limit: int = 50) -> tuple[Artifact, ...]:
+        """Return what this session may read, newest first."""
+        from holdfast.artifacts import ArtifactFilter  # noqa: PLC0415 - with the first use
+
+        page = await (await self._store()).list(ArtifactFilter(name=name), limit=limit)
+        return page.items
+
+    async def delete(self, handle: str) -> None:
+        """Delete what was saved, or raise NotFound."""
+        await (await self._store()).delete(handle, reason="deleted by a tool")
+
+    async def _store(self) -> ArtifactStore:
+        actor = msgspec.structs.replace(self.actor, call_id=self.call_id)
+        return (await self.opened()).acting_for(actor, self.recorder)
 
 
-async def load_artifact(journal: Journal, session_id: str, handle: str) -> bytes:
-    """Return what a tool saved in a session.
+def redacted_text(data: bytes, redactor: Redactor) -> bytes:
+    """Return text without the secrets that a redactor finds; what is no text stays as it is."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data
+    clean = redactor.text(text)
+    return data if clean == text else clean.encode()
+
+
+async def load_kept_output(journal: Journal, session_id: str, handle: str) -> bytes:
+    """Return what a tool saved in the journal itself, as earlier versions did.
 
     Raises:
         NotFound: there is no such handle, or its content was removed.
     """
-    named = _handle().fullmatch(handle)
+    named = _former_handle().fullmatch(handle)
     if named is not None:
         for event in await journal.store.read(session_id, seqs=[int(named[1])]):
             fact = event.decode() if event.kind == ToolOutputKept.kind else None

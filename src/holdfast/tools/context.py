@@ -16,7 +16,6 @@ from holdfast.sandbox import Workspace
 from holdfast.tools.child_limits import ChildLimits
 from holdfast.tools.labels import ContextLabels
 from holdfast.tools.services import (
-    ArtifactStore,
     Attendant,
     Cancellation,
     CommandRunner,
@@ -25,6 +24,7 @@ from holdfast.tools.services import (
     OpensReader,
     ProgressSink,
     ProgressUpdate,
+    ToolArtifacts,
     ToolStateStore,
 )
 from holdfast.tools.threads import ToolThreads
@@ -68,7 +68,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     cancellation: Cancellation
     progress: ProgressSink
     state: ToolStateStore
-    artifacts: ArtifactStore
+    artifacts: ToolArtifacts
     http: HttpClient
     commands: CommandRunner
     open_reader: OpensReader

@@ -7,6 +7,7 @@ import inspect
 import math
 import re
 import sys
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
@@ -117,7 +118,13 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
             raise UsageError(detail=f"Tool {function.name!r} is a tool already.")
         name = options.get("name") or _default_name(function)
         signature = read_signature(function, name, local_names)
-        description = options.get("description") or signature.purpose or name.replace("_", " ")
+        description = options.get("description") or signature.purpose
+        if not description:
+            description = name.replace("_", " ")
+            warnings.warn(
+                f"The tool {name!r} has no docstring: a model knows it by its name alone.",
+                stacklevel=_depth_of_caller(),
+            )
         target = options.get("target", NO_TARGET)
         if isinstance(target, str):
             if target not in signature.parameters["properties"]:
@@ -187,6 +194,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
         """A hash of the function's source and of the definition, for provenance."""
         declared = [self.name, self.version, self.effect, self.spec.parameters, self.description]
         return digest([sha256_hex(_source(self.function)), declared])
+
+    @functools.cached_property
+    def schema_hash(self) -> str:
+        """A digest of the arguments' schema: what an agent that was given the tool relies on."""
+        return digest(self.signature.parameters)
 
     @functools.cached_property
     def provenance(self) -> JsonObject:
@@ -352,6 +364,14 @@ def _struct_to_builtins(value: object) -> object:
 def _is_async(function: object) -> bool:
     called = getattr(function, "__call__", None)  # noqa: B004 - it is known to be callable
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _depth_of_caller() -> int:
+    """How far above the function that warns the code stands that defines the tool."""
+    frame, depth = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+        frame, depth = frame.f_back, depth + 1
+    return depth
 
 
 def _default_name(function: Callable[..., object]) -> str:

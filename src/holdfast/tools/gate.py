@@ -67,6 +67,13 @@ ContextOf: TypeAlias = Callable[[Call], ToolContext]
 
 _PREVIEW_CHARS = 20_000
 _LOOP_THRESHOLD = 3
+GIVEN = ("agent", "session")
+"""The scopes of tools that were handed over in code: to this agent, or with this run."""
+GIVEN_BY_HAND = (*GIVEN, "project", "workflow")
+"""The same for a call that no agent makes: the application calls what it has registered, and a
+workflow what it was made of."""
+_KNOWN_TO_READ = frozenset({"built-in", "skills", *GIVEN_BY_HAND})
+"""Where `effect="read"` is believed: never what an MCP server, a bundle or a file says."""
 _MOST_JUDGED = 1_024
 
 
@@ -87,8 +94,11 @@ class Gate:
         policy_version: str = "",
         policies: PolicyStore | None = None,
         agent_path: str = "",
+        given: tuple[str, ...] = GIVEN,
     ) -> None:
         """Hold the rules; nobody approves unless somebody is given.
+
+        Tools of the scopes in `given` count as handed over in code.
 
         With `policies`, ceiling and version are those in force for the agent at the end of a
         path (`a/b`) when a call is judged.
@@ -98,6 +108,7 @@ class Gate:
         self.approver = approver or NobodyApproves()
         self.terms = terms or ApprovalTerms()
         self.policy_version = policy_version
+        self.given = given
         self._agent_path = agent_path
         self._policies = policies
         self._bundle: PolicyBundle | None = None
@@ -106,6 +117,17 @@ class Gate:
             self.ceiling, self.policy_version = bundle.ceiling_for(agent_path), bundle.version
         self._judged: dict[CallRequest, Decision] = {}
         self._judged_by: tuple[RuleSet, Rights, str] | None = None
+
+    def describe(self, tool: Tool, targets: tuple[str, ...], scope: str) -> CallRequest:
+        """Return what a call asks for: by a tool that stands in a scope, on these targets."""
+        return CallRequest(
+            permission=tool.name,
+            targets=targets,
+            target_kind=tool.target.kind,
+            default="allow" if is_known_to_read(tool, scope) else "ask",
+            own=tool.permission,
+            is_given=scope in self.given,
+        )
 
     def decide(self, request: CallRequest) -> Decision:
         """Decide by the rules alone; a command that cannot be read asks at least.
@@ -130,6 +152,7 @@ class Gate:
                 self.rights.parent,
                 self.rights.agent,
                 self.rights.session,
+                is_handed=self.rights.is_handed,
                 policy_version=self.policy_version,
             )
         if policies is not None and policies.shadow is not None:
@@ -150,6 +173,7 @@ def _with_rules(rights: Rights, rules: tuple[PermissionRule, ...]) -> Rights:
         agent=rights.agent,
         session=RuleSet(rules=(*rights.session.rules, *rules), also=rights.session.also),
         parent=_with_rules(rights.parent, rules) if rights.parent is not None else None,
+        is_handed=rights.is_handed,
     )
 
 
@@ -182,14 +206,19 @@ def _visible_names(
 
 
 def default_action(tool: Tool, scope: str) -> Action:
-    """What holds for a tool where no rule speaks.
+    """What holds for a tool where no rule speaks: its own word, if that is ask or deny.
 
-    A tool that somebody handed over in code does what its author said; a built-in one runs
-    if it only reads, and asks otherwise.
+    Else one that was handed over in code runs, and so does one that is known to read only;
+    everything else asks.
     """
-    if scope == "built-in":
-        return "allow" if tool.effect == "read" else "ask"
-    return tool.permission
+    if tool.permission != "allow" or scope in GIVEN:
+        return tool.permission
+    return "allow" if is_known_to_read(tool, scope) else "ask"
+
+
+def is_known_to_read(tool: Tool, scope: str) -> bool:
+    """Say whether a tool only reads, by the word of code that this process runs."""
+    return tool.effect == "read" and scope in _KNOWN_TO_READ
 
 
 class DoomLoop(msgspec.Struct):
@@ -253,7 +282,7 @@ class Admission(msgspec.Struct, eq=False):
                 return asked
             passed = asked
         if is_looping:
-            loop = CallRequest(permission="doom_loop", targets=(tool.name,), default="ask")
+            loop = CallRequest(permission="doom_loop", targets=(tool.name,), own="ask")
             asked = await self._consent_also(passed, tool, loop, context_of)
             if isinstance(asked, AdmittedCall):
                 self.doom.forgive()
@@ -272,12 +301,8 @@ class Admission(msgspec.Struct, eq=False):
 
     def _request(self, tool: Tool, values: dict[str, Any]) -> CallRequest:
         is_fixed = tool.target is NO_TARGET
-        request = CallRequest(
-            permission=tool.name,
-            targets=("*",) if is_fixed else tool.targets(values, self.context.workspace),
-            target_kind=tool.target.kind,
-            default=default_action(tool, self.registry.scope_of(tool.name)),
-        )
+        targets = ("*",) if is_fixed else tool.targets(values, self.context.workspace)
+        request = self.gate.describe(tool, targets, self.registry.scope_of(tool.name))
         if is_fixed:
             self.fixed[tool] = request
         return request
@@ -387,8 +412,8 @@ class Admission(msgspec.Struct, eq=False):
 def _egress(tool: Tool, passage: AdmittedCall) -> CallRequest:
     """What is asked for a call that sends something out: by its hosts, or by its name."""
     if tool.target_kind == "host":
-        return replace(passage.request, permission="egress", default="ask")
-    return CallRequest(permission="egress", targets=(tool.name,), default="ask")
+        return replace(passage.request, permission="egress", default="ask", own="ask")
+    return CallRequest(permission="egress", targets=(tool.name,), own="ask")
 
 
 __all__ = [
@@ -398,8 +423,11 @@ __all__ = [
     "Approver",
     "AutoConfirm",
     "DoomLoop",
+    "GIVEN",
+    "GIVEN_BY_HAND",
     "Gate",
     "NobodyApproves",
     "ToolPermissionFilter",
     "default_action",
+    "is_known_to_read",
 ]

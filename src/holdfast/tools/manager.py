@@ -36,6 +36,7 @@ from holdfast.policy import Approvals, NoApprovals, PolicyViolation
 from holdfast.sessions import MessagePartUpdated
 from holdfast.tools import ledger
 from holdfast.tools.approval_broker import ApprovalBroker
+from holdfast.tools.artifacts import RunArtifacts
 from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_unsound
 from holdfast.tools.child_limits import without_end
 from holdfast.tools.context import ToolContext
@@ -512,11 +513,14 @@ class ToolExecutionManager:
 
     def _call_context(self, call: Call) -> ToolContext:
         """The context of one call; its key is the same after every restart."""
-        call_id = call.part.call_id
+        call_id, artifacts = call.part.call_id, self._context.artifacts
         key = f"{self._context.run_id}:{call.message_id}:{call_id}"
+        if isinstance(artifacts, RunArtifacts):
+            artifacts = msgspec.structs.replace(artifacts, call_id=call_id)
         return msgspec.structs.replace(
             self._context,
             call_id=call_id,
+            artifacts=artifacts,
             idempotency_key=key,
             cancellation=Cancellation(),
             nested=_NestedCalls(self, call),

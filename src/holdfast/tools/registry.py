@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import TypeAlias
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound, UsageError
@@ -17,6 +18,8 @@ from holdfast.tools.export import to_json_schema, to_openapi
 ENTRY_POINT_GROUP = "holdfast.tools"
 _LONGEST_NAME = 64
 _MOST_LAYERS = 64
+Makers: TypeAlias = Mapping[str, Callable[[], Tool]]
+"""Tools by name that are made when they are first looked for."""
 
 
 class ToolRegistry:
@@ -35,9 +38,14 @@ class ToolRegistry:
         *,
         parent: ToolRegistry | None = None,
         scope: str = "session",
+        makers: Makers | None = None,
     ) -> None:
-        """Start with some tools; `scope` is a word for messages and listings."""
+        """Start with some tools; `scope` is a word for rules, messages and listings.
+
+        `makers` make further tools, each when it is first looked for.
+        """
         self.scope = scope
+        self._makers = {_key(name): (name, make) for name, make in (makers or {}).items()}
         self._parent = parent
         self._own: dict[str, dict[str, Tool]] = {}
         self._newest: dict[str, Tool] = {}
@@ -64,6 +72,8 @@ class ToolRegistry:
         if not isinstance(tool, Tool):
             raise UsageError(detail=f"{tool!r} is not a Tool; decorate the function with @tool.")
         key = _key(tool.name)
+        if self._makers:
+            self._make(key)
         versions = {} if replace else self._own.get(key, {})
         if not replace:
             below = self._parent.find(tool.name) if self._parent is not None else None
@@ -81,6 +91,7 @@ class ToolRegistry:
             NotFound: this layer has no such tool.
         """
         plain, _, version = name.partition("@")
+        self._make(_key(plain))
         versions = self._own.get(_key(plain), {})
         if not versions or (version and version not in versions):
             raise NotFound(kind="tool", value=name)
@@ -114,9 +125,42 @@ class ToolRegistry:
                 loaded.append(self.register(one))
         return tuple(loaded)
 
-    def child(self, tools: Iterable[Tool] = (), *, scope: str = "session") -> ToolRegistry:
+    def child(
+        self, tools: Iterable[Tool] = (), *, scope: str = "session", makers: Makers | None = None
+    ) -> ToolRegistry:
         """Return a layer on top of this one; adding there changes nothing here."""
-        return ToolRegistry(tools, parent=self, scope=scope)
+        return ToolRegistry(tools, parent=self, scope=scope, makers=makers)
+
+    def select(self, names: Iterable[str]) -> ToolRegistry:
+        """Return a registry with these tools alone, each in a layer of the scope that it has here.
+
+        Names that are not known are left out.
+        """
+        wanted = set(map(_key, names))
+        layers = [self]
+        while (below := layers[-1]._parent) is not None:
+            layers.append(below)
+        chosen: ToolRegistry | None = None
+        for layer in reversed(layers):
+            own = [key for key in wanted if layer._make(key)]
+            if own or layer is self:
+                chosen = ToolRegistry(parent=chosen, scope=layer.scope)
+            for key in own:
+                assert chosen is not None
+                chosen._set(key, layer._own[key])
+        assert chosen is not None
+        return chosen
+
+    def names(self) -> frozenset[str]:
+        """The names of all tools; none of them is made for that."""
+        own = {tool.name for tool in self._newest.values()}
+        own.update(name for name, _make in self._makers.values())
+        return frozenset(own) | (self._parent.names() if self._parent is not None else frozenset())
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """What is another after each change, here or in a layer below."""
+        return self._state()
 
     def layer(self, tools: tuple[Tool, ...], *, scope: str) -> ToolRegistry:
         """Return what `child` returns, the same one while nothing changes; nobody adds to it.
@@ -156,6 +200,8 @@ class ToolRegistry:
         layer: ToolRegistry | None = self
         while layer is not None:
             found = layer._newest.get(key)
+            if found is None and layer._makers and layer._make(key):
+                found = layer._newest[key]
             if found is not None:
                 # What a layer above has replaced is out of reach, by version too.
                 return layer._own[key].get(version) if version else found
@@ -164,6 +210,7 @@ class ToolRegistry:
 
     def versions(self, name: str) -> tuple[str, ...]:
         """All versions of a tool in the topmost layer that has it, oldest first."""
+        self._make(_key(name))
         versions = self._own.get(_key(name))
         if versions:
             return tuple(sorted(versions, key=_version_order))
@@ -189,7 +236,7 @@ class ToolRegistry:
         key = _key(name.partition("@")[0])
         layer: ToolRegistry | None = self
         while layer is not None:
-            if key in layer._own:
+            if key in layer._own or key in layer._makers:
                 return layer.scope
             layer = layer._parent
         return ""
@@ -214,6 +261,15 @@ class ToolRegistry:
         """How many names there are."""
         return len(self.tools)
 
+    def _make(self, key: str) -> bool:
+        """Make the tool of a name if that is still to be done; says whether this layer has it."""
+        _name, make = self._makers.pop(key, ("", None))
+        if make is not None:
+            made = make()
+            # What is found here stays the same, so that nothing has changed.
+            self._own[key], self._newest[key] = {made.version: made}, made
+        return key in self._own
+
     def _set(self, key: str, versions: dict[str, Tool]) -> None:
         """Keep the versions of one name; none means that the name is gone."""
         self._own[key] = versions
@@ -233,6 +289,8 @@ class ToolRegistry:
         return tuple(changes)
 
     def _refresh(self, state: tuple[int, ...]) -> None:
+        for key in tuple(self._makers):
+            self._make(key)
         below = self._parent.tools if self._parent is not None else {}
         merged = {_key(name): tool for name, tool in below.items()}
         merged.update(self._newest)

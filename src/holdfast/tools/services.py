@@ -7,11 +7,12 @@ in memory, or refuse and say why.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from holdfast.artifacts import Artifact, ArtifactScope
 from holdfast.canonical import JsonObject, sha256_hex
 from holdfast.errors import NotFound, PermissionDenied, SandboxFailed
 from holdfast.messages import ToolPart
@@ -86,19 +87,45 @@ class MemoryState:
 # --- artifacts -----------------------------------------------------------------------
 
 
-class ArtifactStore(Protocol):
-    """Where tools leave what is too large for an answer."""
+class ToolArtifacts(Protocol):
+    """Where tools leave files, and what is too large for an answer; found by their handle."""
 
-    async def save(self, name: str, data: bytes, *, media_type: str) -> str:
-        """Keep the data and return a handle by which `load` finds it."""
+    async def save(
+        self,
+        name: str,
+        data: bytes | AsyncIterable[bytes],
+        *,
+        media_type: str = "",
+        tags: tuple[str, ...] = (),
+        scope: ArtifactScope | None = None,
+    ) -> str:
+        """Keep the data and return a handle by which `load` finds it.
+
+        A name that is there already gets a new version. Secrets are taken out of text; other
+        content, and what comes as a stream, is kept to the byte. Without a `scope` it belongs
+        to the session.
+        """
         ...
 
     async def load(self, handle: str) -> bytes:
-        """Return what was saved.
+        """Return what was saved, checked.
 
         Raises:
-            NotFound: nothing was saved under this handle.
+            NotFound: nothing was saved under this handle, or not for this session.
+            ArtifactDamaged: it is not what was saved.
         """
+        ...
+
+    def stream(self, handle: str) -> AsyncGenerator[bytes, None]:
+        """Yield what was saved in pieces of up to a megabyte; raises as `load` does."""
+        ...
+
+    async def list(self, name: str = "", *, limit: int = 50) -> tuple[Artifact, ...]:
+        """Return what this session may read, newest first; `name` is a part of the name."""
+        ...
+
+    async def delete(self, handle: str) -> None:
+        """Delete what was saved; raises NotFound."""
         ...
 
 
@@ -107,19 +134,58 @@ class MemoryArtifacts:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._blobs: dict[str, bytes] = {}
+        self._blobs: dict[str, tuple[Artifact, bytes]] = {}
 
-    async def save(self, name: str, data: bytes, *, media_type: str) -> str:
+    async def save(
+        self,
+        name: str,
+        data: bytes | AsyncIterable[bytes],
+        *,
+        media_type: str = "",
+        tags: tuple[str, ...] = (),
+        scope: ArtifactScope | None = None,
+    ) -> str:
         """Keep the data and return its handle."""
-        handle = sha256_hex(data)
-        self._blobs[handle] = data
+        content = data if isinstance(data, bytes) else b"".join([one async for one in data])
+        handle = sha256_hex(content)
+        artifact = Artifact(
+            id=handle,
+            name=name,
+            digest=handle,
+            size=len(content),
+            media_type=media_type,
+            kind="tool_result",
+            tags=tags,
+            scope=scope or "session",
+            scope_id="",
+            tenant="",
+            owner="",
+            version=1,
+            previous="",
+            time=0.0,
+        )
+        self._blobs[handle] = (artifact, content)
         return handle
 
     async def load(self, handle: str) -> bytes:
         """Return what was saved, or raise NotFound."""
         if handle not in self._blobs:
             raise NotFound(kind="artifact", value=handle)
-        return self._blobs[handle]
+        return self._blobs[handle][1]
+
+    async def stream(self, handle: str) -> AsyncGenerator[bytes, None]:
+        """Yield what was saved, or raise NotFound."""
+        yield await self.load(handle)
+
+    async def list(self, name: str = "", *, limit: int = 50) -> tuple[Artifact, ...]:
+        """Return what was saved, newest first."""
+        found = [one for one, _ in self._blobs.values() if name.lower() in one.name.lower()]
+        return tuple(reversed(found))[:limit]
+
+    async def delete(self, handle: str) -> None:
+        """Delete what was saved, or raise NotFound."""
+        await self.load(handle)
+        del self._blobs[handle]
 
 
 # --- network -------------------------------------------------------------------------
@@ -341,7 +407,6 @@ def ignore_progress(update: ProgressUpdate) -> None:
 
 
 __all__ = [
-    "ArtifactStore",
     "Attendant",
     "Cancellation",
     "ClosedNetwork",
@@ -362,6 +427,7 @@ __all__ = [
     "ProgressSink",
     "ProgressUpdate",
     "Question",
+    "ToolArtifacts",
     "ToolStateStore",
     "ignore_progress",
 ]

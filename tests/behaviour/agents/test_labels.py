@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent, AsyncClient, tool
+from holdfast import Agent, AsyncClient, tool, toolset
 from holdfast.messages import ToolPart
 from holdfast.sessions import Session
 from holdfast.testing import ScriptedModel, tool_call
@@ -61,7 +61,9 @@ async def session(client: AsyncClient, tmp_path: Path) -> Session:
 
 
 def worker(*calls: ToolPart, **fields: object) -> Agent:
-    fields.setdefault("tools", [diary, post])
+    sets = ("files:read", "web", "shell", "batch", "agents")
+    own = [one for name in sets for one in toolset(name)]
+    fields.setdefault("tools", [diary, post, *own])
     return Agent("worker", model=ScriptedModel(*calls, "done"), **fields)  # type: ignore[arg-type]
 
 
@@ -115,7 +117,9 @@ async def test_whoever_reads_a_report_reads_what_the_sub_agent_had_read(
     client: AsyncClient, session: Session, web: Web
 ) -> None:
     model = ScriptedModel(READ, "the plan")
-    await client.register_agent(Agent("reader", mode="subagent", model=model))
+    await client.register_agent(
+        Agent("reader", mode="subagent", model=model, allowed_tools=["read"])
+    )
     sent = tool_call("task", prompt="read it", subagent_type="reader")
     await client.execute_agent(worker(SEARCH, sent, AGAIN, permission=SENDING), session.id, "go")
     assert len(model.requests) == 2
@@ -126,7 +130,9 @@ async def test_a_child_begins_with_what_its_starter_had_read(
     client: AsyncClient, session: Session, web: Web
 ) -> None:
     model = ScriptedModel(AGAIN, "done")
-    await client.register_agent(Agent("seeker", mode="subagent", model=model))
+    await client.register_agent(
+        Agent("seeker", mode="subagent", model=model, allowed_tools=["websearch"])
+    )
     sent = tool_call("task", prompt="look", subagent_type="seeker")
     await client.execute_agent(worker(SEARCH, READ, sent, permission=SENDING), session.id, "go")
     assert "egress" in model.requests[1].messages[-1].tool_calls[0].error

@@ -146,7 +146,10 @@ async def test_an_agent_remembers_and_another_session_recalls(client: AsyncClien
         tool_call("recall", query="When does the harbour open?"),
         "At dawn.",
     )
-    allowed = [PermissionRule(permission="remember", pattern="*", action="allow")]
+    allowed = [
+        PermissionRule(permission="remember", pattern="*", action="allow"),
+        PermissionRule(permission="recall", pattern="*", action="allow"),
+    ]
     agent = Agent("guide", model=model, permission=allowed)
     one, two = await client.create_session("one"), await client.create_session("two")
     await client.execute_agent(agent, one.id, "Please keep it")

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.errors import NotFound, ResultNotStored, RunInTheWay, StorageFull, UsageError
+from holdfast.errors import (
+    NotFound,
+    ResultNotStored,
+    RunInterrupted,
+    RunInTheWay,
+    StorageFull,
+    UsageError,
+)
 from holdfast.journal import AppendRequest, Store
 from holdfast.orchestration.workflows import Workflow, WorkflowRequest
 from holdfast.providers.model import TextDelta
@@ -95,8 +102,10 @@ async def test_a_charge_whose_result_found_no_space_is_neither_repeated_nor_forg
         store = (await client.storage.journal()).store
         with monkeypatch.context() as patched:
             patched.setattr(store, "append", _without_space_for(store, "message.part.updated"))
-            with pytest.raises(ResultNotStored):
+            with pytest.raises(RunInterrupted) as interrupted:
                 await agent.run("sell", run_id="job", client=client)
+        assert isinstance(interrupted.value.error, ResultNotStored)
+        assert interrupted.value.run_id == "job" and interrupted.value.is_retryable
         result = await agent.run("sell", run_id="job", client=client)
         assert (result.metadata.get("reason", ""), shop.calls) == (reason, calls)
         questions = await client.approvals.questions()

@@ -142,7 +142,7 @@ async def test_known_tool_refuses_bad_arguments_while_the_person_is_there(
 ) -> None:
     case = Case(client)
     await client.register_tool(case.disk.tool())
-    case.agent = Agent("janitor", model=case.model)
+    case.agent = Agent("janitor", model=case.model, allowed_tools=["delete"])
     approval = await case.park()
     with pytest.raises(ToolInputInvalid):
         await client.approvals.approve(approval.id, by="ann", arguments={"file": "b.txt"})

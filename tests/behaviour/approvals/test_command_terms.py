@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast import Agent, AsyncClient
+from holdfast import Agent, AsyncClient, toolset
 from holdfast.cli.app import root
 from holdfast.messages import ToolPart
 from holdfast.runs.lineage import Lineage
@@ -150,6 +150,7 @@ async def test_always_writes_a_rule_that_holds_for_this_target_only(folder: Path
 
 async def test_what_is_special_about_a_call_is_said(folder: Path) -> None:
     job = Job(*[tool_call("read", file_path="a.txt")] * 3, "done")
+    job.agent = job.agent.wrapped(tools=toolset("files:read"))
     assert await job.go() == "parked"
     shown = await holdfast("approvals", "show", str((await waiting())["id"]))
     assert "the same call for at least the third time in a row" in " ".join(shown.stdout.split())

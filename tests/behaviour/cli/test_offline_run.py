@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast import Agent
+from holdfast import Agent, toolset
 from holdfast.cli.app import root
 from holdfast.orchestration.loop.plan import DraftPlan, find_problems
 from holdfast.settings.environment import process_environment
@@ -98,5 +98,5 @@ def test_python_gets_the_same_plan_as_a_text_and_as_a_form(project: Path) -> Non
 
 
 def test_a_file_is_read_when_it_is_named(project: Path) -> None:
-    result = Agent("reader", model="offline").run_sync("Read main.py")
+    result = Agent("reader", model="offline", tools=toolset("files:read")).run_sync("Read main.py")
     assert "    def main():" in result.response

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent, AsyncClient
+from holdfast import Agent, AsyncClient, toolset
 from holdfast.errors import AgentTimeout, BudgetExceeded, DelegationRefused, NotFound, UsageError
 from holdfast.hooks.points import AgentBeforeExecution
 from holdfast.orchestration.delegation import AgentTask, DelegationLimits
@@ -70,7 +70,7 @@ async def test_tools_and_skills_that_there_are_not_are_refused_before_anything_i
 
 async def test_tools_of_the_agent_and_patterns_can_be_left_to_a_child(tmp_path: Path) -> None:
     async with AsyncClient(tmp_path / "state") as client:
-        await client.register_agent(worker(tools=[peek]))
+        await client.register_agent(worker(tools=[peek, *toolset("todo")]))
         session = await client.create_session("Above", directory=tmp_path)
         orchestrator = await client.runs.orchestrator()
         result = await orchestrator.delegate_task(

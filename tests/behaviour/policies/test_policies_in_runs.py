@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast import Agent, AsyncClient, tool
+from holdfast import Agent, AsyncClient, tool, toolset
 from holdfast.cli.app import root
 from holdfast.errors import PolicyInvalid, UsageError
 from holdfast.hooks import BusEvent
@@ -105,7 +105,10 @@ async def test_reload_holds_from_the_next_call_of_a_run_on(place: Place) -> None
             "done",
         )
         agent = Agent(
-            "worker", permission=EVERYTHING, model=model, tools=[acting("forbid", forbid)]
+            "worker",
+            permission=EVERYTHING,
+            model=model,
+            tools=[acting("forbid", forbid), *toolset("files:read")],
         )
         assert (await agent.run("go", client=client)).status == "completed"
         states = [request.messages[-1].tool_calls[0].state for request in model.requests[1:]]
@@ -159,7 +162,7 @@ async def test_budget_that_a_reload_changes_holds_in_the_running_run_and_keeps_i
             tool_call("narrow"),
             tool_call("read", file_path="a.txt"),
             tool_call("list", path="."),
-            tools=[acting("narrow", narrow)],
+            tools=[acting("narrow", narrow), *toolset("files:read")],
         )
         assert (result.status, result.metadata["error"]["code"]) == ("failed", "budget.exceeded")
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from holdfast import Agent, AsyncClient, tool
+from holdfast import Agent, AsyncClient, tool, toolset
 from holdfast.testing import ModelReply, ScriptedModel, tool_call
 from holdfast.tools import Target, ToolContext, ToolResult
 
@@ -206,7 +206,7 @@ async def test_the_run_survives(tmp_path, monkeypatch, kind):
         ModelReply(calls=(tool_call("hostile"), tool_call("todoread"))),
         ModelReply(text="still here"),
     )
-    agent = Agent("victim", model=model, tools=[hostile])
+    agent = Agent("victim", model=model, tools=[hostile, *toolset("todo")])
     async with AsyncClient(tmp_path / "state") as client:
         result = await asyncio.wait_for(agent.run("go", client=client), 60)
         assert (result.status, result.response) == ("completed", "still here")

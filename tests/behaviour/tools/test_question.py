@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent, AsyncClient
+from holdfast import Agent, AsyncClient, toolset
 from holdfast.testing import ModelReply, ScriptedModel, tool_call
 
 ROOT = Path(__file__).parents[3]
@@ -59,7 +59,7 @@ async def test_a_run_that_nobody_attends_waits_and_goes_on_with_the_answer(tmp_p
         assert question.reason == "question"
         assert question.request["questions"][0]["question"] == "Which colour?"
         await client.approvals.answer(question.session_id, question.call_id, "blue", by="ada")
-        agent = Agent("painter", model=ScriptedModel("thanks"))
+        agent = Agent("painter", model=ScriptedModel("thanks"), tools=toolset("question"))
         again = await agent.run("", run_id=result.run_id, client=client)
         assert again.status == "completed"
         [call] = await client.get_execution_history(result.session_id)

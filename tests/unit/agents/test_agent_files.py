@@ -143,7 +143,7 @@ def test_untrusted_project_file_gives_no_right(tmp_path: Path, project: Path) ->
     files = AgentFiles(project, user_folder=tmp_path / "home", trust=TrustStore(tmp_path / "s"))
     found = files.find().agents["evil"]
     assert not found.is_trusted
-    assert [(r.permission, r.action) for r in found.agent.rules] == [
+    assert [(r.permission, r.action) for r in found.agent.permission] == [
         ("bash", "ask"),
         ("read", "allow"),
         ("edit", "deny"),
@@ -173,7 +173,7 @@ def test_untrusted_file_keeps_its_own_denies_beside_its_list_of_tools(
 
     assert [judged(one) for one in ("rm x", "git log", "ls")] == ["deny", "ask", "ask"]
     files.trust("evil")
-    assert [judged(one) for one in ("rm x", "git log", "ls")] == ["deny", "allow", "allow"]
+    assert [judged(one) for one in ("rm x", "git log", "ls")] == ["deny", "allow", "ask"]
     rules = files.find().agents["evil"].agent.rule_set
     assert decide(CallRequest(permission="write"), agent=rules).action == "deny"
 

@@ -200,3 +200,18 @@ def test_agents_of_installed_packages_work_when_they_are_asked_for(
     (about / "entry_points.txt").write_text("[holdfast.agents]\nlost = packed_nowhere:agent\n")
     lost = call(*asked, "--plugins")
     assert (lost.exit_code, "packed_nowhere:agent" in lost.stderr) == (2, True)
+
+
+def test_check_warns_of_rules_without_effect(project: Path) -> None:
+    folder = project.parent / "home/agents"
+    folder.mkdir(parents=True)
+    rules = "permission: {'*': allow, read: {'*.csv': allow}, raed: deny}"
+    (folder / "clerk.md").write_text(f"---\ndescription: d\n{rules}\n---\nWork.\n")
+    found = json.loads(call("agents", "check", "--json").stdout)
+    assert [(one["agent"], one["text"]) for one in found] == [
+        ("clerk", "read *.csv allow"),
+        ("clerk", "raed * deny"),
+    ]
+    assert "'read'" in found[1]["because"]
+    (folder / "clerk.md").write_text("---\ndescription: d\ntools: [read]\n---\nWork.\n")
+    assert "Every rule has an effect." in call("agents", "check", "clerk").output

@@ -159,7 +159,7 @@ def test_bundles_are_installed_verified_called_and_removed(home: Path) -> None:
     assert pin["name"] == "shout"
     assert call("verify").exit_code == 0
     rows = {row["name"]: row for row in json.loads(call("list", "--json").stdout)}
-    assert rows["shout"]["scope"] == "project"
+    assert rows["shout"]["scope"] == "bundle"
     called = json.loads(
         call("run", "shout", "--args", '{"text": "hi"}', "--auto-confirm", "--json").stdout
     )
@@ -182,3 +182,10 @@ def test_a_bundle_cannot_take_the_name_of_a_built_in_tool(home: Path, name: str)
 @pytest.mark.parametrize(("name", "said"), [("bash", "ask"), ("read", "allow"), ("task", "ask")])
 def test_show_says_what_holds_where_no_rule_speaks(home: Path, name: str, said: str) -> None:
     assert json.loads(call("show", name, "--json").stdout)["permission"] == said
+
+
+def test_reading_outside_the_workspace_exits_like_a_denial(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    assert call("run", "read", "--args", '{"file_path": "/etc/hostname"}').exit_code == 6
+    assert call("run", "read", "--args", '{"file_path": "missing.txt"}').exit_code == 1

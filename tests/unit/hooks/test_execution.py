@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from holdfast.errors import NotFound, UsageError
 from holdfast.hooks import ExecutionContext
 
+pytestmark = pytest.mark.filterwarnings("ignore:The tool .* has no docstring")
+
 
 class Clock(Protocol):
     def tick(self) -> int: ...

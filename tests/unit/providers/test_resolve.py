@@ -121,9 +121,16 @@ async def test_a_local_server_comes_before_the_offline_model(
         assert found.provider.base_url == url
         named = await resolve_model(registry(), "b", candidates=places)
         assert named.name == "llamacpp:b"
-        missing = await resolve_model(registry(), "qwen3:8b", candidates=places)
-        assert missing.name == "llamacpp:qwen3:8b"
+        missing = await resolve_model(registry(), "c", candidates=places)
+        assert missing.name == "llamacpp:c"
         assert "does not list" in missing.notice
+        with pytest.raises(NotFound) as unknown:
+            await resolve_model(registry(), "nosuch:foo", candidates=places)
+        assert unknown.value.context["value"] == "nosuch"
+    async with serving(v1_models=listed("qwen3:8b", owner="llamacpp")) as url:
+        places = (Candidate("llamacpp", url),)
+        colon = await resolve_model(registry(), "qwen3:8b", candidates=places)
+        assert colon.name == "llamacpp:qwen3:8b"
 
 
 async def test_keys_come_before_local_servers_and_openai_before_anthropic() -> None:
@@ -184,7 +191,12 @@ async def test_a_chosen_default_provider_takes_bare_names(tmp_path: Path) -> Non
     config = make_config(name="mine", base_url="https://api.example.com/v1", default_model="big")
     await here.add_provider(config, default=True)
     assert (await resolve_model(here)).name == "mine:big"
-    assert (await resolve_model(here, "small:1b")).name == "mine:small:1b"
+    assert (await resolve_model(here, "small")).name == "mine:small"
+    assert (await resolve_model(here, "meta/small:1b")).name == "mine:meta/small:1b"
+    assert (await resolve_model(here, "mine:small:1b")).name == "mine:small:1b"
+    with pytest.raises(NotFound):
+        await resolve_model(here, "nosuch:foo")
+    await here.close()
 
 
 async def test_settings_make_the_registry(tmp_path: Path) -> None:

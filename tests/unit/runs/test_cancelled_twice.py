@@ -25,7 +25,7 @@ async def stare() -> str:
 
 
 async def by_an_agent(client: AsyncClient, session_id: str) -> object:
-    agent = Agent("a", model=ScriptedModel(tool_call("stare")))
+    agent = Agent("a", model=ScriptedModel(tool_call("stare")), allowed_tools=["stare"])
     return await client.execute_agent(agent, session_id, "go", run_id="job")
 
 

@@ -41,7 +41,7 @@ def test_rules_of_an_agent_are_one_set_until_they_change() -> None:
     known = agent.rule_set
     assert agent.rule_set is known
     agent.denied_tools = ("read",)
-    told = [rule.action for rule in agent.rule_set.rules if rule.permission in ("*", "read")]
+    told = [rule.action for rule in agent.rule_set.every_rule if rule.permission in ("*", "read")]
     assert told == ["deny", "allow", "deny"]
     listed: list[str] = ["read"]
     agent.denied_tools = listed  # type: ignore[assignment]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,7 @@ async def test_a_user_is_erased_in_every_tenant(tmp_path: Path) -> None:
         await server.ask("POST", "/v1/tenants", {"name": "one"})
         kept: dict[str, dict[str, str]] = {}
         scopes = ["sessions:write", "sessions:read", "runs:write", "memory:write", "memory:read"]
+        scopes += ["artifacts:write", "artifacts:read"]
         for tenant in ("default", "one"):
             for who in ("ada", "bob"):
                 asked = {"name": who, "subject": who, "scopes": scopes, "tenant": tenant}
@@ -226,12 +228,16 @@ async def test_a_user_is_erased_in_every_tenant(tmp_path: Path) -> None:
             stored = {"content": f"knows {name}", "options": {"scope": "user"}}
             status, found = await server.ask("POST", "/v1/memory", stored, headers=headers)
             assert status == 201, found
+            file = {"name": "notes.txt", "data": b64encode(f"file of {name}".encode()).decode()}
+            status, found = await server.ask("POST", "/v1/artifacts", file, headers=headers)
+            assert status == 201, found
         status, found = await server.ask("POST", "/v1/users/ada/erase", {})
         assert status == 200, found
         counts = {
-            one["tenant"]: (one["sessions"], one["memories"], one["keys"]) for one in found["items"]
+            one["tenant"]: (one["sessions"], one["memories"], one["artifacts"], one["keys"])
+            for one in found["items"]
         }
-        assert counts == {"default": (1, 1, 1), "one": (1, 1, 1)}
+        assert counts == {"default": (1, 1, 1, 1), "one": (1, 1, 1, 1)}
         for name, headers in kept.items():
             status, found = await server.ask("GET", "/v1/memory", headers=headers)
             assert status == (401 if "ada" in name else 200)
@@ -239,8 +245,10 @@ async def test_a_user_is_erased_in_every_tenant(tmp_path: Path) -> None:
                 assert [entry["content"] for entry in found["items"]] == [f"knows {name}"]
         status, found = await server.ask("POST", "/v1/users/ada/erase", {})
         assert {one["sessions"] for one in found["items"]} == {0}
-    for file in tmp_path.rglob("*.db*"):
-        assert b"the moon of default ada" not in file.read_bytes(), file
+    for place in tmp_path.rglob("*"):
+        kept_bytes = place.read_bytes() if place.is_file() else b""
+        assert b"the moon of default ada" not in kept_bytes, place
+        assert b"file of one ada" not in kept_bytes, place
 
 
 async def test_requests_are_limited_per_key_user_and_tenant(tmp_path: Path) -> None:

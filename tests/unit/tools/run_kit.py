@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast import AsyncClient
+from holdfast.artifacts import ArtifactActor
 from holdfast.clock import SYSTEM, Clock
 from holdfast.ids import new_id
 from holdfast.journal import Payload
 from holdfast.messages import Message, ToolPart
 from holdfast.testing import tool_context
 from holdfast.tools import Parked, Tool, ToolRegistry, Workspace
-from holdfast.tools.artifacts import JournalArtifacts
+from holdfast.tools.artifacts import RunArtifacts
 from holdfast.tools.gate import Gate
 from holdfast.tools.ledger import read_records
 from holdfast.tools.manager import Call, CallLimits, ToolExecutionManager
@@ -104,7 +105,17 @@ async def open_run(
             workspace=Workspace(directory),
             session_id=session.id,
             run_id=run.id,
-            artifacts=JournalArtifacts(turn, await client.storage.journal(), session.id),
+            artifacts=RunArtifacts(
+                client.artifacts.store,
+                ArtifactActor(
+                    tenant=client.tenant,
+                    subject=f"session:{session.id}",
+                    owner="owner",
+                    session_id=session.id,
+                ),
+                turn,
+                await client.storage.journal(),
+            ),
             commands=commands or NoCommands(),
         )
         manager = ToolExecutionManager(

@@ -25,6 +25,8 @@ from holdfast.tools import (
     tool,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:The tool .* has no docstring")
+
 
 class Unit(enum.Enum):
     KM = "km"
@@ -556,3 +558,14 @@ async def test_what_tools_have_without_better_services_lives_in_memory(context):
     context.cancellation.cancel()
     with pytest.raises(asyncio.CancelledError):
         context.cancellation.raise_if_cancelled()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_tool_without_a_docstring_warns_where_it_is_defined():
+    def bare(number: int) -> int:
+        return number
+
+    with pytest.warns(UserWarning, match="'bare' has no docstring") as warned:
+        tool(bare)
+    assert warned[0].filename == __file__
+    assert tool(description="Return it.")(bare).description == "Return it."

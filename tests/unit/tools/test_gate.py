@@ -49,7 +49,15 @@ def test_what_holds_without_a_rule_depends_on_who_made_the_tool():
     tools = builtin_tools()
     assert default_action(tools.get("read"), "built-in") == "allow"
     assert default_action(tools.get("bash"), "built-in") == "ask"
-    assert default_action(tools.get("bash"), "project") == tools.get("bash").permission
+    assert default_action(tools.get("bash"), "project") == "ask"
+    assert default_action(tools.get("bash"), "agent") == "allow"
+    assert default_action(tools.get("read"), "project") == "allow"
+    assert [default_action(tools.get("read"), scope) for scope in ("mcp", "bundle", "")] == [
+        "ask",
+        "ask",
+        "ask",
+    ]
+    assert default_action(tools.get("externaldirectory"), "agent") == "ask"
     assert Gate(rights=Rights(), approver=AutoConfirm()).ceiling.rules == ()
 
 

@@ -7,12 +7,13 @@ import asyncio
 import pytest
 from run_kit import open_run
 
+from holdfast.artifacts import ArtifactSaved
 from holdfast.errors import ResultNotStored, StorageFull, TellModel
 from holdfast.messages import ToolPart
 from holdfast.sessions.events import MessagePartUpdated
 from holdfast.testing import FakeClock
 from holdfast.tools import Parked, ToolContext, ToolRegistry, ToolResult, tool
-from holdfast.tools.events import ToolOutputKept, ToolStarted
+from holdfast.tools.events import ToolStarted
 from holdfast.tools.gate import AutoConfirm, Gate
 from holdfast.tools.manager import CallLimits, ToolExecutionManager
 
@@ -187,7 +188,7 @@ async def test_output_is_not_forgotten_when_it_cannot_be_kept(tmp_path):
             self.turn = turn
 
         async def append(self, *payloads, **options):
-            if isinstance(payloads[0], ToolOutputKept | MessagePartUpdated):
+            if isinstance(payloads[0], ArtifactSaved | MessagePartUpdated):
                 raise StorageFull(path="here")
             return await self.turn.append(*payloads, **options)
 

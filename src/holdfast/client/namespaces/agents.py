@@ -14,6 +14,7 @@ class AgentNamespace(Surface[Mode]):
     get_definition = agents.get_definition
     list_definitions = agents.list_definitions
     remove = agents.remove
+    check = agents.check
     load_installed = agents.load_installed
     registry = agents.registry
     add_resource = agents.add_resource

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.agents import (
     STATE_KEY,
+    Agent,
     AgentResult,
     HandedOff,
     HandoffInput,
@@ -100,7 +101,8 @@ class CallDelegation:
                 on_ask=limits.on_ask,
                 approver=limits.approver,
             ),
-            above=derive_call_lineage(context, session),
+            # Only code has an agent itself; a model names one.
+            above=derive_call_lineage(context, session, is_handed=isinstance(request.agent, Agent)),
             parent=session,
             seconds=limits.seconds_left(),
         )

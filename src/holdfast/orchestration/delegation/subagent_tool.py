@@ -11,7 +11,7 @@ from pydantic import Field
 
 from holdfast.agents import RUN_TIMEOUT_S, Agent, Delegation, RunRequest, outcome_of
 from holdfast.policy import Action, CallRequest, Rights, RuleSet, decide
-from holdfast.tools import Target, Tool, ToolContext, ToolResult, default_action, tool
+from holdfast.tools import Target, Tool, ToolContext, ToolResult, tool
 
 _TARGET = Target(
     kind="agent", resolve=lambda values, _workspace: (str(values.get("subagent_type", "")),)
@@ -81,6 +81,13 @@ def _decision(name: str, ceiling: RuleSet, rights: Rights) -> Action:
         permission=task.name,
         targets=(name,),
         target_kind="agent",
-        default=default_action(task, "built-in"),
+        own=task.permission,
     )
-    return decide(request, ceiling, rights.parent, rights.agent, rights.session).action
+    return decide(
+        request,
+        ceiling,
+        rights.parent,
+        rights.agent,
+        rights.session,
+        is_handed=rights.is_handed,
+    ).action

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from holdfast.agents import Agent, builtin_agents
+from holdfast.agents import Agent, UnlimitedAgent, builtin_agents
 from holdfast.orchestration.kinds import LOOP_AGENT
 from holdfast.orchestration.loop.options import LoopAgents
 from holdfast.orchestration.loop.plan import CHECK_KINDS, DraftPlan, PlannedStep
@@ -42,7 +42,7 @@ steps. Say plainly what you could not do."""
 
 def loop_agent() -> Agent:
     """Return the agent that stands above the three: it forbids nothing by itself."""
-    return Agent(LOOP_AGENT, hidden=True, permission=({"permission": "*", "action": "allow"},))
+    return UnlimitedAgent(LOOP_AGENT, hidden=True)
 
 
 def crew(given: LoopAgents) -> tuple[Agent, Agent, Agent]:
@@ -134,23 +134,4 @@ def _told(step: PlannedStep, attempt: StepAttempt) -> str:
 
 def _answering(agent: Agent, form: type[DraftPlan] | type[Verdict]) -> Agent:
     """Return a copy of an agent whose answers have a form."""
-    return Agent(
-        agent.name,
-        description=agent.description,
-        mode=agent.mode,
-        permission=agent.permission,
-        hidden=agent.hidden,
-        model=agent.model,
-        prompt=agent.prompt,
-        temperature=agent.temperature,
-        top_p=agent.top_p,
-        steps=agent.steps,
-        options=agent.options,
-        allowed_tools=agent.allowed_tools,
-        denied_tools=agent.denied_tools,
-        sandbox=agent.sandbox,
-        tools=agent.tools,
-        budget=agent.budget,
-        output=form,
-        approve=agent.approve,
-    )
+    return agent.wrapped(output=form)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.agents import Agent, AgentResult, RunRequest
+from holdfast.agents import Agent, AgentResult, RunRequest, UnlimitedAgent
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     AlreadyExists,
@@ -34,8 +34,9 @@ from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult
 from holdfast.policy import NO_BUDGET, Budget
 from holdfast.runs import CallScope, RunCalls, RunServices, Spending, below, locate_run
-from holdfast.sessions import MessageCreated, PermissionRule, Session, compose
+from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.tools import (
+    GIVEN_BY_HAND,
     NOTHING_KNOWN,
     Call,
     CallRecord,
@@ -273,6 +274,7 @@ class StepExecutor:
                 ),
                 inherited=at.above.labels if at.above is not None else (),
                 spending=self._spending,
+                given=GIVEN_BY_HAND,
             )
         )
 
@@ -366,8 +368,7 @@ def starter_of(definition: Definition) -> Agent:
 
     The session's rules, the operator's, and those of whoever started the workflow still hold.
     """
-    everything = PermissionRule(permission="*", action="allow")
-    return Agent(f"workflow:{definition.name}", permission=[everything], sandbox=definition.sandbox)
+    return UnlimitedAgent(f"workflow:{definition.name}", sandbox=definition.sandbox)
 
 
 def _answer(attempt: Attempt, result: AgentResult) -> Value:

@@ -1,13 +1,15 @@
 """The built-in tools, one file each, and the registry that holds them.
 
 Tools tagged `optional` are offered only to agents whose rules name them. A file of a tool loads
-when the first registry is made, and what a tool needs (parsers, regular expressions, language
+when the tool is first looked for, and what a tool needs (parsers, regular expressions, language
 servers) when it is first called.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.lazy_exports import lazy_exports
@@ -30,7 +32,7 @@ __getattr__, __dir__, _exported = lazy_exports(
 )
 __all__ = [*_exported, "builtin_tools"]
 
-_TOOLS = {
+_FILES = {
     "ast_grep_search": "ast_grep_search",
     "bash": "bash",
     "batch": "batch",
@@ -39,15 +41,24 @@ _TOOLS = {
     "externaldirectory": "externaldirectory",
     "glob": "glob",
     "grep": "grep",
-    "list": "list_directory",
+    "list": "list",
     "multiedit": "multiedit",
     "question": "question",
     "read": "read",
-    "todo": "todoread todowrite",
+    "todoread": "todo",
+    "todowrite": "todo",
     "webfetch": "webfetch",
     "write": "write",
 }
-"""The tools by file; those that need something to be made are made in `builtin_tools`."""
+"""The tools and their files; those that need something to be made are made in `builtin_tools`."""
+
+
+def load_tool(name: str) -> Tool:
+    """Return a built-in tool that needs nothing to be made."""
+    module = importlib.import_module(f"{__name__}.{_FILES[name]}")
+    # `list` is Python's own word.
+    found: Tool = getattr(module, "list_directory" if name == "list" else name)
+    return found
 
 
 def builtin_tools(
@@ -62,18 +73,26 @@ def builtin_tools(
     configure. Whoever passes `language_servers` closes them; without, `lsp` uses those
     that are installed, which end with this process.
     """
-    # With the first registry: the definitions of all tools together take 50 ms.
-    from holdfast.tools.builtin import lsp, search  # noqa: PLC0415
-    from holdfast.tools.lsp import LanguageServers  # noqa: PLC0415
-    from holdfast.tools.registry import ToolRegistry  # noqa: PLC0415
+    from holdfast.tools.registry import ToolRegistry  # noqa: PLC0415 - it imports this room
 
-    tools: list[Tool] = []
-    for file, names in _TOOLS.items():
-        module = importlib.import_module(f"{__name__}.{file}")
-        tools += [getattr(module, name) for name in names.split()]
-    tools += [
-        search.websearch_tool(web_search or search.NoSearch("websearch")),
-        search.codesearch_tool(code_search or search.NoSearch("codesearch")),
-        lsp.lsp_tool(language_servers or LanguageServers()),
-    ]
-    return ToolRegistry(tools, scope="built-in")
+    def web() -> Tool:
+        from holdfast.tools.builtin import search  # noqa: PLC0415 - first use
+
+        return search.websearch_tool(web_search or search.NoSearch("websearch"))
+
+    def code() -> Tool:
+        from holdfast.tools.builtin import search  # noqa: PLC0415 - first use
+
+        return search.codesearch_tool(code_search or search.NoSearch("codesearch"))
+
+    def lsp_() -> Tool:
+        from holdfast.tools.builtin import lsp  # noqa: PLC0415 - first use
+        from holdfast.tools.lsp import LanguageServers  # noqa: PLC0415 - first use
+
+        return lsp.lsp_tool(language_servers or LanguageServers())
+
+    makers: dict[str, Callable[[], Tool]] = {
+        name: functools.partial(load_tool, name) for name in _FILES
+    }
+    makers |= {"websearch": web, "codesearch": code, "lsp": lsp_}
+    return ToolRegistry(scope="built-in", makers=makers)

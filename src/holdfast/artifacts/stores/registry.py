@@ -1,0 +1,205 @@
+"""Stores of blobs by address: a URL says where the bytes of artifacts are.
+
+- `file://` alone, or no address at all, is `artifacts` in the state directory;
+  `file:///srv/artifacts` another directory;
+- `sqlite://` is the file `artifacts.db` in the state directory, `sqlite:///DIRECTORY` in another;
+- `memory://` keeps them in the process;
+- `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` (extra `s3`).
+
+Packages add kinds by entry points of the group `holdfast.artifact_stores`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import SplitResult, unquote
+
+import msgspec
+
+from holdfast.artifacts.blobs import BlobStore
+from holdfast.errors import UsageError
+from holdfast.journal import AddressRegistry, resolve_directory
+
+FOLDER = "artifacts"
+_DEFAULT = "file://"
+
+
+class BlobStoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store of blobs is opened with besides its address."""
+
+    base_dir: Path
+    endpoint: str = ""
+    """Address of the server of a bucket, where it is not the vendor's own."""
+    region: str = ""
+    variables: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Credentials by the names that vendors give them, such as AWS_ACCESS_KEY_ID."""
+
+
+class BlobStoreKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of store of blobs, as a package offers it."""
+
+    open: Callable[[SplitResult, BlobStoreOptions], BlobStore]
+    """Returns the store at an address; touches nothing before it is used."""
+    place: Callable[[SplitResult, Path], Path] | None = None
+    """Returns where on this machine it keeps its files, which no tool may see."""
+
+
+def _open_files(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
+    from holdfast.artifacts.stores.files import FileBlobs  # noqa: PLC0415 - when chosen
+
+    return FileBlobs(_file_place(address, options.base_dir))
+
+
+def _file_place(address: SplitResult, base_dir: Path) -> Path:
+    return resolve_directory(address, base_dir / FOLDER)
+
+
+def _open_sqlite(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
+    from holdfast.artifacts.stores.sqlite import SqliteBlobs  # noqa: PLC0415 - when chosen
+
+    return SqliteBlobs(_sqlite_place(address, options.base_dir))
+
+
+def _sqlite_place(address: SplitResult, base_dir: Path) -> Path:
+    return resolve_directory(address, base_dir) / "artifacts.db"
+
+
+def _open_memory(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
+    from holdfast.artifacts.stores.memory import MemoryBlobs  # noqa: PLC0415 - when chosen
+
+    return MemoryBlobs()
+
+
+def _open_s3(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
+    from holdfast.artifacts.stores import objects  # noqa: PLC0415 - when chosen
+
+    bucket, prefix = _bucket(address)
+    store = objects.load_obstore(address.scheme)
+    config = _credentials(
+        options,
+        access_key_id="AWS_ACCESS_KEY_ID",
+        secret_access_key="AWS_SECRET_ACCESS_KEY",
+        session_token="AWS_SESSION_TOKEN",
+        region="AWS_REGION",
+        endpoint="AWS_ENDPOINT_URL",
+    )
+    if options.region:
+        config["region"] = options.region
+    if options.endpoint:
+        config["endpoint"] = options.endpoint
+    client = store.S3Store(
+        bucket,
+        prefix=prefix or None,
+        config=config,
+        client_options=_client_options(config.get("endpoint", "")),
+        retry_config=objects.retry_options(),
+    )
+    return objects.ObjectBlobs(client, f"{address.scheme}://{bucket}/{prefix}")
+
+
+def _open_google(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
+    from holdfast.artifacts.stores import objects  # noqa: PLC0415 - when chosen
+
+    bucket, prefix = _bucket(address)
+    store = objects.load_obstore(address.scheme)
+    config = _credentials(
+        options,
+        service_account="GOOGLE_SERVICE_ACCOUNT",
+        service_account_key="GOOGLE_SERVICE_ACCOUNT_KEY",
+        application_credentials="GOOGLE_APPLICATION_CREDENTIALS",
+    )
+    if options.endpoint:
+        config["base_url"] = options.endpoint
+    client = store.GCSStore(
+        bucket,
+        prefix=prefix or None,
+        config=config,
+        client_options=_client_options(options.endpoint),
+        retry_config=objects.retry_options(),
+    )
+    return objects.ObjectBlobs(client, f"{address.scheme}://{bucket}/{prefix}")
+
+
+def _open_azure(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
+    from holdfast.artifacts.stores import objects  # noqa: PLC0415 - when chosen
+
+    container, prefix = _bucket(address)
+    store = objects.load_obstore(address.scheme)
+    config = _credentials(
+        options,
+        account_name="AZURE_STORAGE_ACCOUNT_NAME",
+        account_key="AZURE_STORAGE_ACCOUNT_KEY",
+        client_id="AZURE_STORAGE_CLIENT_ID",
+        client_secret="AZURE_STORAGE_CLIENT_SECRET",
+        tenant_id="AZURE_STORAGE_TENANT_ID",
+    )
+    if options.endpoint:
+        config["endpoint"] = options.endpoint
+    client = store.AzureStore(
+        container,
+        prefix=prefix or None,
+        config=config,
+        client_options=_client_options(options.endpoint),
+        retry_config=objects.retry_options(),
+    )
+    return objects.ObjectBlobs(client, f"{address.scheme}://{container}/{prefix}")
+
+
+def _bucket(address: SplitResult) -> tuple[str, str]:
+    """Return the bucket and the prefix that an address names."""
+    prefix = unquote(address.path).strip("/")
+    is_plain = not address.query and not address.fragment and not address.username
+    if not address.netloc or not is_plain or any(p in (".", "..") for p in prefix.split("/")):
+        raise UsageError(
+            detail=f"{address.scheme}:// is followed by a bucket and perhaps a prefix, such as "
+            f"{address.scheme}://my-bucket/holdfast, and nothing else."
+        )
+    return address.netloc, prefix
+
+
+def _credentials(options: BlobStoreOptions, **names: str) -> dict[str, str]:
+    found = {option: options.variables.get(name, "") for option, name in names.items()}
+    return {option: value for option, value in found.items() if value}
+
+
+def _client_options(endpoint: str) -> dict[str, object]:
+    # Without TLS only where the operator wrote an address without it.
+    return {"allow_http": True} if endpoint.startswith("http://") else {}
+
+
+FILES = BlobStoreKind(open=_open_files, place=_file_place)
+SQLITE = BlobStoreKind(open=_open_sqlite, place=_sqlite_place)
+MEMORY = BlobStoreKind(open=_open_memory)
+S3 = BlobStoreKind(open=_open_s3)
+GOOGLE = BlobStoreKind(open=_open_google)
+AZURE = BlobStoreKind(open=_open_azure)
+_KINDS = AddressRegistry(
+    "holdfast.artifact_stores",
+    BlobStoreKind,
+    {
+        "file": f"{__name__}:FILES",
+        "sqlite": f"{__name__}:SQLITE",
+        "memory": f"{__name__}:MEMORY",
+        "s3": f"{__name__}:S3",
+        "gs": f"{__name__}:GOOGLE",
+        "az": f"{__name__}:AZURE",
+    },
+)
+
+
+def open_blob_store(url: str, options: BlobStoreOptions) -> BlobStore:
+    """Return the store of blobs at an address; without one, files in the state directory.
+
+    Raises:
+        UsageError: no kind of store is known for the scheme, or the rest means nothing to it.
+        MissingExtra: the package for buckets is not installed.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    return kind.open(address, options)
+
+
+def find_blob_place(url: str, *, base_dir: Path) -> Path | None:
+    """Return where on this machine the bytes are, which no tool may see."""
+    kind, address = _KINDS.find(url or _DEFAULT)
+    return None if kind.place is None else kind.place(address, base_dir)

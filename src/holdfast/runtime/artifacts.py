@@ -1,0 +1,138 @@
+"""Artifacts: the store, made when first used, in the name of whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ConfigError
+from holdfast.journal import Journal, list_store_places
+from holdfast.settings import Settings, list_secret_values
+
+if TYPE_CHECKING:
+    from holdfast.artifacts import ArtifactActor, ArtifactServices, ArtifactStore, KeyRing
+
+LOCAL_USER = "local"
+"""A state directory belongs to one person."""
+_LOCKS = "artifact-locks"
+_LEAST_LINK_KEY = 32
+
+
+class ArtifactService:
+    """The artifacts of one runtime; the room behind it is loaded with the first use."""
+
+    def __init__(self, settings: Settings, base_dir: Path, journal: Journal, tenant: str) -> None:
+        """Keep artifacts where the settings say, on this tenant's account."""
+        self._settings = settings
+        self._base_dir = base_dir
+        self._journal = journal
+        self.tenant = tenant
+        self._services: ArtifactServices | None = None
+        self._once = asyncio.Lock()
+
+    @property
+    def place(self) -> Path | None:
+        """Where on this machine the contents are, which no tool may see."""
+        from holdfast.artifacts import find_blob_place  # noqa: PLC0415 - a room of its own
+
+        return find_blob_place(self._url, base_dir=self._base_dir)
+
+    async def opened(self) -> ArtifactStore:
+        """Return the store, in the name of the owner of the state directory."""
+        from holdfast.artifacts import ArtifactActor  # noqa: PLC0415 - a room of its own
+
+        actor = ArtifactActor(tenant=self.tenant, subject="owner", user=LOCAL_USER, is_admin=True)
+        return await self.acting_for(actor)
+
+    async def acting_for(self, actor: ArtifactActor) -> ArtifactStore:
+        """Return the store in somebody's name.
+
+        Raises:
+            ConfigError: a key in the settings is none.
+            UsageError: the address of the place means nothing.
+            MissingExtra: the place needs a package that is not installed.
+        """
+        from holdfast.artifacts import ArtifactStore  # noqa: PLC0415 - a room of its own
+
+        async with self._once:
+            if self._services is None:
+                self._services = self._build()
+        return ArtifactStore(self._services, actor)
+
+    async def close(self) -> None:
+        """Give the place back."""
+        services, self._services = self._services, None
+        if services is not None:
+            await services.locks.close()
+            await services.blobs.close()
+
+    @property
+    def _url(self) -> str:
+        """The address; where records are kept nowhere, artifacts are not either."""
+        chosen = self._settings.artifacts.url
+        is_kept = not self._settings.storage.url.startswith("memory:")
+        return chosen or ("" if is_kept else "memory://")
+
+    def _build(self) -> ArtifactServices:
+        from holdfast.artifacts import (  # noqa: PLC0415 - a room of its own
+            ArtifactRules,
+            ArtifactServices,
+            BlobStoreOptions,
+            FileLocks,
+            ProcessLocks,
+            open_blob_store,
+        )
+
+        wanted = self._settings.artifacts
+        options = BlobStoreOptions(
+            base_dir=self._base_dir,
+            endpoint=wanted.endpoint_url or "",
+            region=wanted.region or "",
+            variables=list_secret_values(self._settings),
+        )
+        # Whoever writes to the same journal must find the same locks.
+        places = list_store_places(self._settings.storage.url, base_dir=self._base_dir)
+        link_key = self._settings.secrets.link_key
+        return ArtifactServices(
+            journal=self._journal,
+            blobs=open_blob_store(self._url, options),
+            locks=FileLocks(places[0] / _LOCKS) if places else ProcessLocks(),
+            place=self._url or str(self._base_dir / "artifacts"),
+            keys=self._keys(),
+            rules=ArtifactRules(
+                session_bytes=wanted.session_bytes,
+                tenant_bytes=wanted.tenant_bytes,
+                largest_bytes=wanted.largest_bytes,
+                ttl_s=wanted.ttl_s,
+                keep_versions=wanted.keep_versions,
+                compresses=wanted.compress,
+            ),
+            link_key=_link_key(link_key.get_secret_value()) if link_key else b"",
+        )
+
+    def _keys(self) -> KeyRing:
+        from holdfast.artifacts import KeyRing, parse_key  # noqa: PLC0415 - a room of its own
+
+        secrets = self._settings.secrets
+        active, former = secrets.artifact_key, secrets.artifact_former_key
+        return KeyRing(
+            active=parse_key(active.get_secret_value(), "HOLDFAST_ARTIFACT_KEY")
+            if active
+            else None,
+            former=parse_key(former.get_secret_value(), "HOLDFAST_ARTIFACT_FORMER_KEY")
+            if former
+            else None,
+        )
+
+
+def _link_key(text: str) -> bytes:
+    if len(text) < _LEAST_LINK_KEY:
+        raise ConfigError(
+            detail="HOLDFAST_LINK_KEY is too short to sign with; `openssl rand -base64 32` prints "
+            "a good one."
+        )
+    return text.encode()
+
+
+__all__ = ["LOCAL_USER", "ArtifactService"]

@@ -1,0 +1,115 @@
+"""Every place of artifacts keeps every promise of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from holdfast.artifacts import (
+    BlobStore,
+    BlobStoreOptions,
+    FileBlobs,
+    MemoryBlobs,
+    SqliteBlobs,
+    open_blob_store,
+)
+from holdfast.errors import ArtifactDamaged, StorageUnavailable
+from holdfast.testing import ArtifactBackendConformance
+from holdfast.testing.artifact_conformance import LARGE, key_of, make_bytes, read_all
+
+sys.path.insert(0, str(Path(__file__).parent))
+from s3_server import serve_503, serve_s3
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+
+
+def bucket(address: str, prefix: str) -> BlobStore:
+    options = BlobStoreOptions(
+        base_dir=Path("/"), endpoint=address, region="us-east-1", variables=CREDENTIALS
+    )
+    return open_blob_store(f"s3://holdfast/{prefix}", options)
+
+
+def ask(address: str) -> bytes:
+    with urllib.request.urlopen(address) as answer:
+        return answer.read()
+
+
+@pytest.fixture(scope="module")
+def s3():
+    with serve_s3() as address:
+        yield address
+
+
+class TestFiles(ArtifactBackendConformance):
+    def make_blobs(self, place):
+        return FileBlobs(place / "artifacts")
+
+
+class TestSqlite(ArtifactBackendConformance):
+    def make_blobs(self, place):
+        return SqliteBlobs(place / "artifacts.db")
+
+
+class TestMemory(ArtifactBackendConformance):
+    is_kept = False
+
+    def make_blobs(self, place):
+        return MemoryBlobs()
+
+
+class TestS3(ArtifactBackendConformance):
+    @pytest.fixture(autouse=True)
+    def server(self, s3):
+        self.address = s3
+
+    def make_blobs(self, place):
+        return bucket(self.address, f"tests/{place.name}/{hash(str(place)) & 0xFFFF}")
+
+
+async def test_what_is_large_goes_up_in_parts_and_what_was_given_up_leaves_none(s3):
+    blobs = bucket(s3, "parts")
+    data = make_bytes(LARGE)
+    upload = blobs.begin("u1")
+    await upload.write(data)
+    await upload.publish(key_of(data))
+    await upload.discard()
+    assert await read_all(blobs, key_of(data)) == data
+    abandoned = blobs.begin("u2")
+    await abandoned.write(data)
+    await abandoned.discard()
+    assert b"<Upload>" not in await asyncio.to_thread(ask, f"{s3}/holdfast?uploads")
+
+
+async def test_a_bucket_that_answers_503_gives_a_clear_error_and_loses_nothing(s3):
+    with serve_503() as address:
+        busy = bucket(address, "x")
+        for size in (5, LARGE):
+            upload = busy.begin(f"u{size}")
+            with pytest.raises(StorageUnavailable) as failed:
+                await upload.write(make_bytes(size))
+                await upload.publish(key_of(make_bytes(size)))
+            assert failed.value.is_retryable
+            assert "s3://holdfast/x" in str(failed.value)
+            with pytest.raises(StorageUnavailable):
+                await busy.size(key_of(b""))
+
+
+async def test_an_object_that_was_cut_short_in_the_bucket_is_noticed(s3, tmp_path):
+    suite = TestS3()
+    suite.address = s3
+    async with suite.opened(tmp_path) as store:
+        saved = await store.save("x.bin", make_bytes(3_000_000))
+        key = f"acme/{saved.digest}"
+        whole = await read_all(store.services.blobs, key)
+        for damaged in (whole[:-1], whole[:40], b"", whole + b"x", b"x" + whole[1:]):
+            upload = store.services.blobs.begin("evil")
+            await upload.write(damaged)
+            await upload.publish(key, replaces=True)
+            await upload.discard()
+            with pytest.raises(ArtifactDamaged):
+                await store.load(saved.id)
