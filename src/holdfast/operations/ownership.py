@@ -86,6 +86,7 @@ has or was given, which the store of artifacts looks after itself."""
 
 SHARED: Final = frozenset(
     {
+        "agents.check",
         "agents.get",
         "agents.list",
         "agents.remove",
