@@ -32,6 +32,7 @@ One branch per reader::
         PermissionDenied       a rule or the policy ceiling forbids the call
         Unauthenticated        nobody that the server knows asks
         NotPermitted           the caller was not given the scope that an operation needs
+        TooManyTenants         as many tenants are at work as may be open at once
         ServerDraining         the server is about to stop and takes nothing new
         ApprovalExpired        a sealed approval is too old, used, or does not fit
         BudgetExceeded         the worst case does not fit what is left
@@ -445,6 +446,15 @@ class Unauthenticated(Refused):
     code = "auth.required"
     message = "This needs a valid key or token."
     next_step = "Send `Authorization: Bearer …`; locally the client and the CLI find it themselves."
+
+
+class TooManyTenants(Refused):
+    """As many tenants are at work as may be open at once; ask again."""
+
+    code = "server.tenants"
+    is_retryable = True
+    message = "The server works for {most} tenants at once, and all of them are busy."
+    next_step = "Ask again in a few seconds; the operator raises `server.max_tenants`."
 
 
 class ServerDraining(Refused):

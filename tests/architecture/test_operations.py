@@ -310,7 +310,7 @@ async def test_a_caller_with_the_scope_passes(name: str) -> None:
     scope = TABLE[name].scope
     for given in (scope, f"{scope.partition(':')[0]}:*", "*"):
         with pytest.raises(Touched):
-            await ask(name, given)
+            await ask(name, given, "sessions:all")
 
 
 # --- names ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import RateLimitError, RateStoreFailed
 from holdfast.providers.rate_limits import RateLimiter
 from holdfast.providers.rate_rules import RateLimitRule, RateSubject
-from holdfast.providers.rate_store import open_store
+from holdfast.providers.rate_store import open_rate_store
 
 ANN = RateSubject(model="m", agent="ann", tenant="acme")
 PASSWORD = "hunter2"
@@ -40,7 +40,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def limiter(address: str, rule: RateLimitRule) -> RateLimiter:
-    return RateLimiter([rule], on_exhausted="refuse", store=open_store(address))
+    return RateLimiter([rule], on_exhausted="refuse", store=open_rate_store(address))
 
 
 async def test_many_that_charge_at_once_never_pass_a_rule_together(address: str) -> None:

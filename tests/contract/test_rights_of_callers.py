@@ -26,8 +26,8 @@ async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
 
 
 def of(client: AsyncClient, *scopes: str, subject: str = "ada") -> ClientSurface[Async]:
-    """Return a client of the same runtime in the name of a caller from outside."""
-    caller = Caller(tenant="t", subject=subject, scopes=frozenset(scopes))
+    """Return a client of the same runtime in the name of a caller who sees what all own."""
+    caller = Caller(tenant="t", subject=subject, scopes=frozenset({"sessions:all", *scopes}))
     runtime: Runtime = client._runtime
     return ClientSurface(runtime, LocalChannel(runtime, caller))
 

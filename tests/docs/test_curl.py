@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("tutorial/serve-your-agent.md", "howto/behind-a-proxy.md")
+PAGES = (
+    "tutorial/serve-your-agent.md",
+    "howto/behind-a-proxy.md",
+    "howto/keys.md",
+    "howto/tenants.md",
+)
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXPECTED = {
     "tutorial/serve-your-agent.md": (
@@ -21,6 +26,8 @@ EXPECTED = {
         '"run.completed"', "did you mean `title`?",
     ),
     "howto/behind-a-proxy.md": ("421",),
+    "howto/keys.md": ('"items":[]', "developer"),
+    "howto/tenants.md": ('"items":[]', "is deleted", "default"),
 }  # fmt: skip
 
 
@@ -49,7 +56,12 @@ def test_every_curl_example_does_what_the_page_says(page: str, served: dict[str,
     assert len(blocks) == len(EXPECTED[page])
     script = "\n".join(f"{block}\necho; echo ---" for block in blocks)
     ended = subprocess.run(
-        ["bash", "-eu", "-c", script], env=served, capture_output=True, text=True, timeout=60
+        ["bash", "-eu", "-c", script],
+        env=served,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=served["AGENT_WORKSPACE"],
     )
     assert ended.returncode == 0, ended.stderr
     outputs = ended.stdout.split("---\n")

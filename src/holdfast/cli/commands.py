@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "export": ("holdfast.cli.export", "Write a session, a run, or everything to files."),
     "import": ("holdfast.cli.import_", "Bring in what `holdfast export` has written."),
     "init": ("holdfast.cli.init", "Begin a project: config, policies, an agent, a skill."),
+    "keys": ("holdfast.cli.keys", "Make, list, rotate or revoke API keys of a server."),
     "runs": ("holdfast.cli.runs", "List, show, watch, resume, cancel or report runs."),
     "policies": (
         "holdfast.cli.policies",
@@ -49,12 +50,17 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "state": ("holdfast.cli.state", "Read, set, list or watch what agents keep between runs."),
     "storage": ("holdfast.cli.storage", "Look after the files in which everything is kept."),
     "templates": ("holdfast.cli.templates", "List, show or run agents for common jobs."),
+    "tenants": (
+        "holdfast.cli.tenants",
+        "Make, suspend, export or delete tenants; erase a user.",
+    ),
     "tools": (
         "holdfast.cli.tools",
         "List, show, call, install or verify tools.",
     ),
     "usage": ("holdfast.cli.usage", "Show tokens and dollars by agent, run, session or model."),
     "triggers": ("holdfast.cli.triggers", "Start agents and workflows on events or a schedule."),
+    "webhooks": ("holdfast.cli.webhooks", "Tell other systems when runs end, wait or fail."),
     "workflows": ("holdfast.cli.workflows", "Check, run, draw or list workflows."),
     "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }

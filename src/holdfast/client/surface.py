@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.client.namespaces.audit import AuditNamespace
     from holdfast.client.namespaces.events import EventNamespace
     from holdfast.client.namespaces.hooks import HookNamespace
+    from holdfast.client.namespaces.keys import KeyNamespace
     from holdfast.client.namespaces.loops import LoopNamespace
     from holdfast.client.namespaces.mcp import McpNamespace
     from holdfast.client.namespaces.memory import MemoryNamespace
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from holdfast.client.namespaces.skills import SkillNamespace
     from holdfast.client.namespaces.state import StateNamespace
     from holdfast.client.namespaces.storage import StorageNamespace
+    from holdfast.client.namespaces.tenants import TenantNamespace
     from holdfast.client.namespaces.tools import ToolNamespace
     from holdfast.client.namespaces.triggers import TriggerNamespace
     from holdfast.client.namespaces.usage import UsageNamespace
+    from holdfast.client.namespaces.webhooks import WebhookNamespace
     from holdfast.client.namespaces.workflows import WorkflowNamespace
     from holdfast.context import ContextBuilder
     from holdfast.hooks import ExecutionContext
@@ -206,6 +209,24 @@ class ClientSurface(_Flat[Mode]):
     def audit(self) -> AuditNamespace[Mode]:
         """The hash chains."""
         found: AuditNamespace[Mode] = self._namespace("audit", "AuditNamespace")
+        return found
+
+    @property
+    def keys(self) -> KeyNamespace[Mode]:
+        """API keys: make, list, rotate, revoke."""
+        found: KeyNamespace[Mode] = self._namespace("keys", "KeyNamespace")
+        return found
+
+    @property
+    def tenants(self) -> TenantNamespace[Mode]:
+        """Tenants: make, suspend, export, delete; erase a user."""
+        found: TenantNamespace[Mode] = self._namespace("tenants", "TenantNamespace")
+        return found
+
+    @property
+    def webhooks(self) -> WebhookNamespace[Mode]:
+        """Webhooks: who is told what happens, and what became of it."""
+        found: WebhookNamespace[Mode] = self._namespace("webhooks", "WebhookNamespace")
         return found
 
     @property

@@ -7,6 +7,7 @@ outside are projections of the table of these: rights are checked here, once.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import typing
@@ -26,10 +27,12 @@ from typing import (
 import msgspec
 
 from holdfast.errors import NotPermitted
-from holdfast.operations.caller import OWNER, Caller
+from holdfast.operations.caller import ALL_OWNERS, OWNER, Caller
 from holdfast.operations.concerns import AgentsOf
+from holdfast.operations.ownership import OwnView
 from holdfast.operations.request import LocalPart, find_local_parts, make_request, make_request_type
 from holdfast.runtime import Runtime
+from holdfast.sessions import acting_for
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -132,27 +135,31 @@ class _Asked(Generic[P]):
 
     async def admit(
         self, runtime: Runtime, caller: Caller, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Return if a caller other than the owner may ask this.
+    ) -> tuple[inspect.BoundArguments, OwnView | None]:
+        """Return what a caller other than the owner asks, and what it may see of the answer.
 
         Raises:
             NotPermitted: it lacks the scope, or has it for other agents; nothing was done.
+            NotFound: it names what belongs to another subject, or is not there.
         """
         allowed = caller.agents_for(self.scope)
         if allowed is not None and (not allowed or self.rights.agents is None):
             raise NotPermitted(subject=caller.subject, scope=self.scope)
-        if allowed is None and not self.rights.also:
-            return
         given = self.signature.bind(*args, **kwargs)
         for name, scope in self.rights.also.items():
             if given.arguments.get(name) not in (None, (), [], {}, ""):
                 caller.check(scope)
-        if allowed is None or self.rights.agents is None:
-            return
-        given.apply_defaults()
-        concerned = await self.rights.agents(runtime, given.arguments)
-        if not concerned or not {one.casefold() for one in concerned} <= allowed:
-            raise NotPermitted(subject=caller.subject, scope=self.scope)
+        view = None
+        if not caller.may(ALL_OWNERS):
+            view = OwnView(runtime, caller)
+            await view.narrow(self.name, given)
+        if allowed is not None and self.rights.agents is not None:
+            whole = self.signature.bind(*given.args, **given.kwargs)
+            whole.apply_defaults()
+            concerned = await self.rights.agents(runtime, whole.arguments)
+            if not concerned or not {one.casefold() for one in concerned} <= allowed:
+                raise NotPermitted(subject=caller.subject, scope=self.scope)
+        return given, view
 
 
 class Operation(_Asked[P], Generic[P, T]):
@@ -178,11 +185,16 @@ class Operation(_Asked[P], Generic[P, T]):
 
         Raises:
             NotPermitted: the caller lacks a scope.
+            NotFound: it names what belongs to another subject.
         """
-        if caller is not OWNER:
-            await self.admit(runtime, caller, args, kwargs)
-        answer: T = await self.function(runtime, caller, *args, **kwargs)
-        return answer
+        answer: T
+        if caller is OWNER:
+            answer = await self.function(runtime, caller, *args, **kwargs)
+            return answer
+        given, view = await self.admit(runtime, caller, args, kwargs)
+        with acting_for(caller.subject):
+            answer = await self.function(runtime, caller, *given.args, **given.kwargs)
+        return answer if view is None else cast(T, await view.cut(answer))
 
     @functools.cached_property
     def response(self) -> Any:
@@ -233,13 +245,18 @@ class StreamOperation(_Asked[P], Generic[P, T]):
     async def _perform_for(
         self, runtime: Runtime, caller: Caller, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> AsyncGenerator[T, None]:
-        await self.admit(runtime, caller, args, kwargs)
-        items: AsyncGenerator[T, None] = self.function(runtime, caller, *args, **kwargs)
-        try:
-            async for item in items:
-                yield item
-        finally:
-            await items.aclose()
+        given, view = await self.admit(runtime, caller, args, kwargs)
+        items: AsyncGenerator[T, None] = self.function(runtime, caller, *given.args, **given.kwargs)
+        async with contextlib.aclosing(items):
+            while True:
+                # Around each step: who reads the stream must not act in the caller's name.
+                with acting_for(caller.subject):
+                    try:
+                        item = await anext(items)
+                    except StopAsyncIteration:
+                        return
+                if view is None or await view.shows(item):
+                    yield item
 
     @functools.cached_property
     def response(self) -> Any:

@@ -32,6 +32,8 @@ class HttpRoute(msgspec.Struct, frozen=True, eq=False):
     """The field that is the body itself, as a file; the others are in the query then."""
     missing: str = ""
     """What there is none of where the answer is nothing: 404 then."""
+    is_secret: bool = False
+    """The answer holds a secret that is shown once: it is kept under no idempotency key."""
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -94,6 +96,10 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "events.count": HttpRoute("GET", f"{_S}/events/count"),
     "hooks.list": HttpRoute("GET", "/v1/hooks"),
     "hooks.trust": HttpRoute("POST", "/v1/hooks/trust"),
+    "keys.create": HttpRoute("POST", "/v1/keys", 201, is_secret=True),
+    "keys.list": HttpRoute("GET", "/v1/keys"),
+    "keys.rotate": HttpRoute("POST", "/v1/keys/{key_id}/rotate", 201, is_secret=True),
+    "keys.revoke": HttpRoute("DELETE", "/v1/keys/{key_id}"),
     "loops.run": HttpRoute("POST", "/v1/loops/wait"),
     "loops.stream": HttpRoute("POST", "/v1/loops/stream"),
     "loops.load": HttpRoute("POST", "/v1/loops/import", 201, upload="source"),
@@ -181,6 +187,15 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "storage.clean_up": HttpRoute("POST", "/v1/storage/clean-up"),
     "storage.mend": HttpRoute("POST", "/v1/storage/mend"),
     "storage.rebuild": HttpRoute("POST", "/v1/storage/rebuild"),
+    "tenants.create": HttpRoute("POST", "/v1/tenants", 201),
+    "tenants.list": HttpRoute("GET", "/v1/tenants"),
+    "tenants.suspend": HttpRoute("POST", "/v1/tenants/{name}/suspend"),
+    "tenants.resume": HttpRoute("POST", "/v1/tenants/{name}/resume"),
+    "tenants.delete": HttpRoute("DELETE", "/v1/tenants/{name}"),
+    "tenants.export": HttpRoute(
+        "GET", "/v1/tenants/{name}/export", media_type="application/x-ndjson"
+    ),
+    "tenants.erase_user": HttpRoute("POST", "/v1/users/{subject}/erase"),
     "tools.call": HttpRoute("POST", "/v1/tools/{name}/call"),
     "tools.history": HttpRoute("GET", f"{_S}/calls"),
     "tools.output": HttpRoute(
@@ -192,6 +207,12 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "triggers.run": HttpRoute("POST", "/v1/triggers/run", 204),
     "triggers.remove": HttpRoute("DELETE", "/v1/triggers/{name}", 204),
     "usage.get": HttpRoute("GET", "/v1/usage"),
+    "webhooks.add": HttpRoute("POST", "/v1/webhooks", 201, is_secret=True),
+    "webhooks.list": HttpRoute("GET", "/v1/webhooks"),
+    "webhooks.deliver": HttpRoute("POST", "/v1/webhooks/deliver"),
+    "webhooks.deliveries": HttpRoute("GET", "/v1/webhooks/deliveries"),
+    "webhooks.redeliver": HttpRoute("POST", "/v1/webhooks/deliveries/{message_id}/redeliver"),
+    "webhooks.remove": HttpRoute("DELETE", "/v1/webhooks/{webhook_id}", 204),
     "workflows.list": HttpRoute("GET", "/v1/workflows"),
     "workflows.validate": HttpRoute("GET", "/v1/workflows/{workflow}"),
     "workflows.run": HttpRoute("POST", "/v1/workflows/{workflow}/runs"),

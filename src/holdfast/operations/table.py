@@ -15,6 +15,7 @@ NAMESPACES: Final = (
     "audit",
     "events",
     "hooks",
+    "keys",
     "loops",
     "mcp",
     "memory",
@@ -26,9 +27,11 @@ NAMESPACES: Final = (
     "skills",
     "state",
     "storage",
+    "tenants",
     "tools",
     "triggers",
     "usage",
+    "webhooks",
     "workflows",
 )
 

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from holdfast.providers.rate_limits import RateLimiter as RateLimiter
     from holdfast.providers.rate_rules import RateLimitRule as RateLimitRule
     from holdfast.providers.rate_rules import RateSubject as RateSubject
+    from holdfast.providers.rate_store import open_rate_store as open_rate_store
     from holdfast.providers.registry import ProviderRegistry as ProviderRegistry
     from holdfast.providers.resolve import Resolution as Resolution
     from holdfast.providers.resolve import create_model as create_model
@@ -108,6 +109,7 @@ else:
             "provider_check": "ProviderCheck",
             "rate_limits": "RateLimitedModel RateLimiter",
             "rate_rules": "RateLimitRule RateSubject",
+            "rate_store": "open_rate_store",
             "registry": "ProviderRegistry",
             "resolve": "Resolution create_model make_registry resolve_model",
             "retry": "RetryPolicy RetryingModel is_outage is_transient retry_after_s",

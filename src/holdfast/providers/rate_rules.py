@@ -1,4 +1,7 @@
-"""Rate rules: how many calls and tokens a model, an agent, a tenant or all may use."""
+"""Rate rules: how many calls and tokens a model, an agent, a tenant or all may use.
+
+A server counts requests by the same rules, also per key, user and address.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ import msgspec
 
 from holdfast.errors import ConfigError
 
-RateScope: TypeAlias = Literal["model", "agent", "tenant", "global"]
+RateScope: TypeAlias = Literal["model", "agent", "tenant", "key", "user", "address", "global"]
 RateUnit: TypeAlias = Literal["calls", "tokens"]
-_SCOPES = ("model", "agent", "tenant", "global")
+_SCOPES = ("model", "agent", "tenant", "key", "user", "address", "global")
 
 
 class RateLimitRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +55,9 @@ class RateSubject(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     agent: str = ""
     tenant: str = ""
+    key: str = ""
+    user: str = ""
+    address: str = ""
 
 
 class RateCharge(msgspec.Struct, frozen=True, kw_only=True):

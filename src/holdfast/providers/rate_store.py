@@ -1,6 +1,6 @@
 """Where the histories of rate rules are kept: `limits`, on our clock, in this process.
 
-`RateStore` is the seam; behind it `open_store` also puts a Redis that processes share.
+`RateStore` is the seam; behind it `open_rate_store` also puts a Redis that processes share.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class LimitsStore:
         return self._storage.wait_s(key, item.amount, item.get_expiry(), charge.amount)
 
 
-def open_store(uri: str = "", *, clock: Clock = SYSTEM) -> RateStore:
+def open_rate_store(uri: str = "", *, clock: Clock = SYSTEM) -> RateStore:
     """Return the histories at an address: `redis://`, `rediss://` or `unix://`.
 
     Without an address they are in this process, on `clock`.

@@ -17,17 +17,27 @@ if TYPE_CHECKING:
     from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
+    from holdfast.runtime.identity_events import KeyChanged as KeyChanged
+    from holdfast.runtime.identity_events import TenantChanged as TenantChanged
+    from holdfast.runtime.identity_events import UserErased as UserErased
     from holdfast.runtime.loops import LoopItem as LoopItem
     from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
     from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
+    from holdfast.runtime.run_kinds import session_begun_by as session_begun_by
     from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
     from holdfast.runtime.storage import UsageReport as UsageReport
     from holdfast.runtime.storage import whole_file as whole_file
     from holdfast.runtime.storage import write_whole as write_whole
+    from holdfast.runtime.tenants import ErasedUser as ErasedUser
+    from holdfast.runtime.tenants import delete_directory as delete_directory
+    from holdfast.runtime.tenants import erase_user as erase_user
+    from holdfast.runtime.tenants import export_tenant as export_tenant
+    from holdfast.runtime.tenants import make_tenant_runtime as make_tenant_runtime
+    from holdfast.runtime.tenants import open_tenant as open_tenant
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
     from holdfast.runtime.workflows import OnWait as OnWait
@@ -39,13 +49,17 @@ else:
             "artifacts": "LOCAL_USER",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
+            "identity_events": "KeyChanged TenantChanged UserErased",
             "loops": "LoopItem read_news",
             "models": "ReadyModel",
             "processes": "ProcessEnvironment",
             "request_events": "DebugUsed",
+            "run_kinds": "session_begun_by",
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport whole_file write_whole",
+            "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
+            "open_tenant",
             "transfer": "export_session import_session",
             "workflows": "OnWait",
         },

@@ -14,7 +14,7 @@ from holdfast.messages import Message, read_compaction
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
 from holdfast.runtime.models import ModelService
-from holdfast.sessions import Session, SessionManager
+from holdfast.sessions import Session, SessionManager, current_subject
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _LATELY = 32
 """So many messages are looked at after a turn, unless more of them are new."""
 _DAY_S = 86_400.0
 _USER = "local"
-"""A state directory belongs to one person."""
+"""Whose memories those of the owner of a state directory are; no subject is called so."""
 
 
 class MemoryService:
@@ -74,10 +74,11 @@ class MemoryService:
         async with self._once:
             if self._manager is None:
                 self._manager = await self._open()
-        project = ""
+        project, user = "", current_subject()
         if session_id:
-            project = (await self._sessions.get_session(session_id)).project_id
-        identity = Identity(tenant=self._tenant, user=_USER, project=project)
+            session = await self._sessions.get_session(session_id)
+            project, user = session.project_id, session.owner
+        identity = Identity(tenant=self._tenant, user=user or _USER, project=project)
         return self._manager.acting_for(identity)
 
     async def of_session(self, session_id: str) -> tuple[str, MemoryManager]:
@@ -146,6 +147,21 @@ class MemoryService:
         if self.has_any:
             manager = await self.manager(session_id)
             await manager.forget_session(session_id, reason=reason or "session deleted")
+
+    async def forget_user(self, subject: str) -> int:
+        """Forget the memories of a subject as a user; returns how many there were."""
+        if not self.has_any:
+            return 0
+        from holdfast.memory import Identity, MemoryFilter  # noqa: PLC0415 - loaded by now
+
+        user = Identity(tenant=self._tenant, user=subject)
+        manager = (await self.manager()).acting_for(user)
+        where = MemoryFilter(include_superseded=True)
+        count = 0
+        while page := await manager.list_memories("", where, limit=500, scopes=("user",)):
+            gone = await manager.forget([one.id for one in page], reason="the user was erased")
+            count += len(gone)
+        return count
 
     async def close(self) -> None:
         """Close the memories."""

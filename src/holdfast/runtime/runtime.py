@@ -18,6 +18,7 @@ from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.artifacts import ARTIFACT_PROJECTIONS
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
 from holdfast.errors import StorageReadOnly, UsageError
+from holdfast.identity import ControlPlane
 from holdfast.journal import (
     Chains,
     Journal,
@@ -62,12 +63,14 @@ from holdfast.skills import TrustStore
 from holdfast.state import STATE
 from holdfast.tools import SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
+from holdfast.webhooks import WEBHOOK_PROJECTIONS
 
 if TYPE_CHECKING:
     from holdfast.redaction import Redactor
     from holdfast.runtime.loops import LoopService
     from holdfast.runtime.triggers import TriggerService
     from holdfast.runtime.workflows import WorkflowService
+    from holdfast.webhooks import WebhookService
 
 PROJECTIONS = (
     *SESSION_PROJECTIONS,
@@ -77,6 +80,7 @@ PROJECTIONS = (
     CHILDREN,
     STATE,
     REQUEST_KEYS,
+    *WEBHOOK_PROJECTIONS,
     *TRIGGER_PROJECTIONS,
     *ARTIFACT_PROJECTIONS,
 )
@@ -92,6 +96,7 @@ declare_payload_modules(
     "holdfast.orchestration.workflows.events",
     "holdfast.policy.file_events",
     "holdfast.providers.events",
+    "holdfast.runtime.identity_events",
 )
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _Close = Callable[[], Awaitable[None]]
@@ -116,8 +121,11 @@ class Runtime:
         base_dir: str | os.PathLike[str] | None = None,
         redactor: Redactor | None = None,
         tenant: str = "",
+        control: ControlPlane | None = None,
     ) -> None:
         """Build every service; `base_dir` and `tenant` are those of the settings unless given.
+
+        `control` is what tenants share; without it this is the operator's own tenant.
 
         Raises:
             ConfigError: the settings are wrong; all mistakes are named.
@@ -131,6 +139,8 @@ class Runtime:
         if not _TENANT.fullmatch(self.tenant):
             raise UsageError(detail=f"{self.tenant!r} cannot be the name of a tenant.")
         self.redactor = redactor if redactor is not None else process_redactor(self.settings)
+        self._owns_control = control is None
+        self.control = control or ControlPlane(self.base_dir, operator=self.tenant)
         self._process = os.getpid()
         self._one_at_a_time = asyncio.Lock()
         self._is_open = self._is_ending = self._is_closed = self._has_policies = False
@@ -140,6 +150,7 @@ class Runtime:
         self._build_orchestration()
         # In this order: who starts work first, the records last.
         self._closing: tuple[_Close, ...] = (
+            self._close_webhooks,
             self.runs.close,
             self.feed.close,
             self.memory.close,
@@ -152,6 +163,7 @@ class Runtime:
             self.mcp.close,
             self.hooks.close,
             self.toolbox.close,
+            self._close_control,
         )
 
     def _build_records(self) -> None:
@@ -189,7 +201,14 @@ class Runtime:
             policies=policies,
             http=SafeHttpClient(lambda: policies.bundle.network_rules),
             # The records, and the files with keys: no tool and no program may see them.
-            hidden=tuple(map(str, dict.fromkeys((self.base_dir, *records, *files, *secrets)))),
+            hidden=tuple(
+                map(
+                    str,
+                    dict.fromkeys(
+                        (self.control.directory, self.base_dir, *records, *files, *secrets)
+                    ),
+                )
+            ),
             read_only=tuple(map(str, list_governing_places(settings))),
             unvouched=unvouched,
         )
@@ -315,6 +334,18 @@ class Runtime:
 
         return TriggerService(self.settings, self.sessions, self.runs, self.workflows)
 
+    @functools.cached_property
+    def webhooks(self) -> WebhookService:
+        """Webhooks; they are sent by the process that begins to."""
+        from holdfast.webhooks import WebhookService  # noqa: PLC0415 - optional
+
+        return WebhookService(
+            self.sessions,
+            base_dir=self.base_dir,
+            tenant=self.tenant,
+            networks=self.settings.server.webhook_networks,
+        )
+
     def _make_context_builder(self) -> ContextBuilder:
         builder = ContextBuilder(self.sessions)
         tokens = self.settings.memory.recall_tokens
@@ -400,6 +431,14 @@ class Runtime:
     async def _find_session_of_run(self, run_id: str) -> str:
         """Return the session of a run; raises NotFound."""
         return (await self.turns.get(run_id)).session_id
+
+    async def _close_webhooks(self) -> None:
+        if "webhooks" in self.__dict__:
+            await self.webhooks.close()
+
+    async def _close_control(self) -> None:
+        if self._owns_control:
+            await self.control.close()
 
     async def _close_leases(self) -> None:
         await asyncio.to_thread(self._keeper.close)

@@ -16,9 +16,9 @@ from typing import IO, Any, Final
 
 import structlog
 
-from holdfast.errors import HoldfastError, RequestTimeout, ServerDraining
+from holdfast.errors import HoldfastError, NotPermitted, RequestTimeout, ServerDraining
 from holdfast.ids import new_id
-from holdfast.operations import Caller, StreamOperation, runs
+from holdfast.operations import OWNER, Caller, StreamOperation, runs
 from holdfast.runtime import Runtime
 from holdfast.server.answers import encode_response
 from holdfast.server.endpoints import HttpEndpoint, Router, list_endpoints
@@ -138,6 +138,16 @@ class HttpApplication:
         for runtime in self.runtimes.list_open():
             runtime.recovery.follow_answers()
             await runtime.recovery.resume_all()
+
+    def check_operator(self, caller: Caller, scope: str) -> None:
+        """Return if a caller has a scope that concerns the whole process, not one tenant.
+
+        Raises:
+            NotPermitted: it lacks the scope, or is of another tenant than the operator's.
+        """
+        if caller is not OWNER and caller.tenant != self.settings.tenant:
+            raise NotPermitted(subject=caller.subject, scope=scope)
+        caller.check(scope)
 
     def drain(self) -> None:
         """Take nothing new: `/ready` says no, and streams say goodbye."""
@@ -356,6 +366,9 @@ class HttpApplication:
     ) -> None:
         operation = endpoint.operation
         assert isinstance(operation, StreamOperation)
+        if caller is not OWNER:
+            # Refused with a status of its own, before the stream says that it is open.
+            await operation.admit(runtime, caller, (), dict(values))
         if endpoint.route.media_type:
             items = operation.perform(runtime, caller, **values)
             async with contextlib.aclosing(items):

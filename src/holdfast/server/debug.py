@@ -58,7 +58,7 @@ def _add(
         request: ServerRequest, caller: Caller | None, request_id: str
     ) -> ServerResponse:
         known = await app.authenticator.authenticate(request.head)
-        known.check("debug:read")
+        app.check_operator(known, "debug:read")
         runtime = await app.runtimes.runtime_for(known)
         looked = DebugUsed(by=known.subject, what=name, request_id=request_id)
         await runtime.journal.append(SYSTEM_SESSION, [looked])

@@ -143,7 +143,7 @@ class HttpEndpoint:
 
     def _convert(self, name: str, value: Any) -> Any:
         kind = self.fields[name].type
-        if isinstance(value, str) and is_object(kind):
+        if isinstance(value, str) and is_object(kind) and str not in _members(kind):
             try:
                 value = msgspec.json.decode(value)
             except msgspec.DecodeError as error:

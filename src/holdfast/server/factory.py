@@ -8,13 +8,17 @@ from typing import Final
 
 from holdfast.agents import Agent
 from holdfast.errors import ConfigError, UsageError
+from holdfast.identity import ControlPlane
 from holdfast.runtime import Runtime
+from holdfast.server.api_keys import ApiKeyAuthenticator
 from holdfast.server.app import HttpApplication
 from holdfast.server.guard import is_loopback
 from holdfast.server.http import Middleware
-from holdfast.server.identity import Authenticator, LoopbackToken
+from holdfast.server.identity import Authenticator, FirstOf, LoopbackToken
+from holdfast.server.limits import LimitedAuthenticator, RequestLimits
 from holdfast.server.pages import add_pages
-from holdfast.server.tenancy import RuntimeProvider, SingleTenant
+from holdfast.server.tenancy import RuntimeProvider
+from holdfast.server.tenant_runtimes import TenantRuntimes
 from holdfast.settings import Settings, load_settings
 
 MIDDLEWARE_GROUP: Final = "holdfast.server_middleware"
@@ -32,10 +36,11 @@ def create_app(
     """Return the application as ASGI; files are opened when its lifespan begins.
 
     `agents` are served besides those of the project, with their own tools. Without an
-    `authenticator` only who can read the token file of the state directory is known, which is
-    enough on loopback and nowhere else. `middleware` takes an ASGI application and returns one,
-    the first is the outermost; installed packages offer theirs as entry points of the group
-    `holdfast.server_middleware`, which are used with `loads_entry_points`.
+    `authenticator` callers are known by API keys, by JWT where `server.jwt` names an issuer, and
+    on loopback by the token file of the state directory. Without `runtimes` each tenant has a
+    directory of its own below the state directory. `middleware` takes an ASGI application and
+    returns one, the first is the outermost; installed packages offer theirs as entry points of
+    the group `holdfast.server_middleware`, which are used with `loads_entry_points`.
 
     Where it is mounted in another application, that one must pass the lifespan on, or call
     `open` and `close` itself.
@@ -44,24 +49,47 @@ def create_app(
         ConfigError: the settings are wrong, or would let others in without keys.
     """
     chosen = settings if settings is not None else load_settings().settings
-    if authenticator is None and not is_loopback(chosen.server.host):
-        raise ConfigError(
-            detail=f"server.host: {chosen.server.host!r} can be reached by other machines, and "
-            "neither keys nor JWT are configured; listen on 127.0.0.1, or configure them"
-        )
+    if runtimes is not None and agents:
+        raise UsageError(detail="Give `agents` or `runtimes`; a provider brings its own agents.")
     if runtimes is None:
         runtime = Runtime(chosen)
         for agent in agents:
             runtime.agents.offer(agent)
-        runtimes = SingleTenant(runtime)
-    elif agents:
-        raise UsageError(detail="Give `agents` or `runtimes`; a provider brings its own agents.")
+        runtimes = TenantRuntimes(runtime, most=chosen.server.max_tenants)
+        control = runtime.control
+    else:
+        control = ControlPlane(chosen.storage_path, operator=chosen.tenant)
+    if authenticator is None:
+        authenticator = make_authenticator(chosen, control)
     if loads_entry_points:
         middleware = [*middleware, *load_middleware()]
-    known = authenticator or LoopbackToken(chosen.storage_path)
-    app = HttpApplication(runtimes, known, settings=chosen, middleware=middleware)
+    app = HttpApplication(runtimes, authenticator, settings=chosen, middleware=middleware)
     add_pages(app)
     return app
+
+
+def make_authenticator(settings: Settings, control: ControlPlane) -> Authenticator:
+    """Return what knows callers by keys, by JWT if that is configured, on loopback by the token.
+
+    Raises:
+        ConfigError: other machines can reach the server, and nobody could be let in.
+    """
+    options = settings.server
+    limits = RequestLimits(settings)
+    known: list[Authenticator] = [ApiKeyAuthenticator(control.keys, limits)]
+    if options.jwt.jwks_file is not None or options.jwt.jwks_url is not None:
+        from holdfast.server.jwt_tokens import JwtAuthenticator  # noqa: PLC0415 - optional
+
+        known.append(JwtAuthenticator(settings, operator=control.operator))
+    if is_loopback(options.host):
+        known.insert(0, LoopbackToken(settings.storage_path))
+    elif len(known) == 1 and not control.store.has_keys():
+        raise ConfigError(
+            detail=f"server.host: {options.host!r} can be reached by other machines, and neither "
+            "keys nor JWT are configured; make a key (`holdfast keys create`), configure "
+            "`server.jwt`, or listen on 127.0.0.1"
+        )
+    return LimitedAuthenticator(FirstOf(known), limits, control.tenants)
 
 
 def load_middleware() -> list[Middleware]:
@@ -83,4 +111,4 @@ def load_middleware() -> list[Middleware]:
     return found
 
 
-__all__ = ["MIDDLEWARE_GROUP", "create_app", "load_middleware"]
+__all__ = ["MIDDLEWARE_GROUP", "create_app", "load_middleware", "make_authenticator"]

@@ -75,6 +75,8 @@ class Idempotency:
         """Keep the answer, where it does not follow from the run that was started."""
         if "run_id" in endpoint.fields and "run_id" not in endpoint.parameters:
             return
+        if endpoint.route.is_secret:
+            return
         await runtime.idempotency.keep_answer(
             key_of(caller, endpoint.name, key),
             status=response.status,

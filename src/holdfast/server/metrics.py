@@ -48,7 +48,7 @@ def make_metrics(app: HttpApplication) -> Handler:
         request: ServerRequest, caller: Caller | None, request_id: str
     ) -> ServerResponse:
         known = await app.authenticator.authenticate(request.head)
-        known.check("metrics:read")
+        app.check_operator(known, "metrics:read")
         text = prometheus.generate_latest(registry)
         return ServerResponse(200, text, "text/plain; version=0.0.4; charset=utf-8")
 

@@ -24,6 +24,7 @@ _STATUS: Final[dict[type[HoldfastError], int]] = {
     errors.IdempotencyKeyReused: 422,
     errors.Refused: 403,
     errors.Unauthenticated: 401,
+    errors.TooManyTenants: 503,
     errors.ServerDraining: 503,
     errors.ApprovalExpired: 409,
     errors.RateLimitError: 429,

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.journal import Payload, payload
+from holdfast.journal import Payload, payload, upcaster
 from holdfast.messages import Message, Part
 
 SessionState: TypeAlias = Literal["active", "suspended", "completed", "failed", "archived"]
@@ -38,7 +38,7 @@ def _without_content(message: Message) -> Message:
     return msgspec.structs.replace(message, parts=(), metadata={"redacted": True})
 
 
-@payload("session.created", is_open=True, is_inherited=False)
+@payload("session.created", version=2, is_open=True, is_inherited=False)
 class SessionCreated(Payload, frozen=True, kw_only=True):
     """A session began; always its first event."""
 
@@ -52,6 +52,14 @@ class SessionCreated(Payload, frozen=True, kw_only=True):
     expires_at: float = 0.0
     metadata: JsonObject = msgspec.field(default_factory=dict)
     forked_from: ForkPoint | None = None
+    owner: str = ""
+    """The subject whose session it is; empty: that of the owner of the state directory."""
+
+
+@upcaster("session.created", from_version=1)
+def _own_locally(value: JsonObject) -> JsonObject:
+    """Sessions from before there were users belong to the owner of the state directory."""
+    return value
 
 
 @payload("session.forked", is_open=True, is_inherited=False)

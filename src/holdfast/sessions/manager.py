@@ -31,6 +31,7 @@ from holdfast.journal import (
 )
 from holdfast.messages import Message, Part, compose, stored
 from holdfast.sessions import events as facts
+from holdfast.sessions.acting import current_subject
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState
 from holdfast.sessions.fork import copied
 from holdfast.sessions.messages import MESSAGES, MessageReader
@@ -67,6 +68,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     project_id: str | None = None
     directory: str | None = None
     parent_id: str | None = None
+    owner: str | None = None
     state: SessionState | None = None
     title_contains: str | None = None
     updated_after: float | None = None
@@ -80,6 +82,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
             ("project_id", "=", self.project_id),
             ("directory", "=", self.directory),
             ("parent_id", "=", self.parent_id),
+            ("owner", "=", self.owner),
             ("state", "=", self.state),
             ("title", "contains", self.title_contains),
             ("time_updated", ">=", self.updated_after),
@@ -125,8 +128,10 @@ class SessionManager:
             AlreadyExists: there is a session with this id.
             NotFound: there is no session `parent_id`.
         """
+        owner = ""
         if parent_id:
-            parent_id = (await self.get_session(parent_id)).id
+            parent = await self.get_session(parent_id)
+            parent_id, owner = parent.id, parent.owner
         new = new_session(
             title,
             project_id=project_id,
@@ -136,6 +141,7 @@ class SessionManager:
             metadata=metadata,
             expires_at=self._expiry(ttl_s) if ttl_s is not None else 0.0,
             session_id=session_id,
+            owner=owner,
         )
         await self.journal.append(new.id, [new.created], must_be_new=True)
         return await self.get_session(new.id)
@@ -298,6 +304,7 @@ class SessionManager:
             slug=slug_of(fork_title, name),
             version=__version__,
             forked_from=point,
+            owner=current_subject() or source.owner,
         )
         drafts = (
             self.journal.draft(created),
@@ -324,7 +331,9 @@ class SessionManager:
         created = events[0].expect(facts.SessionCreated)
         if as_new:
             name = new_id("ses")
-            first = msgspec.structs.replace(created, slug=slug_of(created.title, name))
+            first = msgspec.structs.replace(
+                created, slug=slug_of(created.title, name), owner=current_subject()
+            )
             drafts = (
                 msgspec.structs.replace(self.journal.draft(first), time=events[0].time),
                 *[

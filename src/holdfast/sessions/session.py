@@ -23,6 +23,7 @@ from holdfast.ids import check_id, new_id
 from holdfast.journal import SYSTEM_SESSION, Event, Payload, Projection
 from holdfast.messages import Message, read_compaction
 from holdfast.sessions import events as facts
+from holdfast.sessions.acting import current_subject
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState
 
 T = TypeVar("T")
@@ -75,6 +76,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Up to this message the model sees a note instead of long tool output."""
     compacted_at: int = 0
     """The event with the newest summary that stands for what came before it; 0 if there is none."""
+    owner: str = ""
+    """The subject whose session it is; empty: that of the owner of the state directory."""
 
     def derived(self, name: str, work_out: Callable[[Session], T]) -> T:
         """Return what follows from this session by one name, worked out once.
@@ -171,12 +174,13 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
             expires_at=created.expires_at,
             metadata=created.metadata,
             forked_from=created.forked_from,
+            owner=created.owner,
             time_created=time,
             time_updated=time,
         )
 
 
-def new_session(
+def new_session(  # noqa: PLR0913 - what a session begins with
     title: str,
     *,
     project_id: str = "",
@@ -186,10 +190,12 @@ def new_session(
     metadata: JsonObject | None = None,
     expires_at: float = 0.0,
     session_id: str = "",
+    owner: str = "",
 ) -> NewSession:
     """Return a session that can be begun; nothing is stored.
 
-    `parent_id` is taken as it is: whoever gives it knows that session.
+    `parent_id` is taken as it is: whoever gives it knows that session. Without an `owner` it
+    belongs to the subject in whose name this happens (`acting_for`).
 
     Raises:
         UsageError: title, metadata or id would not do.
@@ -206,6 +212,7 @@ def new_session(
         permission=tuple(permission),
         expires_at=expires_at,
         metadata=checked_metadata(metadata) if metadata else {},
+        owner=owner or current_subject(),
     )
     return NewSession(id=name, created=created)
 
@@ -251,7 +258,7 @@ class SessionsTable(Projection[Session]):
     """One row per session: the session itself."""
 
     name = "sessions"
-    version = 5
+    version = 6
     is_lazy = True
     row_type = Session
     columns = (
@@ -261,6 +268,7 @@ class SessionsTable(Projection[Session]):
         "project_id",
         "directory",
         "parent_id",
+        "owner",
         "state",
         "time_created",
         "time_updated",
@@ -268,7 +276,7 @@ class SessionsTable(Projection[Session]):
         "message_count",
         "total_cost",
     )
-    indexes = (("time_updated",), ("slug",), ("parent_id",))
+    indexes = (("time_updated",), ("slug",), ("parent_id",), ("owner", "time_updated"))
     kinds = frozenset(
         {
             facts.SessionCreated.kind,

@@ -350,11 +350,52 @@ class MemorySettings(_Section):
     )
 
 
+class JwtSettings(_Section):
+    """Whose tokens (JWT) the server believes; a project's file cannot say."""
+
+    jwks_file: Directory | None = Field(
+        default=None, description="File with the public keys (JWKS) of the issuer."
+    )
+    jwks_url: Url | None = Field(
+        default=None,
+        description="Address of the public keys of the issuer: https, or http on this machine. "
+        "Fetched without proxies, and from nowhere else.",
+    )
+    jwks_networks: Lines = Field(
+        default=(),
+        description="Networks that are not public from which keys may be fetched all the same, "
+        "such as `10.1.0.0/16`.",
+    )
+    issuer: Line | None = Field(
+        default=None, description="Who must have made a token (`iss`); needed for JWT."
+    )
+    audience: Line | None = Field(
+        default=None, description="Whom a token must be meant for (`aud`); needed for JWT."
+    )
+    algorithms: Lines = Field(
+        default=("RS256", "ES256", "EdDSA"),
+        description="Signatures that are believed; only those with a public key can be named.",
+    )
+    tenant_claim: Line | None = Field(
+        default=None,
+        description="Claim that names the tenant, then needed in every token; without it all are "
+        "of the server's own tenant.",
+    )
+    roles_claim: Line = Field(
+        default="roles",
+        description="Claim with roles (viewer, operator, developer, admin); scopes come from "
+        "`scope`.",
+    )
+    leeway_s: Duration = Field(
+        default=30.0, description="How far the issuer's clock may be from ours."
+    )
+
+
 class ServerSettings(_Section):
     """How `holdfast serve` listens, and what it takes.
 
     A project's file cannot say who may reach it: `host`, `allowed_hosts`, `allowed_origins`,
-    `trusted_proxies`, `debug`.
+    `trusted_proxies`, `debug`, `jwt` and the limits of requests.
     """
 
     host: Line = Field(
@@ -409,6 +450,34 @@ class ServerSettings(_Section):
     )
     heartbeat_s: Duration = Field(
         default=15.0, description="A stream that is silent for this long sends a comment."
+    )
+    jwt: JwtSettings = Field(default_factory=JwtSettings)
+    requests_per_key: OptionalCount = Field(
+        default=None, description="Requests per minute with one API key; `none` is no limit."
+    )
+    requests_per_user: OptionalCount = Field(
+        default=None, description="Requests per minute of one user; `none` is no limit."
+    )
+    requests_per_tenant: OptionalCount = Field(
+        default=None, description="Requests per minute of one tenant; `none` is no limit."
+    )
+    failed_logins: OptionalCount = Field(
+        default=60,
+        description="Requests per minute and address without a valid key or token; further ones "
+        "are answered with 429.",
+    )
+    rate_store: StoreUrl = Field(
+        default="",
+        description="Redis in which servers count requests together, as `redis://host`; without "
+        "it each counts for itself.",
+    )
+    webhook_networks: Lines = Field(
+        default=(),
+        description="Networks that are not public to which webhooks may be sent all the same, "
+        "such as `10.2.0.0/16`.",
+    )
+    max_tenants: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=64, description="Tenants whose records are open at the same time."
     )
     debug: Switch = Field(
         default=False,

@@ -14,7 +14,7 @@ import msgspec
 from pydantic import SecretStr, ValidationError
 
 from holdfast.errors import ConfigError
-from holdfast.settings.definition import Settings
+from holdfast.settings.definition import JwtSettings, Settings
 from holdfast.settings.environment import process_environment, working_directory
 from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
 from holdfast.settings.keys import CONFIG_VARIABLE, list_keys, list_sections
@@ -40,7 +40,21 @@ _NOT_FOR_PROJECTS: Final = {
     "remote.url": "name the server that is asked",
     **{
         f"server.{name}": "say who may reach the server"
-        for name in ("host", "allowed_hosts", "allowed_origins", "trusted_proxies", "debug")
+        for name in (
+            "host",
+            "allowed_hosts",
+            "allowed_origins",
+            "trusted_proxies",
+            "debug",
+            "requests_per_key",
+            "requests_per_user",
+            "requests_per_tenant",
+            "failed_logins",
+            "rate_store",
+            "max_tenants",
+            "webhook_networks",
+            *(f"jwt.{field}" for field in JwtSettings.model_fields),
+        )
     },
     "artifacts.url": "say where artifacts are kept",
     "artifacts.endpoint_url": "say where artifacts are kept",

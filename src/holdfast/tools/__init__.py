@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from holdfast.tools.services import CommandResult as CommandResult
     from holdfast.tools.services import CommandRunner as CommandRunner
     from holdfast.tools.services import HttpClient as HttpClient
+    from holdfast.tools.services import HttpRequest as HttpRequest
     from holdfast.tools.services import MemoryArtifacts as MemoryArtifacts
     from holdfast.tools.services import NestedCalls as NestedCalls
     from holdfast.tools.services import NobodyAttends as NobodyAttends
@@ -165,7 +166,7 @@ else:
             """,
             "sandboxed_commands": "SandboxedCommands",
             "schema": "Signature",
-            "services": """Cancellation ClosedNetwork MemoryArtifacts NoCommands NoNestedCalls ignore_progress refuse_processes
+            "services": """Cancellation ClosedNetwork HttpRequest MemoryArtifacts NoCommands NoNestedCalls ignore_progress refuse_processes
                 ToolArtifacts Attendant Command CommandResult CommandRunner HttpClient NestedCalls
                 NobodyAttends OpensReader Program ProgressSink ProgressUpdate Question
             """,

@@ -11,7 +11,7 @@ from small_redis import SmallRedis, small_redis
 from holdfast.errors import ConfigError, MissingExtra, RateLimitError, RateStoreFailed
 from holdfast.providers.rate_limits import RateLimiter
 from holdfast.providers.rate_rules import RateLimitRule, RateSubject
-from holdfast.providers.rate_store import open_store
+from holdfast.providers.rate_store import open_rate_store
 from holdfast.testing import FakeClock
 
 ANN = RateSubject(model="m", agent="ann", tenant="acme")
@@ -32,7 +32,7 @@ async def redis(clock: FakeClock) -> AsyncIterator[SmallRedis]:
 
 def limiter(redis: SmallRedis, *rules: RateLimitRule) -> RateLimiter:
     given = rules or (RateLimitRule(name="r", max_calls=2, max_tokens=100),)
-    return RateLimiter(given, on_exhausted="refuse", store=open_store(redis.url))
+    return RateLimiter(given, on_exhausted="refuse", store=open_rate_store(redis.url))
 
 
 async def test_processes_share_their_windows(redis: SmallRedis, clock: FakeClock) -> None:
@@ -126,7 +126,7 @@ async def test_a_cancelled_call_does_not_go_on_although_the_driver_swallows_it(
 def test_each_loop_has_connections_of_its_own(clock: FakeClock) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        store = open_store(f"redis://127.0.0.1:{taken.getsockname()[1]}")
+        store = open_rate_store(f"redis://127.0.0.1:{taken.getsockname()[1]}")
         limits = RateLimiter([RateLimitRule(name="r", max_calls=1)], store=store)
         for _ in range(2):
             with pytest.raises(RateStoreFailed):
@@ -135,14 +135,14 @@ def test_each_loop_has_connections_of_its_own(clock: FakeClock) -> None:
 
 
 async def test_a_call_without_any_charge_asks_nobody() -> None:
-    store = open_store("redis://127.0.0.1:1")
+    store = open_rate_store("redis://127.0.0.1:1")
     limits = RateLimiter([RateLimitRule(name="r", max_tokens=5)], store=store)
     assert (await limits.acquire(ANN)).charges == ()
 
 
 def test_an_address_that_cannot_be_meant_is_refused_without_its_password() -> None:
     with pytest.raises(ConfigError) as raised:
-        open_store("redis://:hunter2@host:port/0")
+        open_rate_store("redis://:hunter2@host:port/0")
     assert "hunter2" not in str(raised.value)
 
 
@@ -150,5 +150,5 @@ def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(sys.modules, "holdfast.providers.stores.redis_rates", raising=False)
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
     with pytest.raises(MissingExtra) as raised:
-        open_store("redis://127.0.0.1")
+        open_rate_store("redis://127.0.0.1")
     assert raised.value.context["extra"] == "redis"

@@ -180,6 +180,7 @@ def pattern_below(above: Lineage, parent: Session, state: JsonObject | None = No
         directory=parent.directory,
         parent_id=parent.id,
         metadata=metadata,
+        owner=parent.owner,
     )
 
 

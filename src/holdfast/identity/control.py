@@ -1,0 +1,57 @@
+"""The control plane of a state directory: keys and tenants, which all its runtimes share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from holdfast.clock import SYSTEM, Clock
+from holdfast.identity.keys import KeyService
+from holdfast.identity.stores.sqlite import SqliteControlStore
+from holdfast.identity.tenants import TenantService
+
+CONTROL_FILE: Final = "control.db"
+TENANTS_FOLDER: Final = "tenants"
+
+
+class ControlPlane:
+    """Keys and tenants of one state directory; its file is opened with the first question."""
+
+    def __init__(self, directory: Path, *, operator: str, clock: Clock = SYSTEM) -> None:
+        """Keep them in this directory, which is that of the tenant `operator`."""
+        self.directory = directory
+        self.store = SqliteControlStore(directory / CONTROL_FILE)
+        self.keys = KeyService(self.store, clock=clock)
+        self.tenants = TenantService(self.store, operator=operator, clock=clock)
+        self.when_ended: list[Callable[[str], Awaitable[None]]] = []
+        """Told of a tenant that is suspended or deleted, before its files go."""
+
+    @property
+    def operator(self) -> str:
+        """The tenant of the state directory itself, whose admins manage the others."""
+        return self.tenants.operator
+
+    def directory_of(self, tenant: str) -> Path:
+        """Return where the records of a tenant are."""
+        return (
+            self.directory
+            if tenant == self.operator
+            else (self.directory / TENANTS_FOLDER / tenant)
+        )
+
+    def workspace_of(self, tenant: str) -> Path:
+        """Return where the agents of a tenant work: beside the records, which they never see."""
+        return self.directory.parent / f"{self.directory.name}-workspaces" / tenant
+
+    async def end(self, tenant: str) -> None:
+        """Let whatever works for a tenant in this process come to its end."""
+        for tell in self.when_ended:
+            await tell(tenant)
+
+    async def close(self) -> None:
+        """Close the file; safe to repeat."""
+        await self.store.close()
+
+
+__all__ = ["CONTROL_FILE", "TENANTS_FOLDER", "ControlPlane"]

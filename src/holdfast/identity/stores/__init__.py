@@ -1,0 +1,1 @@
+"""Where keys and tenants are kept."""
