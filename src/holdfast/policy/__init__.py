@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from holdfast.policy.file_events import PolicyReloadRequested as PolicyReloadRequested
     from holdfast.policy.file_events import PolicyViolation as PolicyViolation
     from holdfast.policy.file_events import violation as violation
+    from holdfast.policy.hosts import BadHost as BadHost
+    from holdfast.policy.hosts import normalize_host as normalize_host
     from holdfast.policy.loader import load_policies as load_policies
     from holdfast.policy.network import NetworkRules as NetworkRules
     from holdfast.policy.network import covers as covers
@@ -99,6 +101,7 @@ else:
             "events": "ApprovalAnswered ApprovalRequested ApprovalUsed",
             "explanation": "Explanation RuleLine explain",
             "file_events": "PolicyDiffered PolicyReloadRequested PolicyViolation violation",
+            "hosts": "BadHost normalize_host",
             "loader": "load_policies",
             "network": "NetworkRules covers",
             "patterns": "matcher name_matches plain_name",
