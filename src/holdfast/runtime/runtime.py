@@ -32,6 +32,7 @@ from holdfast.runs import CHILDREN, Budgets, Confinement
 from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.calls import CallEnvironment
 from holdfast.runtime.contexts import ContextService
+from holdfast.runtime.egress import EgressService
 from holdfast.runtime.hand_calls import HandCallService
 from holdfast.runtime.hooks import HookService
 from holdfast.runtime.mcp import McpService
@@ -176,6 +177,7 @@ class Runtime:
             unvouched=unvouched,
         )
         self.processes = ProcessEnvironment(self.confinement, self.journal.clock)
+        self.egress = EgressService(self.journal, self.confinement, self.journal.clock)
         shared = SharedBudget(
             self.journal,
             self.tenant,
@@ -206,6 +208,7 @@ class Runtime:
             self.redactor,
             self.loaded_policies,
             self.processes,
+            self.egress,
         )
         self.toolbox = ToolService(
             settings,
@@ -230,7 +233,7 @@ class Runtime:
             context=self._make_context_builder(),
             budgets=self.budgets,
             calls=CallEnvironment(
-                self.journal, self.confinement, self.processes, self.journal.clock
+                self.journal, self.confinement, self.processes, self.egress, self.journal.clock
             ),
         )
         self.hand_calls = HandCallService(

@@ -225,7 +225,12 @@ async def _hear(here: socket.socket) -> tuple[bytes, socket.socket | None]:
     """The launcher's greeting, with the listener that it opened inside, if it was to."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(here, lambda: ready.done() or ready.set_result(None))
+
+    def on_ready() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(here, on_ready)
     try:
         await ready
     finally:
@@ -498,5 +503,14 @@ def _end(process: subprocess.Popen[bytes], server: socket.socket) -> None:
         process.wait()
 
 
-__all__ = ["EgressListener", "ProcessEnd", "ServesEgress", "FileAnswer", "FileOpener", "FileQuestion", "Launcher", "LauncherConfig"]
+__all__ = [
+    "EgressListener",
+    "ProcessEnd",
+    "ServesEgress",
+    "FileAnswer",
+    "FileOpener",
+    "FileQuestion",
+    "Launcher",
+    "LauncherConfig",
+]
 __all__ += ["LauncherFacts", "socket_pair"]

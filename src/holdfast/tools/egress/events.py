@@ -11,13 +11,13 @@ from holdfast.journal import Payload, payload
 class EgressOpened(Payload, frozen=True, kw_only=True):
     """A program may reach a host; written before the connection to `address` is made.
 
-    `principal` is on whose account: `mcp:NAME`, `run:ID`. `kind` is `tunnel` (CONNECT, whose
-    content nobody but its ends can read) or `http`.
+    `principal` is on whose account: `mcp:NAME`, `run:ID`. `protocol` is `connect` (a
+    tunnel, whose content only its ends can read) or `http`.
     """
 
     egress_id: str
     principal: str
-    kind: Literal["tunnel", "http"]
+    protocol: Literal["connect", "http"]
     host: str
     port: int
     addresses: tuple[str, ...]

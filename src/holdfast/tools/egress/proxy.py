@@ -127,9 +127,7 @@ class EgressProxy:
 
     # --- one connection ---------------------------------------------------------------
 
-    async def _connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         program = End(reader, writer)
         if self._busy >= self._limits.connections:
             writer.write(_written(503, "too many connections at once"))
@@ -156,7 +154,7 @@ class EgressProxy:
             fact = EgressOpened(
                 egress_id=new_id("egr"),
                 principal=self._principal,
-                kind="tunnel" if request.is_tunnel else "http",
+                protocol="connect" if request.is_tunnel else "http",
                 host=name,
                 port=request.port,
                 addresses=addresses,
@@ -192,6 +190,9 @@ class EgressProxy:
             raise _Refused(403, _because(error)) from error
         except RateLimitError as error:
             raise _Refused(429, str(error)) from error
+        except HoldfastError as error:
+            # What is granted cannot be read: nothing is.
+            raise _Refused(503, str(error), told="try later") from error
         return name, await self._resolve(name, request.port)
 
     async def _resolve(self, name: str, port: int) -> tuple[str, ...]:
@@ -221,7 +222,7 @@ class EgressProxy:
             try:
                 server = await self._connect(fact)
             except (OSError, TimeoutError) as failed:
-                error = f"{_UNREACHABLE}: {failed or type(failed).__name__}"
+                error = f"{_UNREACHABLE}: {str(failed) or type(failed).__name__}"
                 await self._answer(program, 502, _UNREACHABLE)
                 return
             relay = Relay(
