@@ -120,11 +120,19 @@ def parse_head(data: bytes) -> ProxyRequest:
     )
 
 
-def parse_answer(data: bytes) -> tuple[int, bytes]:
-    """Read the head of a server's answer; return its status, and the head as the program gets it.
+class ProxyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The head of a server's answer, as the program gets it; `length` is None if not said."""
+
+    status: int
+    written: bytes
+    length: int | None
+
+
+def parse_answer(data: bytes) -> ProxyAnswer:
+    """Read the head of a server's answer.
 
     Raises:
-        BadHead: it is no head of HTTP/1.
+        BadHead: it is no head of HTTP/1, or says more than one length.
     """
     first, fields = _split(data)
     line = _STATUS.fullmatch(first)
@@ -132,7 +140,15 @@ def parse_answer(data: bytes) -> tuple[int, bytes]:
         raise BadHead("the server's answer is no HTTP/1", 502)
     lines = [first.decode("latin-1")]
     lines += [f"{name}: {value}" for name, value in _kept(fields, _RESPONSE_HOP)]
-    return int(line[1]), "\r\n".join([*lines, "connection: close", "", ""]).encode("latin-1")
+    coded = any(name == "transfer-encoding" for name, _ in fields)
+    lengths = {value for name, value in fields if name == "content-length"}
+    if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
+        raise BadHead("the server's answer has more than one length", 502)
+    return ProxyAnswer(
+        status=int(line[1]),
+        written="\r\n".join([*lines, "connection: close", "", ""]).encode("latin-1"),
+        length=int(lengths.pop()) if lengths and not coded else None,
+    )
 
 
 def _split(data: bytes) -> tuple[bytes, list[tuple[str, str]]]:
@@ -196,4 +212,12 @@ def _kept(fields: list[tuple[str, str]], dropped: frozenset[str]) -> tuple[tuple
     )
 
 
-__all__ = ["MAX_HEAD", "BadHead", "Framing", "ProxyRequest", "parse_answer", "parse_head"]
+__all__ = [
+    "MAX_HEAD",
+    "BadHead",
+    "Framing",
+    "ProxyAnswer",
+    "ProxyRequest",
+    "parse_answer",
+    "parse_head",
+]

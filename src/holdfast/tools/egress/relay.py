@@ -108,7 +108,7 @@ class Relay:
             if request.wants_continue and request.framing != "none":
                 await self._program.send(b"HTTP/1.1 100 Continue\r\n\r\n")
             body = asyncio.ensure_future(self._body(request))
-            answer = asyncio.ensure_future(self._answer())
+            answer = asyncio.ensure_future(self._answer(request.method))
             try:
                 await asyncio.wait([body, answer], return_when=asyncio.FIRST_COMPLETED)
                 if body.done() and not isinstance(body.exception(), OSError | None):
@@ -135,24 +135,31 @@ class Relay:
         finally:
             await _end_all(*tasks)
 
-    async def _pump(self, source: End, target: End, count: Count) -> None:
-        while data := await source.reader.read(_CHUNK):
+    async def _pump(self, source: End, target: End, count: Count, most: int | None = None) -> None:
+        """Carry until the source ends, or so many bytes have passed."""
+        left = most
+        while left != 0 and (data := await source.reader.read(min(left or _CHUNK, _CHUNK))):
+            left = None if left is None else left - len(data)
             count(len(data))
             self._moved()
             await target.send(data)
         await target.end()
 
-    async def _answer(self) -> None:
+    async def _answer(self, method: str) -> None:
         for _ in range(_MOST_INTERIM):
             head = await self._server.reader.readuntil(b"\r\n\r\n")
-            status, written = parse_answer(head)
-            if status == 101:
+            answer = parse_answer(head)
+            if answer.status == 101:
                 break
-            if status >= 200:
-                self._down(len(head))
-                await self._program.send(written)
-                await self._pump(self._server, self._program, self._down)
-                return
+            if answer.status < 200:
+                continue
+            self._down(len(head))
+            await self._program.send(answer.written)
+            if method == "HEAD" or answer.status in (204, 304):
+                await self._program.end()
+            else:
+                await self._pump(self._server, self._program, self._down, answer.length)
+            return
         raise BadHead("the server's answer is none", 502)
 
     async def _body(self, request: ProxyRequest) -> None:
