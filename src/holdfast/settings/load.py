@@ -320,6 +320,8 @@ def _fill_defaults(
     for name in list_keys():
         sources.setdefault(name, "default")
     chosen.setdefault("workspace", (collector.cwd, Rank.DEFAULT))
+    if (home := collector.home()) is not None:
+        chosen.setdefault("home_dir", (home, Rank.DEFAULT))
     workspace = chosen["workspace"][0]
     if isinstance(workspace, Path):
         chosen.setdefault("policies.dir", (workspace / "policies", Rank.DEFAULT))

@@ -11,6 +11,7 @@ from holdfast.clock import SYSTEM
 from holdfast.errors import NotFound
 from holdfast.journal import Origin, Payload
 from holdfast.mcp.definitions import read_offer
+from holdfast.mcp.grants import GrantBook
 from holdfast.mcp.manager import McpManager
 from holdfast.mcp.opening import Opening
 from holdfast.mcp.pins import PinBook
@@ -51,7 +52,7 @@ def manager(tmp_path: Path) -> McpManager:
         policies=PolicyBundle,
         open_process=ProcessEnvironment(Confinement(), SYSTEM).open_process,
     )
-    keeping = Keeping(note=keep_nothing, pins=PinBook(tmp_path))
+    keeping = Keeping(note=keep_nothing, pins=PinBook(tmp_path), grants=GrantBook(tmp_path))
     return McpManager([opening], keeping, trust=Nobody(), project=str(tmp_path))
 
 
