@@ -7,6 +7,7 @@ a guess from what the program is: where it is installed, what interprets it, and
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -109,10 +110,10 @@ def _npm_hosts(ask: Ask) -> tuple[str, ...]:
 def _pip_hosts() -> tuple[str, ...]:
     """The hosts of the public index as pip knows them; none if it is not installed."""
     try:
-        from pip._internal.models.index import PyPI  # noqa: PLC0415 - not always there
-    except ImportError:
+        known = importlib.import_module("pip._internal.models.index").PyPI
+        return (*_host(str(known.simple_url)), str(known.file_storage_domain))
+    except (ImportError, AttributeError):
         return ()
-    return (*_host(PyPI.simple_url), str(PyPI.file_storage_domain))
 
 
 def _host(url: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
+    from holdfast.runtime.egress import EgressService as EgressService
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
     from holdfast.runtime.loops import LoopItem as LoopItem
     from holdfast.runtime.loops import read_news as read_news
@@ -37,6 +38,7 @@ else:
             "hand_calls": "ToolCallResult",
             "loops": "LoopItem read_news",
             "models": "ReadyModel",
+            "egress": "EgressService",
             "processes": "ProcessEnvironment",
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",

@@ -36,6 +36,8 @@ _NOT_FOR_PROJECTS: Final = {
     _SERVERS: "have a program started",
     # Whoever says where records go could have them sent elsewhere, or kept nowhere.
     "storage.url": "say where records are kept",
+    # What lies there counts as the user's own, which needs no trust.
+    "home_dir": "say whose skills need no trust",
 }
 _LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
 

@@ -18,7 +18,7 @@ from holdfast.errors import UsageError
 from holdfast.hooks import ExecutionContext
 from holdfast.policy import ApprovalTerms, Rights
 from holdfast.runs import Budgets, Confinement, Instrumentation, RunServices
-from holdfast.runtime import CallEnvironment, ProcessEnvironment
+from holdfast.runtime import CallEnvironment, EgressService, ProcessEnvironment
 from holdfast.sessions import SessionManager
 from holdfast.tools import (
     Cancellation,
@@ -111,7 +111,11 @@ def run_services(
         confinement=confinement,
         instrumentation=Instrumentation(),
         calls=CallEnvironment(
-            journal, confinement, ProcessEnvironment(confinement, journal.clock), journal.clock
+            journal,
+            confinement,
+            ProcessEnvironment(confinement, journal.clock),
+            EgressService(journal, confinement, journal.clock),
+            journal.clock,
         ),
         executor=NobodyExecutes(),
         clock=journal.clock,

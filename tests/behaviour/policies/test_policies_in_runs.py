@@ -398,4 +398,4 @@ async def test_filtered_commands_reach_what_policies_and_the_agents_rules_allow(
         ("egress.refused", "elsewhere.test"),
         ("egress.refused", "kept.test"),
     ]
-    assert all(fact.origin.agent_path == "w" for fact in facts)
+    assert all(fact.agent_path == "w" for fact in facts)

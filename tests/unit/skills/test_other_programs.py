@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient
-from holdfast.settings import load_settings
+from holdfast.errors import ConfigError
+from holdfast.settings import list_governing_places, load_settings
 from holdfast.skills import Skill, SkillLibrary, TrustStore, catalog_text, check_skill, parse_skill
 from holdfast.skills.skill import fill_in
 from holdfast.testing import ScriptedModel, tool_call
@@ -135,3 +136,14 @@ async def test_instructions_come_from_the_nearest_file(
         await Agent("one", model=model).run("go", client=client)
     assert expected in model.requests[0].system
     assert model.requests[0].system.count("<project-instructions") == 1
+
+
+def test_project_cannot_name_the_home_directory(tmp_path: Path):
+    (tmp_path / "holdfast.toml").write_text('home_dir = "."\n')
+    with pytest.raises(ConfigError, match="home_dir"):
+        load_settings(cwd=tmp_path, environ={"HOME": str(tmp_path / "home")})
+
+
+def test_skills_of_the_home_directory_cannot_be_written_by_commands(tmp_path: Path):
+    settings = load_settings(cwd=tmp_path, environ={"HOME": str(tmp_path)}).settings
+    assert tmp_path / ".claude/skills" in list_governing_places(settings)
