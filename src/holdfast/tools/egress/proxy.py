@@ -29,7 +29,7 @@ from holdfast.policy import BadHost, normalize_host
 from holdfast.tools.egress.client_hello import BadHello, ClientHello
 from holdfast.tools.egress.events import EgressClosed, EgressOpened, EgressRefused
 from holdfast.tools.egress.http_head import MAX_HEAD, BadHead, ProxyRequest, parse_head
-from holdfast.tools.egress.relay import End, Exhausted, Relay, read_hello
+from holdfast.tools.egress.relay import ConnectionEnd, Exhausted, Relay, read_hello
 from holdfast.tools.egress.rules import EgressRules, is_literal
 from holdfast.tools.safe_http import HostRates, Lookup, system_lookup
 
@@ -128,7 +128,7 @@ class EgressProxy:
     # --- one connection ---------------------------------------------------------------
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        program = End(reader, writer)
+        program = ConnectionEnd(reader, writer)
         if self._busy >= self._limits.connections:
             writer.write(_written(503, "too many connections at once"))
             program.abort()
@@ -142,7 +142,7 @@ class EgressProxy:
             await program.aclose()
             self._busy -= 1
 
-    async def _serve_one(self, program: End) -> None:
+    async def _serve_one(self, program: ConnectionEnd) -> None:
         try:
             request = await self._read_request(program)
         except BadHead as error:
@@ -167,7 +167,7 @@ class EgressProxy:
             return
         await self._carry(program, request, fact)
 
-    async def _read_request(self, program: End) -> ProxyRequest:
+    async def _read_request(self, program: ConnectionEnd) -> ProxyRequest:
         try:
             async with asyncio.timeout(self._limits.head_s):
                 head = await program.reader.readuntil(b"\r\n\r\n")
@@ -212,12 +212,14 @@ class EgressProxy:
             raise _Refused(502, because, told=_UNREACHABLE) from error
         return tuple(dict.fromkeys(found))[:_MAX_ADDRESSES]
 
-    async def _carry(self, program: End, request: ProxyRequest, fact: EgressOpened) -> None:
+    async def _carry(
+        self, program: ConnectionEnd, request: ProxyRequest, fact: EgressOpened
+    ) -> None:
         """Connect and carry, and write down how it ended, however it does."""
         begun = self._clock.monotonic()
         passed = [0, 0]
         error = "it was cut off"
-        server: End | None = None
+        server: ConnectionEnd | None = None
         try:
             try:
                 server = await self._connect(fact)
@@ -264,12 +266,12 @@ class EgressProxy:
             )
             await asyncio.shield(self._keep_quietly(closed))
 
-    async def _connect(self, fact: EgressOpened) -> End:
+    async def _connect(self, fact: EgressOpened) -> ConnectionEnd:
         failure: OSError | TimeoutError = OSError("no address")
         async with asyncio.timeout(self._limits.connect_s):
             for address in fact.addresses:
                 try:
-                    return End(
+                    return ConnectionEnd(
                         *await asyncio.open_connection(
                             address,
                             fact.port,
@@ -282,7 +284,7 @@ class EgressProxy:
                     failure = error
         raise failure
 
-    async def _tunnel(self, program: End, relay: Relay, name: str) -> None:
+    async def _tunnel(self, program: ConnectionEnd, relay: Relay, name: str) -> None:
         await program.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
 
         def check(hello: ClientHello) -> None:
@@ -339,7 +341,7 @@ class EgressProxy:
         with suppress(HoldfastError):  # the journal is closed or full: who writes next is told
             await self._note(fact)
 
-    async def _answer(self, program: End, status: int, text: str) -> None:
+    async def _answer(self, program: ConnectionEnd, status: int, text: str) -> None:
         with suppress(OSError):
             await program.send(_written(status, text))
             await program.end()

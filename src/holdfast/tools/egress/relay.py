@@ -26,7 +26,7 @@ class Exhausted(Exception):
     """What may be sent or received is used up; `str()` says what."""
 
 
-class End:
+class ConnectionEnd:
     """One side of a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,7 +62,15 @@ class End:
 class Relay:
     """Carries one connection; both directions share one limit of silence."""
 
-    def __init__(self, program: End, server: End, *, up: Count, down: Count, idle_s: float) -> None:
+    def __init__(
+        self,
+        program: ConnectionEnd,
+        server: ConnectionEnd,
+        *,
+        up: Count,
+        down: Count,
+        idle_s: float,
+    ) -> None:
         """Prepare; `up` and `down` count what passes."""
         self._program = program
         self._server = server
@@ -135,7 +143,9 @@ class Relay:
         finally:
             await _end_all(*tasks)
 
-    async def _pump(self, source: End, target: End, count: Count, most: int | None = None) -> None:
+    async def _pump(
+        self, source: ConnectionEnd, target: ConnectionEnd, count: Count, most: int | None = None
+    ) -> None:
         """Carry until the source ends, or so many bytes have passed."""
         left = most
         while left != 0 and (data := await source.reader.read(min(left or _CHUNK, _CHUNK))):
@@ -231,4 +241,4 @@ async def _read_some(reader: asyncio.StreamReader, count: int) -> bytes:
         return error.partial
 
 
-__all__ = ["Count", "End", "Exhausted", "Relay", "read_hello"]
+__all__ = ["Count", "ConnectionEnd", "Exhausted", "Relay", "read_hello"]
