@@ -30,6 +30,8 @@ from holdfast.tools import ToolRegistry
 
 _log = Logger("holdfast.mcp")
 
+_LATER = frozenset({"env", "headers", "hosts"})
+
 Status: TypeAlias = Literal["ok", "failed", "disabled", "untrusted"]
 
 
@@ -344,8 +346,12 @@ def _trust_name(name: str) -> str:
 
 
 def _digest_of(endpoint: McpEndpoint) -> str:
-    """What was vouched for: everything that is said about the server."""
-    return digest(endpoint.model_dump(mode="json"))
+    """What was vouched for: everything that is said about the server.
+
+    What came later counts where it is said, so that older words go on to hold.
+    """
+    said = endpoint.model_dump(mode="json")
+    return digest({key: value for key, value in said.items() if value or key not in _LATER})
 
 
 def _offered(server: Server, remote: RemoteTool) -> OfferedTool:
