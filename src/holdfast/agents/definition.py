@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"(?=.*\S)[^/]{1,64}", re.DOTALL)
 Mode: TypeAlias = Literal["primary", "subagent", "all"]
-Sandbox: TypeAlias = Literal["read-only", "workspace-write", "network"]
+Sandbox: TypeAlias = Literal["read-only", "workspace-write", "filtered", "network"]
 """What an agent's commands may do: look at the workspace, or change it too."""
 Rule: TypeAlias = PermissionRule | Mapping[str, str]
 _Names: TypeAlias = tuple[str, ...]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from pathlib import Path
+from typing import get_args
 
 import click
 import msgspec
@@ -15,10 +18,11 @@ from holdfast.cli.sessions import open_client
 from holdfast.cli.tools import call_by_hand, read_object
 from holdfast.client import AsyncClient
 from holdfast.errors import NotFound, UsageError
-from holdfast.mcp import OfferedTool
+from holdfast.mcp import Needs, OfferedTool, find_needs
 from holdfast.runtime import ToolCallResult
 from holdfast.settings import (
     McpEndpoint,
+    McpSandbox,
     Place,
     add_endpoint,
     check_endpoint,
@@ -27,8 +31,9 @@ from holdfast.settings import (
     remove_endpoint,
 )
 
+_FETCHING_S = 180.0
 _HEALTH = ("name", "status", "latency_ms", "authenticated", "throttled", "invocations")
-_BOXES = ("read-only", "read-only-network", "workspace-write", "network", "full")
+_BOXES = get_args(McpSandbox)
 
 
 @click.group("mcp", cls=Group)
@@ -147,19 +152,35 @@ def invoke(
 @click.option("--sandbox", type=click.Choice(_BOXES), help="What its program may do.")
 @click.option("--readable", multiple=True, metavar="DIR", help="Directory that it may read.")
 @click.option("--writable", multiple=True, metavar="DIR", help="Directory that it may write.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host that it may reach.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable; ${NAME} is looked up.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header for --url.")
+@click.option("--timeout", type=float, metavar="S", help="How long one call may take.")
+@click.option("--connect-timeout", type=float, metavar="S", help="How long it may take to start.")
+@click.option("--yes", is_flag=True, help="Grant what it was found to need, unasked.")
 @click.option("--tool", "wanted", multiple=True, metavar="GLOB", help="Only such tools of it.")
 @click.option("--project", is_flag=True, help="Write holdfast.toml rather than your own file.")
 @pass_invocation
 def add(invocation: Invocation, /, name: str, program: tuple[str, ...], **options: object) -> None:
     """Add the server NAME: a PROGRAM with its arguments, after --, or an address with --url.
 
-    Example: holdfast mcp add files --readable /opt/mcp -- /opt/mcp/bin/files-server --root .
+    A program that is installed outside the system directories, and one that npx or uvx fetches,
+    needs places to read and hosts to reach. They are found out and shown; at a terminal you are
+    asked whether to grant them, elsewhere --yes does. A host is reached through a proxy, which
+    lets nothing else pass; see `holdfast mcp grant` and `revoke`.
+
+    \b
+    holdfast mcp add time -- uvx mcp-server-time
+    holdfast mcp add files -- npx @modelcontextprotocol/server-filesystem .
+    holdfast mcp add tracker --url https://tracker.example/mcp --header 'X-Key=${TRACKER_KEY}'
     """
     url, is_project = options["url"], options["project"]
     if bool(url) == bool(program):
         raise UsageError(detail="Give --url, or a program after --, and not both.")
     said: JsonObject = {"transport": "http" if url else "stdio"}
     said |= {"url": url} if url else {"command": program[0], "args": list(program[1:])}
+    if options["hosts"]:
+        said["sandbox"] = "read-only-filtered"
     said |= {
         key: list(given) if isinstance(given := options[option], tuple) else given
         for key, option in (
@@ -168,10 +189,18 @@ def add(invocation: Invocation, /, name: str, program: tuple[str, ...], **option
             ("sandbox", "sandbox"),
             ("readable", "readable"),
             ("writable", "writable"),
+            ("hosts", "hosts"),
+            ("timeout_s", "timeout"),
+            ("connect_timeout_s", "connect_timeout"),
             ("tools", "wanted"),
         )
         if options[option]
     }
+    for key in ("env", "headers"):
+        if pairs := options[key]:
+            said[key] = _read_pairs(f"--{key.removesuffix('s')}", pairs)
+    if program:
+        said = _with_needs(invocation, name, said, is_granted=bool(options["yes"]))
     checked = check_endpoint(name, said)
     if is_project and checked.sandbox == "full":
         raise UsageError(detail="A project cannot say `--sandbox full`; leave --project away.")
@@ -195,6 +224,81 @@ def remove(invocation: Invocation, name: str, project: bool) -> None:
     with open_client(invocation) as client:
         client.mcp.forget(name)
     say(f"Removed {name} from {path}.", err=True)
+
+
+@command.command("grant")
+@click.argument("name")
+@click.argument("host", nargs=-1, required=True)
+@pass_invocation
+def grant(invocation: Invocation, name: str, host: tuple[str, ...]) -> None:
+    """Let the program of the server NAME reach each HOST: a.example, *.b.example, c.example:8443.
+
+    It is remembered, and holds from the program's next request on. What network.yaml does not
+    allow stays closed.
+    """
+    with open_client(invocation) as client:
+        emit(_plain(client.mcp.grant(name, host)))
+
+
+@command.command("revoke")
+@click.argument("name")
+@click.argument("host", nargs=-1)
+@pass_invocation
+def revoke(invocation: Invocation, name: str, host: tuple[str, ...]) -> None:
+    """Close each HOST, or all of them, to the program of the server NAME, at once."""
+    with open_client(invocation) as client:
+        emit(_plain(client.mcp.grant(name, host, revoke=True)))
+
+
+def _read_pairs(option: str, given: object) -> dict[str, str]:
+    assert isinstance(given, tuple)
+    pairs = [str(one).partition("=") for one in given]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise UsageError(detail=f"{option} wants NAME=VALUE, and {name!r} is none.")
+    return {name: value for name, _, value in pairs}
+
+
+def _with_needs(
+    invocation: Invocation, name: str, said: JsonObject, *, is_granted: bool
+) -> JsonObject:
+    """Add what the program needs, if a person grants it; what was said by hand stands."""
+    if said.get("sandbox") == "full":
+        return said
+    program = [str(said["command"]), *map(str, said["args"])]
+    if program[0].startswith(".") or not (shutil.which(program[0]) or "/" not in program[0]):
+        return said  # a program of the workspace, wherever that is when the server is used
+    needs = find_needs(name, program, cache_dir=str(invocation.settings.storage.state_dir))
+    said = {**said, "command": needs.command, "args": list(needs.args)}
+    if not needs.is_more:
+        return said
+    _show_needs(name, needs)
+    if not is_granted and not (
+        sys.stdin.isatty() and click.confirm("Grant it that?", default=False, err=True)
+    ):
+        say("Nothing of it is granted; --yes does, or --readable, --writable, --host.", err=True)
+        return said
+    extra: JsonObject = {"readable": [*said.get("readable", ()), *needs.readable]}
+    if needs.cache:
+        Path(needs.cache).mkdir(parents=True, exist_ok=True, mode=0o700)
+        extra["writable"] = [*said.get("writable", ()), needs.cache]
+        extra["env"] = {**needs.env, **said.get("env", {})}
+        extra["hosts"] = list(dict.fromkeys((*said.get("hosts", ()), *needs.hosts)))
+        extra["connect_timeout_s"] = said.get("connect_timeout_s", _FETCHING_S)
+        extra["sandbox"] = said.get("sandbox", needs.sandbox)
+    return {**said, **{key: value for key, value in extra.items() if value}}
+
+
+def _show_needs(name: str, needs: Needs) -> None:
+    say(f"The program of {name} needs", err=True)
+    for path in needs.readable:
+        say(f"  to read   {path}", err=True)
+    if needs.cache:
+        say(f"  to write  {needs.cache} (packages that it fetches)", err=True)
+    for host in needs.hosts:
+        say(f"  to reach  {host} (through the proxy; network.yaml has to allow it)", err=True)
+    if needs.unknown:
+        say(f"  not known: {needs.unknown}", err=True)
 
 
 def _check_others(invocation: Invocation, name: str, checked: McpEndpoint) -> None:

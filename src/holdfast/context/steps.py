@@ -30,6 +30,7 @@ from holdfast.skills import Skill, catalog_text, levels
 from holdfast.tools import Tool, Workspace
 
 _FILE = "AGENTS.md"
+_FALLBACK = "CLAUDE.md"
 _MOST_BYTES = 32 * 1024
 _KEPT_FILES = 64
 _NOT_READ = ((0, 0, 0), ("", ""))
@@ -184,7 +185,10 @@ class FoundInstructions(NamedTuple):
 
 
 class ProjectInstructions:
-    """Finds and reads the nearest AGENTS.md; reads again only when it has changed."""
+    """Finds and reads the nearest AGENTS.md; reads again only when it has changed.
+
+    A directory without one may have a CLAUDE.md instead.
+    """
 
     def __init__(self, *, max_bytes: int = _MOST_BYTES) -> None:
         """Read at most so many bytes of a file."""
@@ -198,7 +202,8 @@ class ProjectInstructions:
         if places is None:
             if len(self._levels) >= _KEPT_FILES:
                 self._levels.clear()
-            files = [level / _FILE for level in levels(directory)]
+            names = (_FILE, _FALLBACK)
+            files = [level / name for level in levels(directory) for name in names]
             places = self._levels[directory] = tuple([(str(file), file) for file in files])
         for name, path in places:
             try:
@@ -255,7 +260,7 @@ class InstructionsStep:
         if known is None:
             known = await asyncio.to_thread(self._instructions.read, directory, found)
         text, note = known
-        draft.add(self.name, _tagged(text) if text else "", note=note)
+        draft.add(self.name, _tagged(text, found.path.name) if text else "", note=note)
 
 
 class SkillsStep:
@@ -401,9 +406,9 @@ def _section(name: str, text: str, note: str) -> Section:
 
 
 @functools.lru_cache(maxsize=16)
-def _tagged(text: str) -> str:
+def _tagged(text: str, file: str) -> str:
     tag = "project-instructions"
-    return f'<{tag} file="{_FILE}">\n{inside(tag, text)}\n</{tag}>'
+    return f'<{tag} file="{file}">\n{inside(tag, text)}\n</{tag}>'
 
 
 @functools.lru_cache(maxsize=256)

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from holdfast.mcp.definitions import LeftOut as LeftOut
     from holdfast.mcp.definitions import RemoteTool as RemoteTool
     from holdfast.mcp.events import McpConnected as McpConnected
+    from holdfast.mcp.events import McpGranted as McpGranted
     from holdfast.mcp.events import McpInvoked as McpInvoked
     from holdfast.mcp.events import McpLost as McpLost
+    from holdfast.mcp.grants import GrantBook as GrantBook
     from holdfast.mcp.manager import EndpointHealth as EndpointHealth
     from holdfast.mcp.manager import EndpointInfo as EndpointInfo
     from holdfast.mcp.manager import McpManager as McpManager
     from holdfast.mcp.manager import OfferedTool as OfferedTool
+    from holdfast.mcp.needs import Needs as Needs
+    from holdfast.mcp.needs import find_needs as find_needs
     from holdfast.mcp.opening import Opening as Opening
     from holdfast.mcp.pins import PinBook as PinBook
     from holdfast.mcp.server import Keeping as Keeping
@@ -30,8 +34,10 @@ else:
         __name__,
         {
             "definitions": "LeftOut RemoteTool",
-            "events": "McpConnected McpInvoked McpLost",
+            "events": "McpConnected McpGranted McpInvoked McpLost",
+            "grants": "GrantBook",
             "manager": "EndpointHealth EndpointInfo McpManager OfferedTool",
+            "needs": "Needs find_needs",
             "opening": "Opening",
             "pins": "PinBook",
             "server": "Keeping",

@@ -45,4 +45,13 @@ class McpInvoked(Payload, frozen=True, kw_only=True):
     error: str = ""
 
 
-__all__ = ["McpConnected", "McpInvoked", "McpLost"]
+@payload("mcp.granted", is_open=True, is_inherited=False)
+class McpGranted(Payload, frozen=True, kw_only=True):
+    """A person let a server's program reach hosts, or took that back (`is_revoked`)."""
+
+    endpoint: str
+    hosts: tuple[str, ...]
+    is_revoked: bool = False
+
+
+__all__ = ["McpConnected", "McpGranted", "McpInvoked", "McpLost"]

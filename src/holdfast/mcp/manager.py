@@ -17,7 +17,9 @@ from holdfast.errors import (
     NotFound,
     UsageError,
 )
+from holdfast.journal import Origin
 from holdfast.mcp.definitions import LeftOut, RemoteTool
+from holdfast.mcp.events import McpGranted
 from holdfast.mcp.opening import Opening
 from holdfast.mcp.pins import Verdict
 from holdfast.mcp.results import shown_error
@@ -27,6 +29,8 @@ from holdfast.settings import McpEndpoint
 from holdfast.tools import ToolRegistry
 
 _log = Logger("holdfast.mcp")
+
+_LATER = frozenset({"env", "headers", "hosts"})
 
 Status: TypeAlias = Literal["ok", "failed", "disabled", "untrusted"]
 
@@ -41,6 +45,8 @@ class EndpointInfo(msgspec.Struct, frozen=True, kw_only=True):
     trusted: bool
     source: str
     sandbox: str = ""
+    hosts: tuple[str, ...] = ()
+    """What its program may reach through the proxy, as granted now."""
     auth_token_env: str = ""
     rate_limit_per_minute: int | None = None
 
@@ -117,12 +123,42 @@ class McpManager:
             self._trust.trust(self._project, _trust_name(name), _digest_of(server.endpoint))
         return self._info(server)
 
+    async def grant(self, name: str, hosts: Sequence[str], *, revoke: bool = False) -> EndpointInfo:
+        """Let a server's program reach hosts, or take that back; holds from its next request on.
+
+        To revoke without naming hosts is to revoke all.
+
+        Raises:
+            NotFound: there is no such server.
+            UsageError: it is no filtered program, a host is none, or none is named.
+            StorageError: it could not be written; nothing has changed.
+        """
+        server = self._server(name)
+        if not server.endpoint.is_filtered:
+            raise UsageError(
+                detail=f"Hosts are granted to programs whose sandbox is filtered; that of {name} "
+                f"is {server.endpoint.sandbox}."
+                if server.endpoint.transport == "stdio"
+                else f"{name} is an address, not a program: network.yaml allows its host."
+            )
+        book = self._keeping.grants
+        if revoke and not hosts:
+            hosts = await asyncio.to_thread(book.hosts_of, name, server.endpoint)
+        elif not hosts:
+            raise UsageError(detail="Name the hosts to grant.")
+        change = book.revoke if revoke else book.grant
+        await asyncio.to_thread(change, name, server.endpoint, tuple(hosts))
+        fact = McpGranted(endpoint=name, hosts=tuple(hosts), is_revoked=revoke)
+        await self._keeping.note(fact, Origin())
+        return self._info(server)
+
     def forget(self, name: str) -> None:
         """Forget what was accepted of a server, and that anybody vouched for it.
 
         It need not be configured any more.
         """
         self._keeping.pins.forget(name)
+        self._keeping.grants.forget(name)
         self._trust.revoke(self._project, _trust_name(name))
 
     # --- tools ------------------------------------------------------------------------
@@ -299,6 +335,7 @@ class McpManager:
             trusted=self._is_trusted(server),
             source=endpoint.source,
             sandbox=endpoint.sandbox if endpoint.transport == "stdio" else "",
+            hosts=self._keeping.grants.hosts_of(server.name, endpoint),
             auth_token_env=endpoint.auth_token_env,
             rate_limit_per_minute=endpoint.rate_limit_per_minute,
         )
@@ -309,8 +346,12 @@ def _trust_name(name: str) -> str:
 
 
 def _digest_of(endpoint: McpEndpoint) -> str:
-    """What was vouched for: everything that is said about the server."""
-    return digest(endpoint.model_dump(mode="json"))
+    """What was vouched for: everything that is said about the server.
+
+    What came later counts where it is said, so that older words go on to hold.
+    """
+    said = endpoint.model_dump(mode="json")
+    return digest({key: value for key, value in said.items() if value or key not in _LATER})
 
 
 def _offered(server: Server, remote: RemoteTool) -> OfferedTool:

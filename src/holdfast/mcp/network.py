@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Sequence
 
 from holdfast.errors import NetworkFailed, PermissionDenied
-from holdfast.policy import (
-    CallRequest,
-    NetworkRules,
-    PolicyBundle,
-    Rights,
-    RuleSet,
-    covers,
-    decide,
-    plain_name,
-)
+from holdfast.policy import NetworkRules, PolicyBundle, Rights, RuleSet, covers
 from holdfast.settings import McpEndpoint
-from holdfast.tools import Lookup, SafeHttpClient, system_lookup
+from holdfast.tools import (
+    HostGrant,
+    Lookup,
+    SafeHttpClient,
+    check_network_rights,
+    system_lookup,
+)
 
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
 
@@ -89,55 +86,34 @@ def check_caller(
     policies: PolicyBundle,
     rights: Rights,
     agent_path: tuple[str, ...],
+    grants: Sequence[HostGrant] = (),
 ) -> None:
     """Return if the rules about the network let this caller reach out through an endpoint.
 
-    That a tool may be called says nothing about the network: whoever is kept away from a host
-    is kept away from it here too, and so is whoever works for them.
+    For a program that is held to hosts (`grants`) each of them counts: whoever may not reach one
+    of them could have the program do it.
 
     Raises:
-        PermissionDenied: a rule of the operator, of the agent, of the session, or of somebody
+        PermissionDenied: a rule of the operator, of the agent, of the session, or of an agent
             above keeps the caller away.
     """
-    if not (endpoint.host or endpoint.has_network):
-        return
-    request = CallRequest(
-        permission="network",
-        targets=(endpoint.host or "*",),
-        target_kind="host",
-        default="allow",
-    )
+    hosts = [endpoint.host] if endpoint.host else []
+    if endpoint.has_network:
+        hosts = ["*"]
+    elif endpoint.is_filtered:
+        hosts = ["*" if "*" in grant.pattern else grant.pattern for grant in grants]
     ceiling = RuleSet()
     if endpoint.host and not endpoint.is_local:
         ceiling = policies.ceiling_for("/".join(agent_path))
-    own = _about_network(rights)
-    decision = decide(request, _named(ceiling), own.parent, own.agent, own.session)
-    if decision.action != "allow":
-        raise _denied(endpoint.host or name, decision.explain())
+    for host in dict.fromkeys(hosts):
+        label = host if host != "*" else name
+        check_network_rights(host, ceiling, rights, label=label)
 
 
 def _is_open(policies: PolicyBundle) -> bool:
     """Say whether every host may be reached, so that nothing has to be held to a list."""
     rules = policies.network_rules
     return rules.allow_net and "*" in rules.allowed_hosts and not rules.blocked_hosts
-
-
-def _about_network(rights: Rights) -> Rights:
-    parent = _about_network(rights.parent) if rights.parent is not None else None
-    return Rights(
-        agent=_named(rights.agent),
-        session=_named(rights.session),
-        parent=parent,
-        is_handed=rights.is_handed,
-    )
-
-
-@functools.lru_cache(maxsize=512)
-def _named(rules: RuleSet) -> RuleSet:
-    """Those rules that name the network; a rule for `*` is about calls, which were judged."""
-    kept = tuple(rule for rule in rules.rules if plain_name(rule.permission) == "network")
-    also = tuple(_named(other) for other in rules.also)
-    return RuleSet(rules=kept, also=also, is_filter=rules.is_filter)
 
 
 def _denied(target: str, because: str) -> PermissionDenied:

@@ -10,16 +10,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.errors import HoldfastError, McpAuthFailed, MissingExtra
+from holdfast.mcp.causes import check_program, find_cause
+from holdfast.mcp.grants import Grants, no_grants
 from holdfast.mcp.network import check_process, resolve_endpoint
 from holdfast.mcp.results import shown_error
 from holdfast.policy import PolicyBundle
-from holdfast.settings import McpEndpoint
+from holdfast.settings import McpEndpoint, references
 from holdfast.tools import (
+    EgressProxy,
     Lookup,
     Profile,
     SandboxLimits,
     SandboxRunner,
     SandboxStream,
+    ServesEgress,
     system_lookup,
 )
 
@@ -53,6 +57,7 @@ class OpensProcess(Protocol):
         environment: Mapping[str, str],
         readable: tuple[str, ...] = (),
         writable: tuple[str, ...] = (),
+        egress: ServesEgress | None = None,
     ) -> SandboxRunner:
         """Return what runs a program in a directory."""
         ...
@@ -70,6 +75,10 @@ class Opening:
     policies: Callable[[], PolicyBundle]
     open_process: OpensProcess
     """Gives what confines the program; what no tool may see or change, it may not either."""
+    open_egress: Callable[[str, Grants], EgressProxy] | None = None
+    """Gives the proxy of a filtered program; without one such a program is not started."""
+    grants: Grants = no_grants
+    """Says which hosts were granted to the program, as things are now."""
     lookup: Lookup = system_lookup
     secrets: set[str] = field(default_factory=set, repr=False)
     sandbox: str = ""
@@ -77,6 +86,7 @@ class Opening:
     refusal: HoldfastError | None = None
     """Why the last attempt was given up before anything was sent, if it was."""
     _runner: SandboxRunner | None = field(default=None, repr=False)
+    _proxy: EgressProxy | None = field(default=None, repr=False)
     _stream: SandboxStream | None = field(default=None, repr=False)
     _stray: Stray | None = field(default=None, repr=False)
     _watched: Watched | None = field(default=None, repr=False)
@@ -103,6 +113,7 @@ class Opening:
             said = shown_error(await self._stream.complaints(), self.secrets)
             if said:
                 told += f"; it said: {said[-_LAST_LINES:]}"
+            told += find_cause(self.endpoint, said, self._proxy.refusals if self._proxy else ())
         return told
 
     def read_token(self) -> str:
@@ -120,27 +131,61 @@ class Opening:
         self.secrets.add(found)
         return found
 
+    def fill_in(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Return texts with the values of the variables that they name.
+
+        Raises:
+            McpAuthFailed: a variable is not set.
+        """
+        filled: dict[str, str] = {}
+        for name, text in texts.items():
+            for variable in references(text):
+                value = self.token(variable)
+                if not value:
+                    detail = f"{name} needs the variable {variable}, which is not set"
+                    raise McpAuthFailed(endpoint=self.name, detail=detail)
+                self.secrets.add(value)
+                text = text.replace(f"${{{variable}}}", value)
+            filled[name] = text
+        return filled
+
+    def read_headers(self) -> dict[str, str]:
+        """Return the headers of every request, the token among them; raises McpAuthFailed."""
+        token = self.read_token()
+        own = {"Authorization": f"Bearer {token}"} if token else {}
+        return {**self.fill_in(self.endpoint.headers), **own}
+
     async def start_program(self, line_bytes: int) -> SandboxStream:
         """Start the program, confined as the endpoint says and in no case less.
 
-        Its environment is the sandbox's own, and the token if it needs one.
+        Its environment is the sandbox's own, the variables that the endpoint names, and the
+        token if it needs one.
 
         Raises:
+            McpFailed: there is no such program, or the sandbox cannot read it.
             SandboxFailed: it cannot be confined here, so it was not started.
             PermissionDenied: it needs a network that programs may not have.
-            UsageError: its token cannot be given under that name.
+            UsageError: a variable cannot be given under that name.
         """
         endpoint = self.endpoint
         check_process(self.name, endpoint, self.policies())
+        await asyncio.to_thread(check_program, self.name, endpoint, self.workspace)
         token = self.read_token()
+        self._proxy = None
+        if endpoint.is_filtered and self.open_egress is not None:
+            self._proxy = self.open_egress(self.name, self.grants)
         self._runner = self.open_process(
             self.workspace,
             profile=endpoint.sandbox,
             limits=_LIMITS,
             # Refused for variables that make programs load or run something.
-            environment={endpoint.auth_token_env: token} if token else {},
+            environment={
+                **self.fill_in(endpoint.env),
+                **({endpoint.auth_token_env: token} if token else {}),
+            },
             readable=endpoint.readable,
             writable=endpoint.writable,
+            egress=self._proxy.serve if self._proxy is not None else None,
         )
         self._stream = await self._runner.open_program(
             (str(endpoint.command), *endpoint.args), line_bytes=line_bytes
@@ -197,7 +242,7 @@ def connect_by_sdk(
             transport = http.http_transport(
                 str(endpoint.url),
                 resolve=opening.resolve,
-                token=opening.read_token(),
+                headers=opening.read_headers(),
                 timeout_s=endpoint.timeout_s + _END_S,
                 connect_timeout_s=endpoint.connect_timeout_s,
                 watched=opening._watched,

@@ -17,6 +17,7 @@ from holdfast.mcp.connection import Connection
 from holdfast.mcp.definitions import Offer, RemoteTool, read_offer
 from holdfast.mcp.events import McpConnected, McpInvoked, McpLost
 from holdfast.mcp.failures import Lost, NoAnswer, Refusal
+from holdfast.mcp.grants import GrantBook
 from holdfast.mcp.network import check_caller, check_process, check_profile
 from holdfast.mcp.opening import Opening, connect_by_sdk
 from holdfast.mcp.pins import PinBook, Verdict
@@ -56,6 +57,7 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True):
 
     note: Note
     pins: PinBook
+    grants: GrantBook
     clock: Clock = SYSTEM
 
 
@@ -214,7 +216,8 @@ class Server:
         policies = self._opening.policies()
         check_profile(self.name, self.endpoint, policies, has_network=context.has_network)
         check_process(self.name, self.endpoint, policies)
-        check_caller(self.name, self.endpoint, policies, context.rights, context.agent_path)
+        grants = self._opening.grants() if self.endpoint.is_filtered else ()
+        check_caller(self.name, self.endpoint, policies, context.rights, context.agent_path, grants)
 
     async def _admit(self) -> None:
         if self.endpoint.rate_limit_per_minute is None:

@@ -49,6 +49,25 @@ async def forget(runtime: Runtime, caller: Caller, /, name: str) -> None:
     await asyncio.to_thread(manager.forget, name)
 
 
+@operation("mcp:admin")
+async def grant(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    name: str,
+    hosts: Sequence[str] = (),
+    *,
+    revoke: bool = False,
+) -> EndpointInfo:
+    """Let the program of an MCP server reach hosts through the proxy, or take that back.
+
+    Raises:
+        NotFound: there is no such server.
+        UsageError: its sandbox is not filtered, or a host is none.
+    """
+    return await (await runtime.mcp.manager()).grant(name, hosts, revoke=revoke)
+
+
 @operation("mcp:read")
 async def tools(
     runtime: Runtime, caller: Caller, /, endpoint: str

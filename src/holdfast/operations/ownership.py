@@ -101,6 +101,7 @@ SHARED: Final = frozenset(
         "mcp.accept",
         "mcp.endpoints",
         "mcp.forget",
+        "mcp.grant",
         "mcp.health",
         "mcp.tools",
         "mcp.trust",

@@ -109,6 +109,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "mcp.endpoints": HttpRoute("GET", "/v1/mcp"),
     "mcp.health": HttpRoute("GET", "/v1/mcp/health"),
     "mcp.trust": HttpRoute("POST", "/v1/mcp/{name}/trust"),
+    "mcp.grant": HttpRoute("POST", "/v1/mcp/{name}/grant"),
     "mcp.forget": HttpRoute("DELETE", "/v1/mcp/{name}", 204),
     "mcp.tools": HttpRoute("GET", "/v1/mcp/{endpoint}/tools"),
     "mcp.accept": HttpRoute("POST", "/v1/mcp/{endpoint}/accept"),

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from holdfast.policy.file_events import PolicyReloadRequested as PolicyReloadRequested
     from holdfast.policy.file_events import PolicyViolation as PolicyViolation
     from holdfast.policy.file_events import violation as violation
+    from holdfast.policy.hosts import BadHost as BadHost
+    from holdfast.policy.hosts import normalize_host as normalize_host
     from holdfast.policy.idle_rules import IdleRule as IdleRule
     from holdfast.policy.idle_rules import RuledTool as RuledTool
     from holdfast.policy.idle_rules import find_idle_rules as find_idle_rules
@@ -106,6 +108,7 @@ else:
             "events": "ApprovalAnswered ApprovalRequested ApprovalUsed",
             "explanation": "Explanation RuleLine explain",
             "file_events": "PolicyDiffered PolicyReloadRequested PolicyViolation violation",
+            "hosts": "BadHost normalize_host",
             "idle_rules": "IdleRule RuledTool find_idle_rules",
             "loader": "load_policies",
             "network": "NetworkRules covers",

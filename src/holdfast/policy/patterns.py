@@ -39,6 +39,11 @@ def _quoted() -> re.Pattern[str]:
 
 
 @functools.cache
+def _mcp_name() -> re.Pattern[str]:
+    return re.compile(r"mcp__([^_]+(?:_[^_]+)*)__", re.IGNORECASE)
+
+
+@functools.cache
 def _shell() -> re.Pattern[str]:
     return re.compile(r"[;&|<>$`\\\n\r(){}*?\[\]~!#\"']")
 
@@ -58,9 +63,35 @@ def name_matches(pattern: str, permission: str, kind: str = "none") -> bool:
     """Say whether a rule for `pattern` speaks of a permission on a kind of target."""
     if pattern in EVERYTHING:
         return True
+    server = _mcp_name().match(permission)
+    if server is not None and not _may_mean_server(pattern, server[1]):
+        return False
     expression = re.compile(wildcard_source(plain_name(pattern)), re.DOTALL)
     names = {permission, KIND_PERMISSION.get(kind, permission)}
     return any(expression.fullmatch(plain_name(name)) for name in names)
+
+
+def _may_mean_server(pattern: str, server: str) -> bool:
+    """Say whether a rule can be about a tool of an MCP server: one for `git` is not for `github`.
+
+    A pattern that names a server whole (`mcp__git__*`) means that one. One in another spelling
+    (`mcp_git_*`) does not end in the middle of a word of the server's name.
+    """
+    named = _mcp_name().match(pattern)
+    if named is not None and not _SPECIAL & set(named[1]):
+        return plain_name(named[1]) == plain_name(server)
+    head = re.match(r"[^*?]*", pattern)
+    text = head[0] if head else ""
+    start = plain_name(text)
+    whole = plain_name(f"mcp{server}")
+    if not text.endswith("_") or len(start) <= len("mcp") or not whole.startswith(start):
+        return True
+    ends = {len("mcp") + len(plain_name(server[:at])) for at in _word_ends(server)}
+    return len(start) in ends
+
+
+def _word_ends(server: str) -> list[int]:
+    return [at for at in range(1, len(server) + 1) if not server[at:] or server[at] in "-_"]
 
 
 @functools.lru_cache(maxsize=8_192)

@@ -215,7 +215,10 @@ def derive_call_lineage(
 def _sandbox_of_call(context: ToolContext) -> Sandbox:
     if context.is_read_only:
         return "read-only"
-    return "network" if context.has_network else "workspace-write"
+    if context.has_network:
+        return "network"
+    # Online without the machine's network: through the proxy.
+    return "filtered" if context.labels.is_online else "workspace-write"
 
 
 async def refresh_ancestor_rules(sessions: SessionManager, session: Session) -> Session:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
+    from holdfast.runtime.egress import EgressService as EgressService
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
     from holdfast.runtime.identity_events import KeyChanged as KeyChanged
     from holdfast.runtime.identity_events import TenantChanged as TenantChanged
@@ -52,6 +53,7 @@ else:
             "identity_events": "KeyChanged TenantChanged UserErased",
             "loops": "LoopItem read_news",
             "models": "ReadyModel",
+            "egress": "EgressService",
             "processes": "ProcessEnvironment",
             "request_events": "DebugUsed",
             "run_kinds": "session_begun_by",

@@ -15,6 +15,7 @@ from holdfast.journal import Journal, Origin
 from holdfast.policy import ApprovalBook
 from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
 from holdfast.runtime.artifacts import LOCAL_USER
+from holdfast.runtime.egress import EgressService
 from holdfast.runtime.processes import ProcessEnvironment, RawNetworkCommands
 from holdfast.state import MOST_BYTES as MOST_STATE_BYTES
 from holdfast.state import (
@@ -74,6 +75,7 @@ class CallEnvironment:
         confinement: Confinement,
         artifacts: OpensArtifacts,
         processes: ProcessEnvironment,
+        egress: EgressService,
         clock: Clock,
         *,
         tenant: str = "local",
@@ -84,6 +86,7 @@ class CallEnvironment:
         self._artifacts = artifacts
         self._confinement = confinement
         self._processes = processes
+        self._egress = egress
         self._clock = clock
         self._tenant = tenant
         self._most_state_bytes = most_state_bytes
@@ -97,15 +100,19 @@ class CallEnvironment:
         """
         turn, session, around = scope.turn, scope.session, scope.instrumentation
         confinement, journal, spending = self._confinement, self._journal, scope.spending
-        is_online = scope.sandbox == "network"
+        is_raw = scope.sandbox == "network"
+        is_online = is_raw or scope.sandbox == "filtered"
         workspace = confinement.workspace(session.directory)
-        runner = self._processes.open_process(workspace, profile=scope.sandbox)
+        egress = None
+        if scope.sandbox == "filtered":
+            egress = self._egress.open_for_run(turn.run.id, scope.path, scope.rights).serve
+        runner = self._processes.open_process(workspace, profile=scope.sandbox, egress=egress)
         # The gate asks about every line that it cannot read; what comes here has passed it.
         commands: CommandRunner = SandboxedCommands(
             runner, is_approved=lambda _text: True, is_net_open=confinement.is_net_open
         )
-        if is_online:
-            # The machine's own network, since no list of hosts holds for processes.
+        if is_raw:
+            # The machine's own network, for which no list of hosts holds.
             commands = RawNetworkCommands(commands, confinement.policies)
         # A session that has just begun has been granted nothing, and nothing was read in it.
         is_known = turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS
@@ -148,7 +155,7 @@ class CallEnvironment:
             agent_path=scope.path,
             rights=scope.rights if scope.handed_on is None else scope.handed_on,
             is_read_only=scope.sandbox == "read-only",
-            has_network=is_online if scope.has_network is None else scope.has_network,
+            has_network=is_raw if scope.has_network is None else scope.has_network,
             child_limits=ChildLimits(
                 shares=spending.shares if spending is not None else (),
                 seconds_left=spending.time_left if spending is not None else without_end,

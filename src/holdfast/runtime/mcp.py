@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
 from holdfast.policy import PolicyStore
 from holdfast.redaction import Redactor
+from holdfast.runtime.egress import EgressService
 from holdfast.runtime.processes import ProcessEnvironment
-from holdfast.settings import Settings, load_settings
+from holdfast.settings import McpEndpoint, Settings, load_settings
 from holdfast.skills import TrustStore, project_root
 from holdfast.tools import ToolRegistry
 
@@ -34,6 +35,7 @@ class McpService:
         redactor: Redactor,
         policies: Callable[[], Awaitable[PolicyStore]],
         processes: ProcessEnvironment,
+        egress: EgressService,
     ) -> None:
         """Connect to the servers of these settings."""
         self._settings = settings
@@ -42,6 +44,7 @@ class McpService:
         self._redactor = redactor
         self._policies = policies
         self._processes = processes
+        self._egress = egress
         self._manager: McpManager | None = None
         self.layer: ToolRegistry | None = None
         """Where the servers' tools are offered; `None` where no server is configured."""
@@ -55,13 +58,20 @@ class McpService:
         store = await self._policies()
         if self._manager is None:
             from holdfast.mcp import (  # noqa: PLC0415 - a room of its own, often unused
+                GrantBook,
                 Keeping,
                 McpManager,
                 Opening,
                 PinBook,
             )
+            from holdfast.tools import HostGrant, read_grant  # noqa: PLC0415 - as above
 
             workspace = str(self._settings.workspace)
+            book = GrantBook(self._base_dir)
+
+            def grants_of(name: str, endpoint: McpEndpoint) -> Callable[[], list[HostGrant]]:
+                return lambda: [read_grant(host) for host in book.hosts_of(name, endpoint)]
+
             openings = [
                 Opening(
                     name=name,
@@ -70,13 +80,15 @@ class McpService:
                     token=self._token,
                     policies=lambda: store.bundle,
                     open_process=self._processes.open_process,
+                    open_egress=self._egress.open_for_server,
+                    grants=grants_of(name, endpoint),
                 )
                 for name, endpoint in self._settings.mcp_endpoints.items()
             ]
             pins = PinBook(self._base_dir)
             self._manager = McpManager(
                 openings,
-                Keeping(note=self._note, pins=pins, clock=self._journal.clock),
+                Keeping(note=self._note, pins=pins, grants=book, clock=self._journal.clock),
                 trust=TrustStore(self._base_dir),
                 project=str(project_root(workspace)),
             )

@@ -22,6 +22,7 @@ from holdfast.tools import (
     SandboxLimits,
     SandboxOptions,
     SandboxRunner,
+    ServesEgress,
     Workspace,
 )
 
@@ -52,19 +53,21 @@ class ProcessEnvironment:
         environment: Mapping[str, str] = _NO_VARIABLES,
         readable: tuple[str, ...] = (),
         writable: tuple[str, ...] = (),
+        egress: ServesEgress | None = None,
     ) -> SandboxRunner:
         """Return what runs processes in a workspace, or in a directory under the path rules.
 
-        The caller closes it. Nothing is started before the first command.
+        The caller closes it. Nothing is started before the first command. `egress` is the
+        proxy of a filtered profile.
 
         Raises:
-            UsageError: the directory cannot be a workspace, or a variable makes programs load
-                something.
+            UsageError: the directory cannot be a workspace, a variable makes programs load
+                something, or a filtered profile has no proxy.
         """
         confinement = self._confinement
         if isinstance(workspace, str):
             workspace = confinement.workspace(workspace)
-        is_plain = not (environment or readable or writable) and limits is _DEFAULT_LIMITS
+        is_plain = not (environment or readable or writable or egress) and limits is _DEFAULT_LIMITS
         options = self._plain.get(profile) if is_plain else None
         if options is None:
             options = SandboxOptions(
@@ -77,6 +80,7 @@ class ProcessEnvironment:
                 hidden=confinement.hidden,
                 read_only=confinement.read_only,
                 unvouched=confinement.unvouched,
+                egress=egress,
             )
             if is_plain:
                 self._plain[profile] = options

@@ -35,6 +35,7 @@ from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.calls import CallEnvironment
 from holdfast.runtime.contexts import ContextService
+from holdfast.runtime.egress import EgressService
 from holdfast.runtime.feed import SharedFeed
 from holdfast.runtime.hand_calls import HandCallService
 from holdfast.runtime.hooks import HookService
@@ -213,6 +214,7 @@ class Runtime:
             unvouched=unvouched,
         )
         self.processes = ProcessEnvironment(self.confinement, self.journal.clock)
+        self.egress = EgressService(self.journal, self.confinement, self.journal.clock)
         shared = SharedBudget(
             self.journal,
             self.tenant,
@@ -243,6 +245,7 @@ class Runtime:
             self.redactor,
             self.loaded_policies,
             self.processes,
+            self.egress,
         )
         self.toolbox = ToolService(
             settings,
@@ -271,6 +274,7 @@ class Runtime:
                 self.confinement,
                 self.artifacts,
                 self.processes,
+                self.egress,
                 self.journal.clock,
                 tenant=self.tenant,
                 most_state_bytes=settings.state.max_value_bytes,

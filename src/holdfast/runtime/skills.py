@@ -8,16 +8,19 @@ import os
 from holdfast.errors import AlreadyExists
 from holdfast.sessions import Session
 from holdfast.settings import Settings
-from holdfast.skills import Skill, SkillCatalog, SkillLibrary, TrustStore
+from holdfast.skills import HOME_FOLDERS, Skill, SkillCatalog, SkillLibrary, TrustStore
 
 
 class SkillService:
     """The skills of one runtime."""
 
     def __init__(self, settings: Settings, trust: TrustStore) -> None:
-        """Look below the workspace and in the user's folder."""
+        """Look below the workspace and in the user's folders."""
         self._workspace = settings.workspace
-        self._library = SkillLibrary(trust, user_folders=[settings.user_dir / "skills"])
+        folders = [settings.user_dir / "skills"]
+        if settings.home_dir is not None:
+            folders += [settings.home_dir / place for place in HOME_FOLDERS]
+        self._library = SkillLibrary(trust, user_folders=folders)
         self._own: dict[str, Skill] = {}
 
     def register(self, skill: Skill) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.sandbox.launch import EgressListener as EgressListener
+    from holdfast.sandbox.launch import ServesEgress as ServesEgress
     from holdfast.sandbox.path_rules import PathRules as PathRules
     from holdfast.sandbox.process import ProcessLimits as ProcessLimits
     from holdfast.sandbox.process import ProcessResult as ProcessResult
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.profiles import can_write_workspace as can_write_workspace
     from holdfast.sandbox.profiles import clean_environment as clean_environment
     from holdfast.sandbox.profiles import has_network as has_network
+    from holdfast.sandbox.profiles import is_filtered as is_filtered
     from holdfast.sandbox.profiles import passed_variables as passed_variables
     from holdfast.sandbox.report import SandboxReport as SandboxReport
     from holdfast.sandbox.report import describe_sandbox as describe_sandbox
@@ -40,11 +43,12 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
+            "launch": "EgressListener ServesEgress",
             "path_rules": "PathRules",
             "process": "ProcessLimits ProcessResult run_process",
             "profiles": """
                 Level PATH Profile SYSTEM_PATHS SandboxLimits can_write_workspace clean_environment
-                has_network passed_variables
+                has_network is_filtered passed_variables
             """,
             "report": "SandboxReport describe_sandbox",
             "runner": "LevelChoice SandboxOptions SandboxResult SandboxRunner",

@@ -7,9 +7,10 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -36,11 +37,24 @@ main(int(sys.argv[1]))
 """
 
 
+class EgressListener(Protocol):
+    """What answers on a listener inside a sandbox's network namespace."""
+
+    async def aclose(self) -> None:
+        """Close the listener, and every connection that came over it."""
+        ...
+
+
+ServesEgress: TypeAlias = Callable[[socket.socket], Awaitable[EgressListener]]
+"""Answers on a listening socket, which is its to close, as the proxy of the programs inside."""
+
+
 class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the launcher is told once, before the first command."""
 
     level: str
     network: bool
+    is_filtered: bool
     namespaces: bool
     workspace: str
     reach: Reach
@@ -107,18 +121,22 @@ class Launcher:
         server: socket.socket,
         facts: LauncherFacts,
         reach: Reach,
+        egress: EgressListener | None = None,
     ) -> None:
         """Use `start`."""
         self._process = process
         self._server = server
         self.facts = facts
         self.reach = reach
+        self._egress = egress
         self.runs = 0
         self.is_usable = True
 
     @classmethod
-    async def start(cls, config: LauncherConfig) -> Launcher:
+    async def start(cls, config: LauncherConfig, egress: ServesEgress | None = None) -> Launcher:
         """Start a launcher and wait until it is confined.
+
+        `egress` answers on the listener inside, where the profile is filtered.
 
         Raises:
             SandboxFailed: it cannot confine as asked; it is gone.
@@ -134,10 +152,11 @@ class Launcher:
             # The thread goes on, and with it the process that nobody would know of.
             await asyncio.shield(_undo(spawning, here))
             raise
+        listener: socket.socket | None = None
         try:
             here.send(msgspec.json.encode(config))
             async with asyncio.timeout(_START_S):
-                data = await asyncio.get_running_loop().sock_recv(here, _MOST_BYTES)
+                data, listener = await _hear(here)
             greeting = msgspec.json.decode(data, type=_Greeting) if data else _Greeting()
         except (TimeoutError, OSError, msgspec.DecodeError) as error:
             greeting = _Greeting(error=f"the launcher did not answer: {error}")
@@ -147,7 +166,12 @@ class Launcher:
         if greeting.facts is None:
             await asyncio.to_thread(_end, process, here)
             raise SandboxFailed(detail=greeting.error or "the launcher ended at once")
-        return cls(process, here, greeting.facts, config.reach)
+        try:
+            serving = await _serve(config, listener, egress)
+        except BaseException:
+            await asyncio.to_thread(_end, process, here)
+            raise
+        return cls(process, here, greeting.facts, config.reach, serving)
 
     async def run(
         self,
@@ -189,7 +213,49 @@ class Launcher:
     async def close(self) -> None:
         """End the process and all that it started."""
         self.is_usable = False
-        await asyncio.to_thread(_end, self._process, self._server)
+        egress, self._egress = self._egress, None
+        try:
+            if egress is not None:
+                await egress.aclose()
+        finally:
+            await asyncio.to_thread(_end, self._process, self._server)
+
+
+async def _hear(here: socket.socket) -> tuple[bytes, socket.socket | None]:
+    """The launcher's greeting, with the listener that it opened inside, if it was to."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def on_ready() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(here, on_ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(here)
+    data, fds, _, _ = socket.recv_fds(here, _MOST_BYTES, 1)
+    found = [socket.socket(fileno=fd) for fd in fds]
+    for one in found:
+        one.set_inheritable(False)
+        one.setblocking(False)
+    return data, found[0] if found else None
+
+
+async def _serve(
+    config: LauncherConfig, listener: socket.socket | None, egress: ServesEgress | None
+) -> EgressListener | None:
+    """Let the proxy answer; a filtered sandbox without one is none."""
+    if not config.is_filtered:
+        return None
+    if listener is None or egress is None:
+        raise SandboxFailed(detail="a filtered network needs a proxy, and there is none")
+    try:
+        return await egress(listener)
+    except BaseException:
+        listener.close()
+        raise
 
 
 class _Run:
@@ -437,5 +503,14 @@ def _end(process: subprocess.Popen[bytes], server: socket.socket) -> None:
         process.wait()
 
 
-__all__ = ["ProcessEnd", "FileAnswer", "FileOpener", "FileQuestion", "Launcher", "LauncherConfig"]
+__all__ = [
+    "EgressListener",
+    "ProcessEnd",
+    "ServesEgress",
+    "FileAnswer",
+    "FileOpener",
+    "FileQuestion",
+    "Launcher",
+    "LauncherConfig",
+]
 __all__ += ["LauncherFacts", "socket_pair"]

@@ -11,7 +11,15 @@ import msgspec
 
 from holdfast.errors import UsageError
 
-Profile: TypeAlias = Literal["read-only", "read-only-network", "workspace-write", "network", "full"]
+Profile: TypeAlias = Literal[
+    "read-only",
+    "read-only-filtered",
+    "read-only-network",
+    "workspace-write",
+    "filtered",
+    "network",
+    "full",
+]
 Level: TypeAlias = Literal["bubblewrap", "landlock", "none"]
 
 MIB = 1024 * 1024
@@ -34,6 +42,11 @@ SYSTEM_PATHS = (
 )
 # Where the resolver's settings really are on machines with systemd.
 NETWORK_PATHS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
+
+# In a network namespace of its own every port is free, so the proxy is always at the same one.
+PROXY_PORT = 3128
+_PROXY = f"http://127.0.0.1:{PROXY_PORT}"
+_INSIDE = "localhost,127.0.0.1,::1"
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -77,13 +90,26 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_network(profile: Profile) -> bool:
-    """Say whether a profile reaches the network."""
+    """Say whether a profile reaches the machine's own network, for which no list of hosts holds."""
     return profile in ("network", "read-only-network", "full")
+
+
+def is_filtered(profile: Profile) -> bool:
+    """Say whether a profile reaches the egress proxy, and nothing else."""
+    return profile in ("filtered", "read-only-filtered")
 
 
 def can_write_workspace(profile: Profile) -> bool:
     """Say whether a profile writes in the workspace."""
-    return profile not in ("read-only", "read-only-network")
+    return not profile.startswith("read-only")
+
+
+def proxy_environment() -> dict[str, str]:
+    """The variables by which programs find the egress proxy; what is inside is asked directly."""
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+    found = {name: _PROXY for upper in names for name in (upper, upper.lower())}
+    # Node looks at the variables only when it is told to.
+    return {**found, "NO_PROXY": _INSIDE, "no_proxy": _INSIDE, "NODE_USE_ENV_PROXY": "1"}
 
 
 def clean_environment(given: Mapping[str, str], *, home: str) -> dict[str, str]:
@@ -120,6 +146,7 @@ def passed_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 __all__ = [
     "NETWORK_PATHS",
+    "PROXY_PORT",
     "SYSTEM_PATHS",
     "Level",
     "SandboxLimits",
@@ -127,5 +154,7 @@ __all__ = [
     "can_write_workspace",
     "clean_environment",
     "has_network",
+    "is_filtered",
     "passed_variables",
+    "proxy_environment",
 ]

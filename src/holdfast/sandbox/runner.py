@@ -21,7 +21,14 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import FileUnsuitable, SandboxFailed, UsageError
 from holdfast.sandbox.bubblewrap import View, bubblewrap_arguments
 from holdfast.sandbox.git_code import pointers, remove_pointers
-from holdfast.sandbox.launch import FileAnswer, FileQuestion, Launcher, LauncherConfig, ProcessEnd
+from holdfast.sandbox.launch import (
+    FileAnswer,
+    FileQuestion,
+    Launcher,
+    LauncherConfig,
+    ProcessEnd,
+    ServesEgress,
+)
 from holdfast.sandbox.profiles import (
     NETWORK_PATHS,
     PATH,
@@ -32,6 +39,8 @@ from holdfast.sandbox.profiles import (
     can_write_workspace,
     clean_environment,
     has_network,
+    is_filtered,
+    proxy_environment,
 )
 from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
@@ -160,6 +169,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     may be within reach (the state directory, for example); what the rules of the workspace keep
     from being read is hidden as well. `read_only` are paths within reach that they must not
     write; `unvouched` keeps those that are missing from being obeyed once a command has made them.
+    `egress` is the proxy of the filtered profiles, and the only thing that they reach.
     `level` is for tests and for those who must insist: `auto` takes the strongest that works.
     """
 
@@ -172,6 +182,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     unvouched: UnvouchedSettings | None = None
+    egress: ServesEgress | None = None
     with_namespaces: bool = True
 
 
@@ -188,14 +199,16 @@ class SandboxRunner:
         """Prepare; processes start with the first command.
 
         Raises:
-            UsageError: the workspace is the root of the file system, or a variable given
-                for commands makes programs load something.
+            UsageError: the workspace is the root of the file system, a variable given for
+                commands makes programs load something, or a filtered profile has no proxy.
         """
         self._workspace = workspace
         self._options = options or SandboxOptions()
         self._clock = clock
         if workspace.root == "/":
             raise UsageError(detail="The root of the file system cannot be a sandbox's workspace.")
+        if is_filtered(self._options.profile) and self._options.egress is None:
+            raise UsageError(detail="A filtered network needs a proxy (SandboxOptions.egress).")
         if self._options.environment:
             clean_environment(self._options.environment, home="/")
         self._uid = _FIRST_UID + (os.getpid() * 13 + next(_counter)) % _UIDS
@@ -440,6 +453,8 @@ class SandboxRunner:
     ) -> bytes:
         home = self._scratch_target if self._is_moved(launcher) else self._scratch
         base = clean_environment(self._options.environment, home=home)
+        if is_filtered(self._options.profile):
+            base |= proxy_environment()
         stages = [
             _Stage(
                 stage.connector,
@@ -472,7 +487,7 @@ class SandboxRunner:
             if launcher.reach == reach and launcher.runs < _MOST_RUNS:
                 return launcher
             await launcher.close()
-        return await Launcher.start(self._config(self._level, reach))
+        return await Launcher.start(self._config(self._level, reach), self._options.egress)
 
     def _release(self, launcher: Launcher) -> None:
         if len(self._idle) < _MOST_IDLE and self._scratch:
@@ -513,7 +528,8 @@ class SandboxRunner:
     async def _try(self, level: Level) -> Launcher:
         if not sys.platform.startswith("linux"):
             raise SandboxFailed(detail="only Linux has what it takes")
-        launcher = await Launcher.start(self._config(level, await self._reach()))
+        config = self._config(level, await self._reach())
+        launcher = await Launcher.start(config, self._options.egress)
         if level != "bubblewrap":
             return launcher
         # Installed is not the same as permitted: let it run something.
@@ -546,6 +562,7 @@ class SandboxRunner:
 
     def _config(self, level: Level, reach: Reach) -> LauncherConfig:
         options = self._options
+        is_kept_in = is_filtered(options.profile)
         system = [*SYSTEM_PATHS, *(NETWORK_PATHS if has_network(options.profile) else ())]
         limits = asdict(options.limits)
         wrapper: list[str] = []
@@ -557,12 +574,14 @@ class SandboxRunner:
                 system=system,
                 reach=reach,
                 scratch_target=self._scratch_target,
-                has_network=has_network(options.profile),
+                # The filtered network is the launcher's own, made before bubblewrap starts.
+                has_network=has_network(options.profile) or is_kept_in,
             )
             wrapper = bubblewrap_arguments(program, view)
         return LauncherConfig(
             level=level,
-            network=has_network(options.profile),
+            network=has_network(options.profile) or is_kept_in,
+            is_filtered=is_kept_in,
             namespaces=options.with_namespaces,
             workspace=self._workspace.root,
             reach=reach,

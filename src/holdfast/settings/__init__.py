@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from holdfast.settings.load import load_settings as load_settings
     from holdfast.settings.load import vouch_for as vouch_for
     from holdfast.settings.mcp import McpEndpoint as McpEndpoint
+    from holdfast.settings.mcp import McpSandbox as McpSandbox
     from holdfast.settings.mcp import check_names as check_names
+    from holdfast.settings.mcp import references as references
     from holdfast.settings.mcp_file import Place as Place
     from holdfast.settings.mcp_file import add_endpoint as add_endpoint
     from holdfast.settings.mcp_file import check_endpoint as check_endpoint
@@ -51,7 +53,7 @@ else:
             "guarded": "list_governing_places list_secret_places unvouched_settings",
             "keys": "CONFIG_VARIABLE Key list_keys list_sections",
             "load": "HOOKS_FOLDER LoadedSettings config_error load_settings vouch_for",
-            "mcp": "McpEndpoint check_names",
+            "mcp": "McpEndpoint McpSandbox check_names references",
             "mcp_file": "Place add_endpoint check_endpoint endpoint_file remove_endpoint",
             "secrets": "list_secret_values find_variables_around",
             "unvouched": "Gap UnvouchedSettings",

@@ -571,6 +571,11 @@ class Settings(_Section):
         "`$XDG_CONFIG_HOME/holdfast` or `~/.config/holdfast`.",
         json_schema_extra=_named("HOLDFAST_USER_DIR"),
     )
+    home_dir: Directory | None = Field(
+        default=None,
+        description="Your home directory, whose `.agents/skills` and `.claude/skills` are offered "
+        "as your own skills; by default `$HOME`.",
+    )
     tenant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = Field(
         default="default",
         description="On whose account runs spend (what `budget` limits is counted per tenant), and "

@@ -40,9 +40,14 @@ def unvouched_settings(settings: Settings, state_dir: Path) -> UnvouchedSettings
 
 
 def _folders(settings: Settings) -> tuple[Path, ...]:
-    """The policies, the installed tools, hooks, and what the user keeps for all projects."""
+    """The policies, the installed tools, hooks, and what the user keeps for all projects.
+
+    Skills of the home directory are among it: they are offered without further trust.
+    """
     own = Collector(process_environment(), Path("/")).standard_dir("XDG_CONFIG_HOME", ".config")
     found = [settings.policies.dir, settings.tools.dir, settings.user_dir]
+    if settings.home_dir is not None:
+        found += [settings.home_dir / place for place in (".agents/skills", ".claude/skills")]
     # A folder of hooks that changed, or a nearer one, would silence those that a person trusted.
     found += [place / HOOKS_FOLDER for place in _levels(settings)]
     # A repository inside the repository would end the search for files before its top.

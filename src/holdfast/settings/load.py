@@ -58,6 +58,8 @@ _NOT_FOR_PROJECTS: Final = {
     },
     "artifacts.url": "say where artifacts are kept",
     "artifacts.endpoint_url": "say where artifacts are kept",
+    # What lies there counts as the user's own, which needs no trust.
+    "home_dir": "say whose skills need no trust",
 }
 _LOCAL_NAMES: Final = frozenset({"localhost", "host.docker.internal"})
 
@@ -342,6 +344,8 @@ def _fill_defaults(
     for name in list_keys():
         sources.setdefault(name, "default")
     chosen.setdefault("workspace", (collector.cwd, Rank.DEFAULT))
+    if (home := collector.home()) is not None:
+        chosen.setdefault("home_dir", (home, Rank.DEFAULT))
     workspace = chosen["workspace"][0]
     if isinstance(workspace, Path):
         chosen.setdefault("policies.dir", (workspace / "policies", Rank.DEFAULT))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -21,7 +22,15 @@ from pydantic import (
 from holdfast.settings.values import Duration, OptionalCount, Switch, Url
 
 Transport = Literal["http", "stdio"]
-McpSandbox = Literal["read-only", "read-only-network", "workspace-write", "network", "full"]
+McpSandbox = Literal[
+    "read-only",
+    "read-only-filtered",
+    "read-only-network",
+    "workspace-write",
+    "filtered",
+    "network",
+    "full",
+]
 
 _LOOPBACK: Final = "localhost"
 _MOST_ENDPOINTS: Final = 64
@@ -49,8 +58,26 @@ def _check_folder(value: str) -> str:
     return _check_word(value)
 
 
+def _check_host(value: str) -> str:
+    if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]\\]+)(:[1-9][0-9]{0,4})?", value):
+        raise ValueError("must be a host, such as example.org, *.example.org or example.org:8443")
+    return value
+
+
+def references(text: str) -> list[str]:
+    """The variables that a text takes its parts from, as in `Bearer ${TOKEN}`."""
+    return re.findall(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,127})\}", text)
+
+
 Word = Annotated[str, Field(max_length=4096), AfterValidator(_check_word)]
 Folder = Annotated[str, Field(max_length=4096), AfterValidator(_check_folder)]
+HostAndPort = Annotated[str, Field(max_length=260), AfterValidator(_check_host)]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$")]
+_OUR_HEADERS: Final = frozenset(
+    "host content-length content-type transfer-encoding connection accept accept-encoding "
+    "mcp-session-id mcp-protocol-version upgrade te trailer".split()
+)
 
 
 class McpEndpoint(BaseModel):
@@ -75,6 +102,17 @@ class McpEndpoint(BaseModel):
         pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,127})?$",
         description="Variable that holds the token, in the environment or the secrets file. It "
         "is sent as a bearer token, or put into the program's environment under this name.",
+    )
+    env: dict[VariableName, Word] = Field(
+        default={},
+        max_length=64,
+        description="Further variables of a program. `${NAME}` in a value is taken from your "
+        "environment or the secrets file, so that no secret stands here.",
+    )
+    headers: dict[HeaderName, Word] = Field(
+        default={},
+        max_length=32,
+        description="Further headers for an `http` server; `${NAME}` as in `env`.",
     )
     rate_limit_per_minute: OptionalCount = Field(
         default=None, description="Calls in any 60 seconds; more wait, at most 30 s."
@@ -101,6 +139,13 @@ class McpEndpoint(BaseModel):
     writable: tuple[Folder, ...] = Field(
         default=(), max_length=64, description="Further directories that the program may write."
     )
+    hosts: tuple[HostAndPort, ...] = Field(
+        default=(),
+        max_length=64,
+        description="Hosts that the program may reach through the proxy, where its sandbox is "
+        "`filtered` or `read-only-filtered`: `host`, `*.host`, or `host:port`; without a port "
+        "80 and 443. The network rules of the policies hold for them as well.",
+    )
     connect_timeout_s: Duration = Field(
         default=30.0, description="How long it may take until it answers for the first time."
     )
@@ -116,6 +161,10 @@ class McpEndpoint(BaseModel):
             self._check_http()
         elif self.command is None or self.url is not None:
             raise ValueError("a stdio endpoint has a command, and no url")
+        if self.hosts and not self.is_filtered:
+            raise ValueError("hosts are for the sandboxes filtered and read-only-filtered")
+        if self.headers and self.transport == "stdio":
+            raise ValueError("headers are for http endpoints; a program has env")
         return self
 
     def _check_http(self) -> None:
@@ -123,6 +172,13 @@ class McpEndpoint(BaseModel):
             raise ValueError("an http endpoint has a url, and neither command nor args")
         if self.sandbox != "read-only" or self.readable or self.writable:
             raise ValueError("sandbox, readable and writable are for stdio endpoints")
+        if self.env:
+            raise ValueError("env is for stdio endpoints; an address has headers")
+        for name in self.headers:
+            if name.lower() in _OUR_HEADERS or name.lower().startswith("proxy-"):
+                raise ValueError(f"the header {name} is set by the client itself")
+            if name.lower() == "authorization" and self.auth_token_env:
+                raise ValueError("auth_token_env is the header Authorization already")
         parts = urlsplit(self.url)
         is_private = parts.scheme == "https" or is_loopback(parts.hostname or "")
         if not is_private and not self.allow_plain_http:
@@ -159,9 +215,14 @@ class McpEndpoint(BaseModel):
         return self.transport == "stdio" and self.sandbox.endswith(("network", "full"))
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether its program reaches the hosts that were granted to it, through our proxy."""
+        return self.transport == "stdio" and self.sandbox.endswith("filtered")
+
+    @property
     def can_write(self) -> bool:
         """Whether its program may change the workspace, or other directories."""
-        is_writer = self.sandbox in ("workspace-write", "network", "full")
+        is_writer = not self.sandbox.startswith("read-only")
         return self.transport == "stdio" and (is_writer or bool(self.writable))
 
     def said(self) -> dict[str, Any]:
@@ -189,17 +250,16 @@ def _parse_endpoints(value: object) -> object:
 def check_names(endpoints: dict[str, McpEndpoint]) -> dict[str, McpEndpoint]:
     """Return the endpoints if their tools can be told apart by name.
 
-    Names of tools are compared without underscores, hyphens and capitals, and rules may end
-    in a star: a rule for `git` must not mean what `github` offers.
+    Names of tools are compared without underscores, hyphens and capitals: `my-git` and `mygit`
+    would be the same to a rule.
     """
     if len(endpoints) > _MOST_ENDPOINTS:
         raise ValueError(f"more than {_MOST_ENDPOINTS} endpoints")
     plain = sorted((name.replace("-", ""), name) for name in endpoints)
     for (one, first), (other, second) in zip(plain, plain[1:], strict=False):
-        if other.startswith(one):
+        if other == one:
             raise ValueError(
-                f"a rule for {first!r} would also mean {second!r}, which begins alike; give one "
-                "of them another name"
+                f"a rule for {first!r} would also mean {second!r}; give one of them another name"
             )
     return endpoints
 
@@ -213,3 +273,4 @@ McpEndpoints = Annotated[
 """MCP servers by name: lower-case letters, digits and hyphens, at most 24."""
 
 __all__ = ["McpEndpoint", "McpEndpoints", "McpSandbox", "check_names", "is_loopback"]
+__all__ += ["references"]

@@ -150,7 +150,10 @@ def _write(path: Path, text: str, wanted: dict[str, Any]) -> None:
 
 
 def _toml(value: object) -> str:
-    """A text, number, truth or list of texts as TOML, which JSON's forms of them are too."""
+    """A value as TOML, which JSON's forms of texts, numbers and lists are too."""
+    if isinstance(value, dict):
+        inner = [f"{json.dumps(str(key))} = {_toml(one)}" for key, one in value.items()]
+        return "{ " + ", ".join(inner) + " }"
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value, ensure_ascii=True)

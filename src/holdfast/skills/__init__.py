@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.skills.frontmatter import read_frontmatter as read_frontmatter
     from holdfast.skills.injector import SkillInjector as SkillInjector
     from holdfast.skills.injector import catalog_text as catalog_text
+    from holdfast.skills.library import HOME_FOLDERS as HOME_FOLDERS
     from holdfast.skills.library import SkillCatalog as SkillCatalog
     from holdfast.skills.library import SkillLibrary as SkillLibrary
     from holdfast.skills.library import levels as levels
@@ -35,7 +36,7 @@ else:
         {
             "frontmatter": "Fault Frontmatter FrontmatterValue read_frontmatter",
             "injector": "SkillInjector catalog_text",
-            "library": "SkillCatalog SkillLibrary levels project_root",
+            "library": "HOME_FOLDERS SkillCatalog SkillLibrary levels project_root",
             "skill": "MAX_SKILL_BYTES SKILL_FILE Skill check_skill parse_skill",
             "tool": "skill_tool",
             "trust": "TrustStore",

@@ -54,9 +54,10 @@ def catalog_text(skills: Sequence[Skill], *, max_chars: int) -> tuple[str, int]:
     The order is by name, so that the text is the same as long as the skills are. Long
     descriptions are cut before a skill is left out.
     """
-    ordered = sorted((skill for skill in skills if skill.is_trusted), key=lambda skill: skill.name)
+    offered = (skill for skill in skills if skill.is_trusted and not skill.is_for_people)
+    ordered = sorted(offered, key=lambda skill: skill.name)
     for most in (1_024, 200, 80):
-        lines = [f"- {as_line(s.name)}: {_cut(as_line(s.description), most)}" for s in ordered]
+        lines = [f"- {_titled(s)}: {_cut(as_line(s.description), most)}" for s in ordered]
         if sum(len(line) + 1 for line in lines) <= max_chars:
             break
     kept: list[str] = []
@@ -86,7 +87,8 @@ class SkillInjector:
         left out as a whole, and so is a skill of which not even the name fits; the prompt says
         so where that fits.
         """
-        offered = sorted((s for s in skills if s.is_trusted), key=lambda skill: skill.name)
+        usable = (skill for skill in skills if skill.is_trusted and not skill.is_for_people)
+        offered = sorted(usable, key=lambda skill: skill.name)
         entries: list[str] = []
         room = self._max_chars - len(_OPENING)
         for skill in offered:
@@ -107,6 +109,11 @@ def _entries(skill: Skill) -> tuple[str, str]:
     content = as_block(skill.content).strip()
     note = f"(left out: {len(content)} characters do not fit; load it by name)"
     return f"{head}{_indented(content)}\n", f"{head}{note}\n"
+
+
+def _titled(skill: Skill) -> str:
+    hint = f" {as_line(skill.argument_hint)}" if skill.argument_hint else ""
+    return f"{as_line(skill.name)}{hint}"
 
 
 def _left_out(skills: int) -> str:

@@ -2,8 +2,9 @@
 
 In a project, `.agents/skills`, `.holdfast/skills`, `.claude/skills` and `.opencode/skill`
 are looked into, from the directory up to the root of the repository; the nearest skill of a
-name wins. Files are opened as tools open files, so no link leads out of the project. What
-was read is read again only when a file of the skill has changed.
+name wins. A folder below them that is no skill may hold skills itself, a few levels deep. Files
+are opened as tools open files, so no link leads out of the project. What was read is read again
+only when a file of the skill has changed.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from holdfast.skills.trust import TrustStore
 from holdfast.tools import Workspace
 
 PROJECT_FOLDERS = (".agents/skills", ".holdfast/skills", ".claude/skills", ".opencode/skill")
+HOME_FOLDERS = (".agents/skills", ".claude/skills")
 MAX_SKILLS = 500
 MAX_FILES = 500
 MAX_TOTAL_BYTES = 8 * 1024 * 1024
 _MAX_DEPTH = 6
+_MAX_NESTING = 3
 _KEPT = 2_000
 _TRUST_PREFIX = "skill:"
 
@@ -41,7 +44,7 @@ class SkillCatalog(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def offered(self) -> tuple[Skill, ...]:
-        """The skills that an agent may load."""
+        """The skills that may be used: by an agent, or only by a person (`is_for_people`)."""
         return tuple(skill for skill in self.skills if skill.is_trusted)
 
     def get(self, name: str) -> Skill:
@@ -108,11 +111,8 @@ class SkillLibrary:
         found: list[Path] = []
         for root, folder, _ in self._folders(places, places[-1]):
             with contextlib.suppress(HoldfastError):
-                found += [
-                    root / folder / entry.name / SKILL_FILE
-                    for entry in Workspace(root).scandir(folder)
-                    if _may_be_skill(entry.kind, entry.name)
-                ]
+                workspace = Workspace(root)
+                found += [root / one / SKILL_FILE for one in _skill_folders(workspace, folder)]
         return tuple(file for file in found if os.path.lexists(file))
 
     def trust(self, directory: str | os.PathLike[str], name: str) -> Skill:
@@ -153,13 +153,12 @@ class SkillLibrary:
     ) -> Iterator[tuple[Skill | None, str]]:
         try:
             workspace = Workspace(root)
-            entries = workspace.scandir(folder)
+            places = list(_skill_folders(workspace, folder))
         except HoldfastError as error:
             yield None, f"{root / folder}: {error}"
             return
-        for entry in entries:
-            if _may_be_skill(entry.kind, entry.name):
-                yield self._one(workspace, os.path.normpath(f"{folder}/{entry.name}"), source)
+        for place in places:
+            yield self._one(workspace, place, source)
 
     def _one(self, workspace: Workspace, folder: str, source: Source) -> tuple[Skill | None, str]:
         place = Path(workspace.root) / folder
@@ -226,6 +225,20 @@ def _upwards(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 @functools.lru_cache(maxsize=1_024)
 def _folders_in(place: str) -> tuple[str, ...]:
     return tuple([f"{place}/{folder}" for folder in PROJECT_FOLDERS])
+
+
+def _skill_folders(workspace: Workspace, folder: str, depth: int = 0) -> Iterator[str]:
+    """Every folder that may be a skill; one without a SKILL.md is looked into, links are not."""
+    for entry in workspace.scandir(folder):
+        if not _may_be_skill(entry.kind, entry.name):
+            continue
+        place = os.path.normpath(f"{folder}/{entry.name}")
+        is_group = entry.kind == "directory" and depth < _MAX_NESTING
+        if is_group and not os.path.lexists(os.path.join(workspace.root, place, SKILL_FILE)):
+            with contextlib.suppress(HoldfastError):
+                yield from _skill_folders(workspace, place, depth + 1)
+        else:
+            yield place
 
 
 def _may_be_skill(kind: str, name: str) -> bool:

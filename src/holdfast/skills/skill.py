@@ -20,6 +20,8 @@ MAX_COMPATIBILITY = 500
 Source: TypeAlias = Literal["project", "user", "code"]
 
 _FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+# What other programs read besides; it is obeyed, and no fault.
+_FURTHER = ("disable-model-invocation", "user-invocable", "argument-hint", "model")
 
 
 @functools.cache
@@ -46,6 +48,12 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     compatibility: str = ""
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     allowed_tools: tuple[str, ...] = ()
+    is_for_people: bool = False
+    """`disable-model-invocation`: only a person may use it; no model sees or loads it."""
+    argument_hint: str = ""
+    """What to say after its name."""
+    model: str = ""
+    """The model that its author wants it to be used with; said, not obeyed by itself."""
     source: Source = "code"
     directory: str = ""
     """The folder on the machine of the runtime; empty for one that is code."""
@@ -59,6 +67,33 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse a skill that nobody could call."""
         if not self.name.strip() or not self.description.strip():
             raise UsageError(detail="A skill needs a name and a description.")
+
+
+def fill_in(skill: Skill, arguments: str = "") -> str:
+    """Return the text of a skill with what it was called with.
+
+    `$ARGUMENTS` and `$1` … `$9` stand for the arguments, `${CLAUDE_SKILL_DIR}` for its folder;
+    where no place is marked for them, arguments stand at the end. Nothing is executed.
+    """
+    words = arguments.split()
+    is_marked = _argument().search(skill.content) is not None
+
+    def replaced(found: re.Match[str]) -> str:
+        number = found[1] or found[2]
+        if not number:
+            return arguments
+        return words[int(number) - 1] if int(number) <= len(words) else ""
+
+    # The folder first: arguments are foreign text, of which nothing is filled in again.
+    text = skill.content.replace("${CLAUDE_SKILL_DIR}", skill.directory)
+    if is_marked:
+        return _argument().sub(replaced, text)
+    return f"{text}\n\nARGUMENTS: {arguments}" if arguments else text
+
+
+@functools.cache
+def _argument() -> re.Pattern[str]:
+    return re.compile(r"\$(?:ARGUMENTS(?:\[([1-9])\]|(?!\w))|([1-9])(?!\w))")
 
 
 def check_skill(text: str, folder: str) -> tuple[Fault, ...]:
@@ -92,6 +127,11 @@ def parse_skill(text: str, folder: str) -> tuple[Skill | None, tuple[Fault, ...]
         compatibility=_line(found.fields.get("compatibility"))[:MAX_COMPATIBILITY],
         metadata={k: _line(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {},
         allowed_tools=_tools(found.fields.get("allowed-tools")),
+        # Whatever is not plainly "no" keeps it from models.
+        is_for_people=_line(found.fields.get("disable-model-invocation")).lower()
+        not in ("", "false", "no", "off", "0"),
+        argument_hint=_line(found.fields.get("argument-hint"))[:200],
+        model=_line(found.fields.get("model"))[:200],
         warnings=tuple(str(fault) for fault in faults),
     )
     return skill, faults
@@ -104,7 +144,7 @@ def _field_faults(found: Frontmatter, folder: str) -> list[Fault]:
         faults.append(Fault(text=text, line=found.lines.get(key, 2)))
 
     for key in found.fields:
-        if key not in _FIELDS:
+        if key not in _FIELDS + _FURTHER:
             fault(key, f"{key[:40]!r} is no field of the format; put it below `metadata`")
     for text, key in _name_faults(found.fields.get("name"), folder):
         fault(key, text)

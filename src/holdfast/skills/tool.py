@@ -9,7 +9,7 @@ from pydantic import Field
 
 from holdfast.errors import PermissionDenied, TellModel, UsageError
 from holdfast.skills.injector import as_block, as_line
-from holdfast.skills.skill import Skill
+from holdfast.skills.skill import Skill, fill_in
 from holdfast.tools import Tool, ToolContext, ToolResult, tool
 
 Offer: TypeAlias = Callable[[str], Sequence[Skill]]
@@ -26,6 +26,9 @@ def skill_tool(offer: Offer | Sequence[Skill]) -> Tool:
     async def load(
         name: Annotated[str, Field(min_length=1, max_length=64, description="Name of the skill")],
         context: ToolContext,
+        arguments: Annotated[
+            str, Field(max_length=10_000, description="What the skill is to be used on, if any")
+        ] = "",
     ) -> ToolResult:
         """Load a skill: instructions for a special task, from the list of available skills.
 
@@ -33,7 +36,8 @@ def skill_tool(offer: Offer | Sequence[Skill]) -> Tool:
         `read`, scripts run with `bash`, both as usual.
         """
         skills = await context.look(known, context.workspace.root)
-        offered = {skill.name: skill for skill in skills if skill.is_trusted}
+        usable = (skill for skill in skills if skill.is_trusted and not skill.is_for_people)
+        offered = {skill.name: skill for skill in usable}
         found = offered.get(name.strip().lower())
         if found is None:
             names = ", ".join(sorted(offered)) or "none"
@@ -41,9 +45,13 @@ def skill_tool(offer: Offer | Sequence[Skill]) -> Tool:
         if found.directory:
             await context.look(_reach, context, found)
         return ToolResult(
-            _shown(found, context.workspace.root),
+            _shown(found, context.workspace.root, arguments.strip()),
             title=found.name,
-            metadata={"skill": found.name, "digest": found.digest},
+            metadata={
+                "skill": found.name,
+                "digest": found.digest,
+                **({"model": found.model} if found.model else {}),
+            },
         )
 
     return load
@@ -61,8 +69,9 @@ def _reach(context: ToolContext, skill: Skill) -> None:
         raise TellModel(f"The folder of the skill cannot be read: {error}") from error
 
 
-def _shown(skill: Skill, root: str) -> str:
-    lines = [f'<skill name="{as_line(skill.name)}">', as_block(skill.content).strip()]
+def _shown(skill: Skill, root: str, arguments: str) -> str:
+    text = as_block(fill_in(skill, arguments)).strip()
+    lines = [f'<skill name="{as_line(skill.name)}">', text]
     if skill.directory:
         folder = skill.directory
         inside = folder.removeprefix(root.rstrip("/") + "/")

@@ -26,7 +26,7 @@ from holdfast.hooks import ExecutionContext, Hooks
 from holdfast.journal import Journal, MemoryStore
 from holdfast.policy import ApprovalTerms, Rights
 from holdfast.runs import Budgets, Confinement, Instrumentation, RunServices
-from holdfast.runtime import CallEnvironment, ProcessEnvironment
+from holdfast.runtime import CallEnvironment, EgressService, ProcessEnvironment
 from holdfast.sessions import SessionManager
 from holdfast.state import (
     STATE,
@@ -166,6 +166,7 @@ def run_services(
             confinement,
             _ArtifactsInMemory(journal),
             ProcessEnvironment(confinement, journal.clock),
+            EgressService(journal, confinement, journal.clock),
             journal.clock,
         ),
         executor=NobodyExecutes(),

@@ -44,6 +44,16 @@ if TYPE_CHECKING:
     from holdfast.tools.effects import Effect as Effect
     from holdfast.tools.effects import Intent as Intent
     from holdfast.tools.effects import Reconciliation as Reconciliation
+    from holdfast.tools.egress import EgressClosed as EgressClosed
+    from holdfast.tools.egress import EgressLimits as EgressLimits
+    from holdfast.tools.egress import EgressOpened as EgressOpened
+    from holdfast.tools.egress import EgressProxy as EgressProxy
+    from holdfast.tools.egress import EgressRefusal as EgressRefusal
+    from holdfast.tools.egress import EgressRefused as EgressRefused
+    from holdfast.tools.egress import EgressRules as EgressRules
+    from holdfast.tools.egress import HostGrant as HostGrant
+    from holdfast.tools.egress import check_network_rights as check_network_rights
+    from holdfast.tools.egress import read_grant as read_grant
     from holdfast.tools.events import NestedCallEnded as NestedCallEnded
     from holdfast.tools.events import PermissionRefused as PermissionRefused
     from holdfast.tools.events import ToolAnswered as ToolAnswered
@@ -68,6 +78,8 @@ if TYPE_CHECKING:
     from holdfast.tools.ledger import read_records as read_records
     from holdfast.tools.lsp import LanguageServer as LanguageServer
     from holdfast.tools.lsp import LanguageServers as LanguageServers
+    from holdfast.tools.lsp.program import ServerProgram as ServerProgram
+    from holdfast.tools.lsp.program import server_program as server_program
     from holdfast.tools.manager import CallLimits as CallLimits
     from holdfast.tools.manager import ToolExecutionManager as ToolExecutionManager
     from holdfast.tools.manager import spend_freely as spend_freely
@@ -77,9 +89,12 @@ if TYPE_CHECKING:
     from holdfast.tools.result import Outcome as Outcome
     from holdfast.tools.result import Parked as Parked
     from holdfast.tools.result import ToolResult as ToolResult
+    from holdfast.tools.safe_http import HostRates as HostRates
     from holdfast.tools.safe_http import Lookup as Lookup
     from holdfast.tools.safe_http import SafeHttpClient as SafeHttpClient
     from holdfast.tools.safe_http import system_lookup as system_lookup
+    from holdfast.tools.sandbox import PATH as PATH
+    from holdfast.tools.sandbox import SYSTEM_PATHS as SYSTEM_PATHS
     from holdfast.tools.sandbox import PathRules as PathRules
     from holdfast.tools.sandbox import Profile as Profile
     from holdfast.tools.sandbox import SandboxLimits as SandboxLimits
@@ -87,6 +102,7 @@ if TYPE_CHECKING:
     from holdfast.tools.sandbox import SandboxReport as SandboxReport
     from holdfast.tools.sandbox import SandboxRunner as SandboxRunner
     from holdfast.tools.sandbox import SandboxStream as SandboxStream
+    from holdfast.tools.sandbox import ServesEgress as ServesEgress
     from holdfast.tools.sandbox import Workspace as Workspace
     from holdfast.tools.sandbox import describe_sandbox as describe_sandbox
     from holdfast.tools.sandboxed_commands import SandboxedCommands as SandboxedCommands
@@ -143,6 +159,10 @@ else:
             "definition": "Tool ToolOptions tool",
             "diffs": "unified_diff",
             "effects": "Effect Intent Reconciliation",
+            "egress": """
+                EgressClosed EgressLimits EgressOpened EgressProxy EgressRefusal EgressRefused
+                EgressRules HostGrant check_network_rights read_grant
+            """,
             "events": """
                 PermissionRefused ToolAnswered ToolOutcomeDecided ToolOutcomeUnknown ToolParked
                 NestedCallEnded
@@ -155,14 +175,15 @@ else:
             "labels": "find_new_labels ContextLabels Label read_kept_labels",
             "ledger": "CallRecord NOTHING_KNOWN read_records",
             "lsp": "LanguageServer LanguageServers",
+            "lsp.program": "ServerProgram server_program",
             "manager": "CallLimits ToolExecutionManager spend_freely",
             "recording": "Recorder",
             "registry": "ToolRegistry",
             "result": "NestedCallWaits Outcome Parked ToolResult",
-            "safe_http": "Lookup SafeHttpClient system_lookup",
+            "safe_http": "HostRates Lookup SafeHttpClient system_lookup",
             "sandbox": """
-                PathRules Profile SandboxLimits SandboxOptions SandboxReport SandboxRunner SandboxStream
-                Workspace describe_sandbox
+                PATH PathRules Profile SYSTEM_PATHS SandboxLimits SandboxOptions SandboxReport SandboxRunner SandboxStream
+                ServesEgress Workspace describe_sandbox
             """,
             "sandboxed_commands": "SandboxedCommands",
             "schema": "Signature",

@@ -14,6 +14,7 @@ from holdfast.sandbox import (
     Workspace,
     can_write_workspace,
     has_network,
+    is_filtered,
 )
 from holdfast.tools.services import Command, CommandResult, Program
 
@@ -73,14 +74,20 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
         run has no program that writes.
         """
         can_write = can_write_workspace(self.runner.profile)
-        if program.has_network and not (has_network(self.runner.profile) or self.is_net_open()):
+        is_kept_in = is_filtered(self.runner.profile)
+        is_online = has_network(self.runner.profile) or is_kept_in or self.is_net_open()
+        if program.has_network and not is_online:
             because = (
                 "its program talks to the network by itself, and the network is not open to "
                 "every host (ALLOW_NET, network.yaml)"
             )
             raise PermissionDenied(permission="network", target="*", because=because)
         runner = self.runner.beside(
-            _profile(can_write and program.workspace == "write", program.has_network),
+            _profile(
+                can_write and program.workspace == "write",
+                program.has_network,
+                is_kept_in=is_kept_in,
+            ),
             workspace=_elsewhere(program),
             readable=program.readable if can_write else program.readable + program.writable,
             writable=program.writable if can_write else (),
@@ -96,7 +103,9 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
         )
 
 
-def _profile(can_write: bool, is_networked: bool) -> Profile:
+def _profile(can_write: bool, is_networked: bool, *, is_kept_in: bool) -> Profile:
+    if is_networked and is_kept_in:
+        return "filtered" if can_write else "read-only-filtered"
     if is_networked:
         return "network" if can_write else "read-only-network"
     return "workspace-write" if can_write else "read-only"

@@ -18,7 +18,7 @@ from holdfast.policy.approvals import Approval, ApprovalTerms
 from holdfast.policy.events import ApprovalAnswered
 from holdfast.runs import AgentRuntime
 from holdfast.runs.confinement import Confinement
-from holdfast.runtime import CallEnvironment, ProcessEnvironment
+from holdfast.runtime import CallEnvironment, EgressService, ProcessEnvironment
 from holdfast.sessions import PermissionRule
 from holdfast.settings import Settings, load_settings
 from holdfast.testing import FakeClock, ScriptedModel, run_services, tool_call
@@ -405,6 +405,7 @@ async def test_expired_request_is_asked_again_and_an_old_consent_is_worthless(
                     sessions.journal,
                     Confinement(),
                     ProcessEnvironment(Confinement(), clock),
+                    EgressService(sessions.journal, Confinement(), clock),
                     clock,
                 ),
             ),

@@ -373,3 +373,32 @@ async def test_policy_of_an_agent_holds_whatever_the_case_of_its_name(
         assert model.requests[1].messages[-1].tool_calls[0].state == "error"
         bundle = (await client.policies.store()).bundle
     assert bundle.limits_for(name).max_tool_calls == 1
+
+
+async def test_filtered_commands_reach_what_policies_and_the_agents_rules_allow(place: Place):
+    (place.policies / "network.yaml").write_text(
+        "allow_net: true\nallowed_hosts: ['127.0.0.1', 'kept.test']\n"
+        "private_networks: ['127.0.0.0/8']\n"
+    )
+    ask = "curl -s -o /dev/null -w %{http_code} --noproxy none"
+    model = ScriptedModel(
+        tool_call("bash", command=f"{ask} http://127.0.0.1/", description="a"),
+        tool_call("bash", command=f"{ask} http://elsewhere.test/", description="b"),
+        tool_call("bash", command=f"{ask} http://kept.test/", description="c"),
+        "done",
+    )
+    rules = [*EVERYTHING, {"permission": "network", "pattern": "kept.test", "action": "deny"}]
+    async with place.client(**{"network.allow_net": True}) as client:
+        agent = Agent("w", permission=rules, model=model, sandbox="filtered")
+        await client.runs.execute(agent, "", "go")
+        journal = await client.storage.journal()
+        kinds = frozenset({"egress.opened", "egress.refused"})
+        facts = await journal.read(SYSTEM_SESSION, kinds=kinds)
+    told = [(fact.kind, json.loads(fact.payload)["host"]) for fact in facts]
+    # The first one may be reached, whether anything listens there or not.
+    assert told == [
+        ("egress.opened", "127.0.0.1"),
+        ("egress.refused", "elsewhere.test"),
+        ("egress.refused", "kept.test"),
+    ]
+    assert all(fact.agent_path == "w" for fact in facts)

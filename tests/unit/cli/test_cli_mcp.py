@@ -114,6 +114,7 @@ def test_mistakes_are_told_before_anything_is_written(home: Path, words: tuple[s
 
 def test_name_that_a_rule_could_confuse_is_refused(home: Path) -> None:
     assert call("add", "git", "--url", "https://a.example/mcp").exit_code == 0
+    assert call("add", "github", "--url", "https://b.example/mcp").exit_code == 0
     assert call("add", "git-hub", "--url", "https://b.example/mcp").exit_code == 2
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.canonical import digest
 from holdfast.clock import SYSTEM
 from holdfast.errors import NotFound
 from holdfast.journal import Origin, Payload
 from holdfast.mcp.definitions import read_offer
-from holdfast.mcp.manager import McpManager
+from holdfast.mcp.grants import GrantBook
+from holdfast.mcp.manager import McpManager, _digest_of
 from holdfast.mcp.opening import Opening
 from holdfast.mcp.pins import PinBook
 from holdfast.mcp.server import Keeping
@@ -51,7 +53,7 @@ def manager(tmp_path: Path) -> McpManager:
         policies=PolicyBundle,
         open_process=ProcessEnvironment(Confinement(), SYSTEM).open_process,
     )
-    keeping = Keeping(note=keep_nothing, pins=PinBook(tmp_path))
+    keeping = Keeping(note=keep_nothing, pins=PinBook(tmp_path), grants=GrantBook(tmp_path))
     return McpManager([opening], keeping, trust=Nobody(), project=str(tmp_path))
 
 
@@ -93,3 +95,15 @@ def test_tool_that_was_there_before_keeps_its_name(manager: McpManager) -> None:
 def test_unknown_server_is_told(manager: McpManager) -> None:
     with pytest.raises(NotFound):
         manager.trust("near")
+
+
+def test_trust_given_before_there_were_variables_and_hosts_goes_on_to_hold() -> None:
+    endpoint = McpEndpoint(transport="stdio", command="x")
+    said = endpoint.model_dump(mode="json")
+    before = digest({k: v for k, v in said.items() if k not in ("env", "headers", "hosts")})
+    assert _digest_of(endpoint) == before
+    other = McpEndpoint(transport="stdio", command="x", sandbox="filtered", hosts=("a.test",))
+    more = McpEndpoint(
+        transport="stdio", command="x", sandbox="filtered", hosts=("a.test", "b.test")
+    )
+    assert len({before, _digest_of(other), _digest_of(more)}) == 3

@@ -12,6 +12,7 @@ class McpNamespace(Surface[Mode]):
     endpoints = mcp.endpoints
     trust = mcp.trust
     forget = mcp.forget
+    grant = mcp.grant
     tools = mcp.tools
     accept = mcp.accept
     health = mcp.health

@@ -8,7 +8,7 @@ else from the environment, and follows no redirect to another host.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import httpx2
@@ -44,7 +44,7 @@ async def http_transport(
     url: str,
     *,
     resolve: Callable[[], Awaitable[str]],
-    token: str,
+    headers: Mapping[str, str],
     timeout_s: float,
     connect_timeout_s: float,
     watched: Watched,
@@ -54,9 +54,7 @@ async def http_transport(
     What `resolve` raises ends the connection, so that it can refuse.
     """
     # Packed bodies are not asked for: a small one can unpack to a huge one.
-    headers = {"Accept-Encoding": "identity"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
+    headers = {**headers, "Accept-Encoding": "identity"}
     timeout = httpx2.Timeout(connect_timeout_s, read=timeout_s)
     transport = _Pinned(httpx2.URL(url), resolve, watched)
     async with (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
 import pydantic
@@ -24,6 +24,16 @@ _MOST_LISTED: Final = 1_000
 _ANSWER: Final[pydantic.TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = (
     pydantic.TypeAdapter(types.CallToolResult | types.InputRequiredResult)
 )
+
+
+class _Listed(pydantic.BaseModel):
+    """A page of tools of which nothing is believed yet; `read_offer` looks at each by itself."""
+
+    tools: list[Any]
+    next_cursor: str | None = pydantic.Field(default=None, alias="nextCursor")
+
+
+_LISTED: Final = pydantic.TypeAdapter(_Listed)
 _BROKEN: Final = frozenset({types.CONNECTION_CLOSED})
 
 Progress = Callable[[float, float | None, str | None], None]
@@ -32,8 +42,9 @@ Progress = Callable[[float, float | None, str | None], None]
 class WireSession:
     """Asks one connected server."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, timeout_s: float) -> None:
         """Use `connected`."""
+        self._timeout_s = timeout_s
         self._client = client
         self.protocol = client.protocol_version
         info = client.server_info
@@ -49,12 +60,28 @@ class WireSession:
         cursor: str | None = None
         with _translated():
             for _ in range(_MOST_PAGES):
-                page = await self._client.list_tools(cursor=cursor)
-                found += [_json(tool) for tool in page.tools]
-                cursor = page.next_cursor
+                try:
+                    page = await self._client.list_tools(cursor=cursor)
+                    found += [_json(tool) for tool in page.tools]
+                    cursor = page.next_cursor
+                except pydantic.ValidationError:
+                    # One malformed tool must not hide the others: each is looked at by itself.
+                    listed = _LISTED.validate_python(await self._list_raw(cursor))
+                    found += [one for one in listed.tools if isinstance(one, dict)]
+                    cursor = listed.next_cursor
                 if cursor is None or len(found) >= _MOST_LISTED:
                     break
         return found[:_MOST_LISTED]
+
+    async def _list_raw(self, cursor: str | None) -> object:
+        """Return a page of tools as the server sent it; the SDK offers no public way to it."""
+        session = self._client.session
+        data: dict[str, Any] = {"method": "tools/list", "params": {}}
+        if cursor is not None:
+            data["params"]["cursor"] = cursor
+        options: Any = {"timeout": self._timeout_s}
+        session._stamp(data, options)
+        return await session._dispatcher.send_raw_request(data["method"], data["params"], options)
 
     async def call_tool(
         self, name: str, arguments: JsonObject, *, timeout_s: float, on_progress: Progress
@@ -112,7 +139,7 @@ async def connected(
         cache=None,
     )
     async with client:
-        yield WireSession(client)
+        yield WireSession(client, timeout_s)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from holdfast.sandbox.launcher.kernel import (
     PR_SET_DUMPABLE,
     PR_SET_PDEATHSIG,
 )
+from holdfast.sandbox.launcher.loopback import open_listener
 from holdfast.sandbox.launcher.mounts import enter_namespaces
 from holdfast.sandbox.launcher.processes import end_all, reap_all
 
@@ -34,25 +35,36 @@ def main(fd: int) -> None:
     server = socket.socket(fileno=fd)
     config = json.loads(server.recv(_MOST_BYTES))
     namespaces, is_init = _enter(config)
+    listener: list[int] = []
     try:
+        if config["is_filtered"]:
+            # Before any right is given up: bringing an interface up takes one.
+            listener.append(open_listener(is_alone="net" in namespaces.split()))
         confinement = ThreadConfinement(config, namespaces=namespaces, is_init=is_init)
         desk = _Desk(confinement)
     except (CannotConfineError, OSError) as error:
         server.send(json.dumps({"error": str(error)}).encode())
         return
-    server.send(json.dumps({"facts": confinement.facts}).encode())
+    socket.send_fds(server, [json.dumps({"facts": confinement.facts}).encode()], listener)
+    for fd in listener:
+        os.close(fd)
     _serve(server, desk, is_init=is_init)
 
 
 def _enter(config: dict[str, Any]) -> tuple[str, bool]:
     """Make namespaces if they are wanted and allowed; what they are, and if we are init."""
     is_root = os.geteuid() == 0
-    wanted = config["level"] == "landlock" or (config["level"] == "bubblewrap" and is_root)
+    is_filtered = config["is_filtered"]
+    wanted = config["level"] == "landlock" or (
+        config["level"] == "bubblewrap" and (is_root or is_filtered)
+    )
     if not wanted or not config["namespaces"]:
         KERNEL.prctl(PR_SET_CHILD_SUBREAPER, 1)
         return "", False
-    # bubblewrap makes its own network; it needs only the view that root prepares.
+    # bubblewrap makes its own network; it needs only the view that root prepares. Where the
+    # network is filtered it is ours, with the listener in it, and bubblewrap stays inside.
     has_network = config["network"] or config["level"] == "bubblewrap"
+    has_network = has_network and not is_filtered
     try:
         enter_namespaces(has_network=has_network, with_pids=True)
     except OSError:

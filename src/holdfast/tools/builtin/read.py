@@ -29,6 +29,7 @@ _SAMPLE = 64 * 1024
 # More than a shown line can have, in the longest encoding of a character.
 _LINE_BYTES = 4 * (MAX_LINE_CHARS + 2)
 _SKIP_BYTES = 1024 * 1024
+_INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
 _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -55,7 +56,41 @@ async def read(
     Text comes with line numbers. Images are shown as images, notebooks as their cells
     with outputs. Use offset and limit for the rest of a long file.
     """
-    return await context.look(_read, context.workspace, file_path, offset, limit)
+    return await context.look(_read_with_note, context.workspace, file_path, offset, limit)
+
+
+def _read_with_note(workspace: Workspace, path: str, offset: int, limit: int) -> ToolResult:
+    """Read, and name the instructions that hold for the file's own directory, if it has any.
+
+    Those of the session's directory stand in the prompt. These are named and not shown: what
+    lies in a subdirectory is a file like others, which the model reads as one.
+    """
+    result = _read(workspace, path, offset, limit)
+    nearest = _nearest_instructions(workspace, path)
+    if not nearest:
+        return result
+    note = f"({nearest} has instructions for this directory; read it before you change files here)"
+    return ToolResult(
+        f"{result.output}\n{note}",
+        title=result.title,
+        metadata={**result.metadata, "instructions": nearest},
+        attachments=result.attachments,
+    )
+
+
+def _nearest_instructions(workspace: Workspace, path: str) -> str:
+    """The nearest AGENTS.md, or CLAUDE.md, between a file and the top of the workspace."""
+    with suppress(HoldfastError):
+        found = workspace.stat(path).path
+        folder = posixpath.dirname(found)
+        while folder and not folder.startswith("/"):
+            for name in _INSTRUCTIONS:
+                candidate = f"{folder}/{name}"
+                with suppress(HoldfastError):
+                    if workspace.stat(candidate).kind == "file":
+                        return "" if candidate == found else candidate
+            folder = posixpath.dirname(folder)
+    return ""
 
 
 def _read(workspace: Workspace, path: str, offset: int, limit: int) -> ToolResult:

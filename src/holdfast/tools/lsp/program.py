@@ -63,14 +63,18 @@ def _places(file: str) -> list[str]:
         folder = Path(path).parent
         if any(folder.is_relative_to(one) for one in SYSTEM_PATHS):
             continue
-        if folder.name not in _PROGRAMS:
+        if "node_modules" in folder.parts:
+            # A module finds the ones beside it, and those in the same tree.
+            top = folder.parts.index("node_modules")
+            found.append(str(Path(*folder.parts[: top + 1])))
+        elif folder.name not in _PROGRAMS:
             found.append(str(folder))
         elif (folder.parent / "pyvenv.cfg").is_file():
             found.append(str(folder.parent))
         else:
             beside = [folder.parent / name for name in _BESIDE_PROGRAMS]
             found += [str(one) for one in beside if one.is_dir()]
-    return found
+    return list(dict.fromkeys(found))
 
 
 __all__ = ["ServerProgram", "server_program"]

@@ -226,3 +226,19 @@ async def test_cancelled_call_tells_its_thread(context, root):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await asyncio.to_thread(stopped.wait, 10)
+
+
+@pytest.mark.parametrize("name", ["AGENTS.md", "CLAUDE.md"])
+async def test_nearest_instructions_of_a_file_below_are_named(call, root, name):
+    (root / "AGENTS.md").write_text("of the top, which the prompt shows")
+    (root / "pkg" / "deep").mkdir(parents=True)
+    (root / "pkg" / name).write_text("of the package")
+    (root / "pkg" / "deep" / "a.txt").write_text("one\n")
+    result = await call(read, file_path="pkg/deep/a.txt")
+    assert result.metadata["instructions"] == f"pkg/{name}"
+    assert result.output.endswith("read it before you change files here)")
+    assert "of the package" not in result.output
+    own = await call(read, file_path=f"pkg/{name}")
+    assert "instructions" not in own.metadata
+    (root / "a.txt").write_text("one\n")
+    assert "instructions" not in (await call(read, file_path="a.txt")).metadata
