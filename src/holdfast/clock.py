@@ -48,10 +48,6 @@ def _read_boot_id() -> str:
         return f"host {platform.node()}"
 
 
-def _read_boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class SystemClock:
     """The machine's clock; Python's own functions, for it is asked more often than anything."""
 
@@ -59,7 +55,11 @@ class SystemClock:
     """Seconds since the epoch (UTC)."""
     monotonic = staticmethod(time.monotonic)
     """Seconds that never go backwards."""
-    boottime = staticmethod(_read_boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic)
+    boottime = staticmethod(
+        functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+        if hasattr(time, "CLOCK_BOOTTIME")
+        else time.monotonic
+    )
     """Seconds since the machine started, sleep included."""
     boot_id = staticmethod(_read_boot_id)
     """Names the boot clock; the same for all processes that share it."""

@@ -131,7 +131,10 @@ class Agent:
         self.allowed_tools = _names(allowed_tools, name)
         self.denied_tools = _names(denied_tools, name)
         self.sandbox = sandbox
-        self._tools = _tools(tools, name) if tools is not None else None
+        self.tools = _tools(tools, name) if tools is not None else ()
+        """The tools that were handed to it in code."""
+        self.has_tools = tools is not None
+        """Whether it was given tools, if only an empty list: then it has no others."""
         self.required_tools: tuple[ToolReference, ...] = ()
         """Tools that it was given in the process that registered it; it needs them here too."""
         self.budget = budget or NO_BUDGET
@@ -144,16 +147,6 @@ class Agent:
         """Whether functions change its messages or results."""
         for fault in self._faults():
             raise UsageError(detail=f"Agent {name!r} {fault}.")
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """The tools that were handed to it in code."""
-        return self._tools or ()
-
-    @property
-    def has_tools(self) -> bool:
-        """Whether it was given tools, if only an empty list: then it has no others."""
-        return self._tools is not None or bool(self.required_tools)
 
     def chooses(self, name: str, kind: str = "none") -> bool:
         """Say whether its rules, or `allowed_tools`, choose a tool by its name or its kind."""
@@ -220,7 +213,7 @@ class Agent:
         """
         fields = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         code = {name: getattr(self, name) for name in ("model", "output", "approve")}
-        code["tools"] = self._tools
+        code["tools"] = self.tools if self.has_tools else None
         unknown = sorted(set(changes) - set(fields) - set(code))
         if unknown:
             raise UsageError(detail=f"An agent has no {', '.join(unknown)}.")

@@ -123,11 +123,13 @@ class CallEnvironment:
         # Whoever is asked in the name of a child is asked by its children themselves.
         asked = scope.approver
         asked = asked.inner if isinstance(asked, PropagatingApprover) else asked
+        # In whose name the session was begun; locally, the owner of the state directory.
+        user = around.execution.user_id or session.owner
         actor = ArtifactActor(
             tenant=self._artifacts.tenant,
             subject=f"session:{session.id}",
-            owner=around.execution.user_id or "owner",
-            user=LOCAL_USER,
+            owner=user or "owner",
+            user=session.owner or LOCAL_USER,
             session_id=session.id,
             project_id=session.project_id,
             run_id=turn.run.id,
@@ -142,7 +144,7 @@ class CallEnvironment:
             given=scope.given,
         )
         taint = ContextLabels(labels, is_online=is_online)
-        state = self._open_state(scope, gate, taint, around.execution.user_id)
+        state = self._open_state(scope, gate, taint, user)
         context = ToolContext(
             workspace=workspace,
             session_id=session.id,

@@ -430,7 +430,7 @@ class RunService:
         tools = await self._toolbox.tools_for(agent, at)
         # Skills of a folder are for agents that can load them, and for runs that name them.
         skills = self._skills.registered
-        if "skill" in tools or request.skill_names:
+        if tools.find("skill") is not None or request.skill_names:
             skills = await self._skills.offered_in(session)
         if not run_id and is_observed:
             # Whoever listens wants to know which run it is about to be.

@@ -93,11 +93,15 @@ class ToolService:
                 that the agent was given where it was registered.
             AlreadyExists: another tool of the application has the name of one that was given.
         """
-        registry = self.registry
+        registry = self._registry or self.registry
         if self._mcp.layer is not None and not agent.has_tools and _may_choose_mcp(agent):
             await self._mcp.prepare(has_network=at.sandbox == "network")
         if agent.has_tools or agent.permission or agent.allowed_tools:
-            await self._look_for_agents()
+            now = self._clock.monotonic()
+            if now - self._looked_at > _AGENTS_KNOWN_S:
+                # One looks again; others take meanwhile what was known a moment ago.
+                self._looked_at = now
+                await self._look_for_agents()
         ceiling = self._confinement.ceiling(at.agent_path)
         # Runs of agents with the same tools and rights, under the same ceiling, have the same.
         key: _Key = (
@@ -117,16 +121,10 @@ class ToolService:
         return layer
 
     async def _look_for_agents(self) -> None:
-        now = self._clock.monotonic()
-        if now - self._looked_at > _AGENTS_KNOWN_S:
-            # One looks again; whoever comes meanwhile takes what was known a moment ago.
-            self._looked_at = now
-            found = tuple(
-                [one for one in await self._agents.list_agents() if one.mode != "primary"]
-            )
-            if found != self._subagents:
-                self._subagents = found
-                self._layers.clear()
+        found = tuple([one for one in await self._agents.list_agents() if one.mode != "primary"])
+        if found != self._subagents:
+            self._subagents = found
+            self._layers.clear()
 
     def _given(
         self, agent: Agent, registry: ToolRegistry, ceiling: RuleSet, rights: Rights

@@ -207,7 +207,7 @@ class SandboxRunner:
         self._clock = clock
         if workspace.root == "/":
             raise UsageError(detail="The root of the file system cannot be a sandbox's workspace.")
-        if is_filtered(self._options.profile) and self._options.egress is None:
+        if self._options.egress is None and is_filtered(self._options.profile):
             raise UsageError(detail="A filtered network needs a proxy (SandboxOptions.egress).")
         if self._options.environment:
             clean_environment(self._options.environment, home="/")

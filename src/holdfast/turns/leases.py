@@ -72,17 +72,14 @@ class LeaseKeeper:
         head = await self._journal.store.acquire(session_id, self.owner, self._ttl_s)
         if head is None:
             return None
-        self._hold(session_id, head.epoch, began)
+        with self._guard:
+            self._held[session_id] = _Held(head.epoch, began + self._ttl_s)
         return Lease(
             session_id=session_id,
             epoch=head.epoch,
             session_seq=head.session_seq,
             unproved_epoch=head.unproved_epoch,
         )
-
-    def _hold(self, session_id: str, epoch: int, began: float) -> None:
-        with self._guard:
-            self._held[session_id] = _Held(epoch, began + self._ttl_s)
 
     async def begin(
         self,
@@ -115,7 +112,8 @@ class LeaseKeeper:
             must_be_new=must_be_new,
         )
         last = events[-1]
-        self._hold(session_id, last.epoch, began)
+        with self._guard:
+            self._held[session_id] = _Held(last.epoch, began + self._ttl_s)
         return Lease(session_id=session_id, epoch=last.epoch, session_seq=last.session_seq), events
 
     async def forgo(self, session_id: str) -> None:
@@ -153,7 +151,8 @@ class LeaseKeeper:
     def let_go(self, lease: Lease) -> None:
         """Stop renewing a lease that was released with the last append."""
         with self._guard:
-            if self._epoch_of(lease.session_id) == lease.epoch:
+            held = self._held.get(lease.session_id)
+            if held is not None and held.epoch == lease.epoch:
                 del self._held[lease.session_id]
 
     def still_holds(self, lease: Lease) -> bool:

@@ -278,7 +278,8 @@ class Turn:
         finally:
             self._task = None
             ENCLOSING.reset(inside)
-        self._check_undisturbed(task)
+        if self._is_overtaken or self.enclosing is not None:
+            self._check_undisturbed(task)
         return outcome
 
     def overtake(self) -> None:
@@ -378,7 +379,7 @@ class Turn:
         is_synced: bool = False,
         release: bool = False,
     ) -> tuple[Event, ...]:
-        if self.has_lost_lease:
+        if self._is_overtaken or (self.enclosing is not None and self.has_lost_lease):
             raise self._lost()
         journal = self._manager.journal
         origin = Origin(
