@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from holdfast.policy.commands import ParsedCommand, Pipeline, SimpleCommand
+    from holdfast.policy import ParsedCommand, Pipeline, SimpleCommand
 
 # Programs that are never a good answer to a question that nobody asked.
 _NO_PROGRAM = "false"
@@ -55,7 +55,6 @@ _DRIVERS = {
     "merge": {"driver": _NO_PROGRAM},
     "trailer": {"command": _NO_PROGRAM, "cmd": _NO_PROGRAM},
     "credential": {"helper": ""},
-    "pager": {},
     "gpg": {"program": _NO_PROGRAM},
 }
 _DRIVER = re.compile(r"(\w+)\.(.+)\.(\w+)", re.DOTALL)
@@ -122,9 +121,12 @@ def git_environment(names: Iterable[str] = (), *, is_looking: bool = True) -> Ma
     settings = dict(_SETTINGS)
     for name in names:
         driver = _DRIVER.fullmatch(name)
-        for key, value in _DRIVERS.get(driver[1], {}).items() if driver else ():
-            if key == driver[3] or driver[1] == "filter":
-                settings[f"{driver[1]}.{driver[2]}.{key}"] = value
+        if driver is None:
+            continue
+        kind, own, used = driver.groups()
+        for key, value in _DRIVERS.get(kind, {}).items():
+            if key == used or kind == "filter":
+                settings[f"{kind}.{own}.{key}"] = value
     variables = {"GIT_CONFIG_COUNT": str(len(settings))}
     for at, (name, value) in enumerate(settings.items()):
         variables[f"GIT_CONFIG_KEY_{at}"] = name

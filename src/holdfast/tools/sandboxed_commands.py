@@ -19,8 +19,8 @@ from holdfast.sandbox import (
 from holdfast.tools.services import Command, CommandResult, Program
 
 if TYPE_CHECKING:
-    from holdfast.policy.commands import ParsedCommand
-    from holdfast.sandbox.runner import PipelineLike
+    from holdfast.policy import ParsedCommand
+    from holdfast.sandbox import PipelineLike
 
 
 def _nobody_approved(_text: str) -> bool:
