@@ -8,7 +8,7 @@ it allows is asked for, unless it only reads.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -127,12 +127,15 @@ class AgentFiles:
             (level / FOLDER).is_dir() for level in levels(self._directory)
         )
 
-    def find(self) -> FoundAgents:
-        """Return all agents, the nearest of each name, and what is wrong with other files."""
+    def find(self, reserved: Collection[str] = ()) -> FoundAgents:
+        """Return all agents, the nearest of each name, and what is wrong with other files.
+
+        A project's file takes a `reserved` name (in lower case) only when it is trusted.
+        """
         places = levels(self._directory)
         found = FoundAgents(agents={}, problems={}, root=places[-1])
         for level in places:
-            self._look(found, places[-1], level / FOLDER, "project")
+            self._look(found, places[-1], level / FOLDER, "project", reserved)
         self._look(found, self._user_folder, self._user_folder, "user")
         return found
 
@@ -148,7 +151,14 @@ class AgentFiles:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _look(self, found: FoundAgents, root: Path, folder: Path, source: FileSource) -> None:
+    def _look(
+        self,
+        found: FoundAgents,
+        root: Path,
+        folder: Path,
+        source: FileSource,
+        reserved: Collection[str] = (),
+    ) -> None:
         if not folder.is_dir():
             return
         try:
@@ -169,6 +179,11 @@ class AgentFiles:
             is_trusted = source == "user" or self._trust.is_trusted(
                 found.root, _TRUST_PREFIX + key, digest
             )
+            if key in reserved and not is_trusted:
+                told = f"it would replace the built-in agent {key}, and no person has trusted it"
+                advice = f"read it, then run `holdfast agents trust {key}`, or rename it"
+                found.problems.setdefault(key, f"{path}:1: {told}: {advice}")
+                continue
             found.agents[key] = AgentFile(
                 agent=agent if is_trusted else without_grants(agent),
                 source=source,

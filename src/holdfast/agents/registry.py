@@ -88,8 +88,9 @@ class AgentRegistry:
 
     Built-in agents stand lowest, above them those of installed packages (once asked for),
     of the user's files, of the project's files, and highest those that an application
-    registered. Registered agents are kept in the journal and found after a restart. What is
-    code in them (tools, output type) is known to this process only, as long as it lives.
+    registered. A project's file replaces a built-in agent only when a person has trusted it.
+    Registered agents are kept in the journal and found after a restart. What is code in them
+    (tools, output type) is known to this process only, as long as it lives.
     """
 
     def __init__(self, journal: Journal, *, files: AgentFiles | None = None) -> None:
@@ -246,4 +247,4 @@ class AgentRegistry:
     async def _found(self) -> FoundAgents | None:
         if self._files is None or not self._files.has_any():
             return None
-        return await asyncio.to_thread(self._files.find)
+        return await asyncio.to_thread(self._files.find, self._builtin.keys())

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from holdfast.policy.bundle import TestResult as TestResult
     from holdfast.policy.bundle import make_request as make_request
     from holdfast.policy.bundle import request_of as request_of
+    from holdfast.policy.commands import ParsedCommand as ParsedCommand
+    from holdfast.policy.commands import Pipeline as Pipeline
+    from holdfast.policy.commands import SimpleCommand as SimpleCommand
     from holdfast.policy.commands import classify_argv as classify_argv
     from holdfast.policy.commands import classify_command as classify_command
     from holdfast.policy.commands import parse_command as parse_command
@@ -100,7 +103,9 @@ else:
                 stricter
             """,
             "bundle": "AgentLimits PolicyBundle TestResult make_request request_of",
-            "commands": "classify_argv classify_command parse_command",
+            "commands": """
+                ParsedCommand Pipeline SimpleCommand classify_argv classify_command parse_command
+            """,
             "decision": """
                 Action CallRequest Decision FORBIDS_NOTHING NO_RULES QUESTIONS Reason Rights
                 RuleSet could_ever decide same_permission

@@ -23,7 +23,8 @@ capitals do not count) or by the kind of thing that a call touches: `path`, `net
 `patterns.py`. A rule that cannot be read refuses everything that it speaks of.
 
 A rule that allows certain commands allows no option that makes the program worse than the
-rule's own words (`find *` allows no `-exec`); one that denies or asks also means commands
+rule's own words (`find *` allows no `-exec`), and no command that it starts (`env *` allows
+`env ls` only where `ls` is allowed); one that denies or asks also means commands
 inside others (`env rm x`). A command that cannot be read asks at least, whatever rules say,
 and one that is not what it looks like is refused. The parser of commands loads with the first
 command.
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 import functools
 import shlex
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -310,8 +312,16 @@ def same_permission(one: str, other: str) -> bool:
     return plain_name(one) == plain_name(other)
 
 
-def rule_matches(rule: PermissionRule, request: CallRequest, target: str) -> bool:
-    """Say whether one rule, seen alone, speaks of one target of a request."""
+def rule_matches(
+    rule: PermissionRule,
+    request: CallRequest,
+    target: str,
+    among: tuple[PermissionRule, ...] = (),
+) -> bool:
+    """Say whether one rule, seen alone, speaks of one target of a request.
+
+    `among` are the rules of its set, which decide about a command that the target starts.
+    """
     kind = request.target_kind
     if not name_matches(rule.permission, request.permission, kind):
         return False
@@ -323,16 +333,30 @@ def rule_matches(rule: PermissionRule, request: CallRequest, target: str) -> boo
     if kind != "command" or rule.pattern in EVERYTHING:
         return meets(plain)
     if effective(rule, kind).action == "allow":
-        return meets(plain) and is_covered(rule.pattern, plain)
+        return meets(plain) and is_covered(
+            rule.pattern, plain, lambda started: _is_allowed_among(among, request, started)
+        )
     return meets(plain) or any(map(meets, _commands_inside(plain)))
 
 
-@functools.lru_cache(maxsize=4_096)
-def is_covered(pattern: str, command: str) -> bool:
-    """Say whether a pattern that allows a simple command also means all of its options."""
-    from holdfast.policy.commands.allowlist import is_no_worse  # noqa: PLC0415 - first use
+def is_covered(pattern: str, command: str, is_allowed: Callable[[str], bool]) -> bool:
+    """Say whether a pattern that allows a simple command also means all that is in it.
 
-    return is_no_worse(fixed_words(pattern), tuple(shlex.split(command)))
+    `is_allowed` says so of a command that it starts, in its one spelling.
+    """
+    from holdfast.policy.commands.allowlist import is_covered_by  # noqa: PLC0415 - first use
+
+    words, argv = fixed_words(pattern), tuple(shlex.split(command))
+    return is_covered_by(words, argv, lambda started: is_allowed(shlex.join(started)))
+
+
+def _is_allowed_among(
+    rules: tuple[PermissionRule, ...], request: CallRequest, command: str
+) -> bool:
+    for rule in reversed(rules):
+        if rule_matches(rule, request, command, rules):
+            return effective(rule, request.target_kind).action == "allow"
+    return False
 
 
 def effective(rule: PermissionRule, kind: str) -> PermissionRule:
@@ -391,12 +415,16 @@ class _Search:
             if rule.pattern in EVERYTHING:
                 return rule
             if self._is_command and rule.action == "allow":
-                speaks = meets(target) and is_covered(rule.pattern, target)
+                speaks = meets(target) and is_covered(rule.pattern, target, self._allows)
             else:
                 speaks = meets(target) or any(map(meets, inner))
             if speaks:
                 return rule
         return None
+
+    def _allows(self, command: str) -> bool:
+        found = self.find(command)
+        return found is not None and found.action == "allow"
 
 
 def _commands_inside(command: str) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ def _lines(
                 target=target,
                 action=effective(rule, request.target_kind).action,
                 rule=rule,
-                is_match=rule_matches(rule, request, target),
+                is_match=rule_matches(rule, request, target, one.rules),
             )
             for rule in one.rules
         ]

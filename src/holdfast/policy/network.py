@@ -95,16 +95,20 @@ class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
         return name
 
     def check_address(self, host: str, address: str) -> None:
-        """Do nothing if the address is public, or private and granted.
+        """Do nothing if the address is not blocked, and public, or private and granted.
 
         Raises:
-            PermissionDenied: it is private, loopback, link-local, or hides such an address.
+            PermissionDenied: it is blocked, private, loopback, link-local, or hides such an
+                address.
         """
         try:
             parsed = ipaddress.ip_address(address.partition("%")[0])
         except ValueError as error:
             raise _denied(host, f"{address!r} is no address") from error
         for one in (parsed, *hidden_addresses(parsed)):
+            # A name that leads to a blocked address is another spelling of it.
+            if any(_means_address(pattern, one) for pattern in self.blocked_hosts):
+                raise _denied(host, f"{address} is a blocked address")
             if not is_public(one) and not self._is_granted(one):
                 raise _denied(host, f"{address} is not a public address")
 
@@ -131,6 +135,16 @@ def _network(text: str) -> Network:
 def covers(pattern: str, name: str) -> bool:
     """Say whether a pattern covers a host in its one spelling."""
     return re.fullmatch(host_source(pattern), name, re.DOTALL) is not None
+
+
+@functools.lru_cache(maxsize=4_096)
+def _means_address(pattern: str, address: Address) -> bool:
+    """Say whether a pattern of hosts means an address, in whatever spelling it names one."""
+    try:
+        named = ipaddress.ip_address(pattern.strip("[]").partition("%")[0])
+    except ValueError:
+        return covers(pattern, str(address))
+    return address in (named, *hidden_addresses(named))
 
 
 def is_public(address: Address) -> bool:

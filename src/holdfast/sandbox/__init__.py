@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.report import SandboxReport as SandboxReport
     from holdfast.sandbox.report import describe_sandbox as describe_sandbox
     from holdfast.sandbox.runner import LevelChoice as LevelChoice
+    from holdfast.sandbox.runner import PipelineLike as PipelineLike
     from holdfast.sandbox.runner import SandboxOptions as SandboxOptions
     from holdfast.sandbox.runner import SandboxResult as SandboxResult
     from holdfast.sandbox.runner import SandboxRunner as SandboxRunner
@@ -51,7 +52,7 @@ else:
                 has_network is_filtered passed_variables
             """,
             "report": "SandboxReport describe_sandbox",
-            "runner": "LevelChoice SandboxOptions SandboxResult SandboxRunner",
+            "runner": "LevelChoice PipelineLike SandboxOptions SandboxResult SandboxRunner",
             "stream": "SandboxStream",
             "workspace": "Entry FileChange FileInfo Workspace",
         },

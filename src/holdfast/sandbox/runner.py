@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import logging
 import os
 import shlex
 import shutil
@@ -29,6 +30,7 @@ from holdfast.sandbox.launch import (
     ProcessEnd,
     ServesEgress,
 )
+from holdfast.sandbox.privileged_files import clear_privileged
 from holdfast.sandbox.profiles import (
     NETWORK_PATHS,
     PATH,
@@ -55,6 +57,7 @@ _MOST_IDLE = 2
 _MOST_RUNS = 500
 _FIRST_UID, _UIDS = 61_500, 3_000
 _counter = itertools.count()
+_log = logging.getLogger("holdfast.sandbox")
 
 
 class RedirectionLike(Protocol):
@@ -218,6 +221,7 @@ class SandboxRunner:
         self._choosing: asyncio.Lock | None = None
         self._level_name = ""
         self._beside: dict[_Rights, SandboxRunner] = {}
+        self._first_ns = 0
         self.objections: dict[str, str] = {}
 
     @property
@@ -352,7 +356,11 @@ class SandboxRunner:
         return not (self._beside or self._idle or self._scratch)
 
     async def aclose(self) -> None:
-        """End the launchers and remove the scratch directory."""
+        """End the launchers, remove the scratch directory, and take what gives rights.
+
+        Files that became set-uid or set-gid since the first command lose these bits, and the
+        log says which; the filter of system calls lets no command make one.
+        """
         beside, self._beside = list(self._beside.values()), {}
         for runner in beside:
             await runner.aclose()
@@ -362,6 +370,7 @@ class SandboxRunner:
         if self._scratch:
             scratch, self._scratch = self._scratch, ""
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+            await asyncio.to_thread(self._clear_privileged)
 
     # --- within ---------------------------------------------------------------------
 
@@ -421,12 +430,27 @@ class SandboxRunner:
     def _begin(self, directory: str) -> tuple[str, _Before | None]:
         return self._enter(directory), self._look_before()
 
+    def _writable(self) -> list[str]:
+        """The directories that commands may write."""
+        options = self._options
+        trees = self._workspace.trees if can_write_workspace(options.profile) else ()
+        return [*(path for path, is_writable in trees if is_writable), *options.writable]
+
+    def _make_scratch(self) -> None:
+        self._scratch = tempfile.mkdtemp(prefix="holdfast-sandbox-")
+        # By the clock that stamps files, so that both can be compared.
+        self._first_ns = os.stat(self._scratch).st_ctime_ns
+
+    def _clear_privileged(self) -> None:
+        if self._level in (None, "none"):
+            return
+        for path in clear_privileged(self._writable(), since_ns=self._first_ns):
+            _log.warning("took set-uid and set-gid from %s, which came up during commands", path)
+
     def _look_before(self) -> _Before | None:
         """Note what is missing that a command could make, and nothing could keep it from."""
         options = self._options
-        trees = self._workspace.trees if can_write_workspace(options.profile) else ()
-        writable = [path for path, is_writable in trees if is_writable]
-        writable += options.writable
+        writable = self._writable()
         if not writable:
             return None
         gap = options.unvouched.begin(writable) if options.unvouched is not None else None
@@ -500,7 +524,7 @@ class SandboxRunner:
     async def _choose(self) -> Launcher:
         """Start a launcher on the strongest level that really works here."""
         if not self._scratch:
-            self._scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="holdfast-sandbox-")
+            await asyncio.to_thread(self._make_scratch)
             weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         for level in self._levels():
             try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,10 @@ from holdfast.sandbox import (
     is_filtered,
 )
 from holdfast.tools.services import Command, CommandResult, Program
+
+if TYPE_CHECKING:
+    from holdfast.policy import ParsedCommand
+    from holdfast.sandbox import PipelineLike
 
 
 def _nobody_approved(_text: str) -> bool:
@@ -52,8 +57,9 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
                 permission="command", target=command.text[:200], because=parsed.problem
             )
         if parsed.is_parsed:
-            result = await self.runner.run(
-                parsed.pipelines,
+            runner, pipelines = await self._without_git_programs(command, parsed)
+            result = await runner.run(
+                pipelines,
                 directory=command.directory,
                 timeout_s=command.timeout_s,
                 output_bytes=command.max_output_bytes,
@@ -66,6 +72,38 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
                 output_bytes=command.max_output_bytes,
             )
         return _told(result)
+
+    async def _without_git_programs(
+        self, command: Command, parsed: ParsedCommand
+    ) -> tuple[SandboxRunner, Sequence[PipelineLike]]:
+        """Keep git from running what repositories name, unless a person approved the line."""
+        from holdfast.tools import git_commands as git  # noqa: PLC0415 - first use
+
+        if not git.has_git(parsed) or self.is_approved(command.text):
+            return self.runner, parsed.pipelines
+        places = git.git_places(parsed, command.directory)
+        if places is None:
+            because = "it changes directories too often to say which repositories git would meet"
+            raise PermissionDenied(permission="command", target=command.text[:200], because=because)
+        is_looking = git.is_git_looking(parsed)
+        runner = self._looking_runner() if is_looking else self.runner
+        names: set[str] = set()
+        for place in places:
+            names.update(await self._git_settings(place))
+        return runner, git.harden_git(parsed, sorted(names), is_looking=is_looking)
+
+    def _looking_runner(self) -> SandboxRunner:
+        is_writing = can_write_workspace(self.runner.profile) and self.runner.profile != "full"
+        return self.runner.beside("read-only") if is_writing else self.runner
+
+    async def _git_settings(self, place: str) -> list[str]:
+        from holdfast.tools.git_commands import LIST_SETTINGS, git_environment  # noqa: PLC0415
+
+        # A directory that the line makes has no settings yet: env says so, and lists nothing.
+        listed = await self._looking_runner().run_program(
+            ("env", "-C", place, *LIST_SETTINGS), b"", environment=git_environment()
+        )
+        return [name for name in listed.stdout.split("\0") if name]
 
     async def run_program(self, program: Program) -> CommandResult:
         """Run a program in a sandbox of its own, as `CommandRunner.run_program` promises.

@@ -106,3 +106,40 @@ def test_host_that_can_be_read_in_two_ways_is_refused(host):
 )
 def test_host_has_one_spelling(host, name):
     assert OPEN.check_host(host) == name
+
+
+@pytest.mark.parametrize(
+    ("blocked", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1", "::ffff:127.0.0.1"),
+        ("127.0.0.1", "64:ff9b::7f00:1"),
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+        ("[::1]", "0:0:0:0:0:0:0:1"),
+        ("::1", "::1%lo"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("10.*", "10.2.3.4"),
+        ("10.*", "::ffff:10.2.3.4"),
+        ("93.184.216.34", "93.184.216.34"),
+    ],
+)
+def test_a_name_that_leads_to_a_blocked_address_is_blocked(blocked, address):
+    rules = NetworkRules(
+        allow_net=True,
+        allowed_hosts=("*",),
+        blocked_hosts=("other.example", blocked),
+        private_networks=("0.0.0.0/0", "::/0"),
+    )
+    with pytest.raises(PermissionDenied, match="blocked"):
+        rules.check_address("innocent.example", address)
+
+
+def test_a_block_of_one_address_leaves_the_others():
+    rules = NetworkRules(
+        allow_net=True,
+        allowed_hosts=("*",),
+        blocked_hosts=("127.0.0.1", "*.example.org"),
+        private_networks=("127.0.0.0/8",),
+    )
+    rules.check_address("host", "127.0.0.2")
+    rules.check_address("host", "93.184.216.34")

@@ -227,6 +227,28 @@ def setuid_program(_facts):
         assert "NoNewPrivs:\t0" in stream.read()  # else the kernel ignores the bit
 
 
+def leave_setuid_program(_facts):
+    shutil.copy("/bin/sh", "shell")
+    failed = 0
+    for command in (
+        ["chmod", "u+s", "shell"],
+        ["chmod", "g+s", "shell"],
+        ["install", "-m", "6755", "/bin/sh", "installed"],
+        ["sh", "-c", "umask 0; mkdir -m 2777 given; chmod 2777 given"],
+        ["cp", "--preserve=mode", shutil.which("su") or "/bin/su", "copied"],
+        ["sh", "-c", "cd /tmp && cp /bin/sh s && chmod 4755 s && mv s $OLDPWD/moved"],
+    ):
+        failed += subprocess.run(command, capture_output=True).returncode != 0
+    privileged = [one.path for one in os.scandir(".") if one.stat().st_mode & 0o6000]
+    if not privileged and failed:
+        raise PermissionError("no file kept the bits")
+
+
+def be_root(_facts):
+    if os.getuid() != 0 and os.geteuid() != 0:
+        raise PermissionError("an ordinary user")
+
+
 def make_device(_facts):
     os.mknod("device", 0o600 | 0o020000, os.makedev(1, 3))
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from holdfast.policy.commands.classify import NOWHERE, SEVERITY, classify_argv
+from holdfast.policy.commands.wrappers import started_by
+
+Judge: TypeAlias = Callable[[tuple[str, ...]], bool]
+"""Says whether a command that another one starts is allowed by itself."""
 
 
 def is_allowed_by(argv: tuple[str, ...], allowlist: Iterable[str]) -> bool:
@@ -17,16 +22,40 @@ def is_allowed_by(argv: tuple[str, ...], allowlist: Iterable[str]) -> bool:
     something worse than the entry alone would: `find` allows `find . -name x`, not
     `find . -exec rm {} +`; `git` allows `git commit`, not `git -c core.pager=x log`. Where
     the table knows nothing about the options of a program, the entry allows them all:
-    whoever writes `pytest` means that.
+    whoever writes `pytest` means that. What a program starts as its arguments (`env rm x`,
+    `timeout 5 rm x`) needs an entry of its own, or stands in the entry.
     """
+    entries = [words for words in map(_words, allowlist) if words]
+
+    def is_allowed(wanted: tuple[str, ...]) -> bool:
+        return bool(wanted) and any(
+            wanted[: len(words)] == words and is_covered_by(words, wanted, is_allowed)
+            for words in entries
+        )
+
+    return is_allowed(argv)
+
+
+def is_covered_by(words: tuple[str, ...], argv: tuple[str, ...], is_allowed: Judge) -> bool:
+    """Say whether words that somebody allowed also mean the rest of a command.
+
+    They mean no option that makes it worse. They mean a command that it starts where they name
+    it themselves (`timeout 60 pytest` means `timeout 60 pytest -x`), or where that command is
+    allowed by itself; never one that cannot be read.
+    """
+    if not is_no_worse(words, argv):
+        return False
+    return words == argv or all(
+        _is_started_allowed(words[one.place :], one.argv, is_allowed) for one in started_by(argv)
+    )
+
+
+def _is_started_allowed(named: tuple[str, ...], argv: tuple[str, ...], is_allowed: Judge) -> bool:
     if not argv:
         return False
-    return any(_allows(entry, argv) for entry in allowlist)
-
-
-def _allows(entry: str, argv: tuple[str, ...]) -> bool:
-    words = _words(entry)
-    return bool(words) and argv[: len(words)] == words and is_no_worse(words, argv)
+    if named and argv[: len(named)] == named:
+        return is_covered_by(named, argv, is_allowed)
+    return is_allowed(argv)
 
 
 def is_no_worse(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
@@ -59,4 +88,4 @@ def _words(entry: str) -> tuple[str, ...]:
         return ()
 
 
-__all__ = ["is_allowed_by", "is_no_worse"]
+__all__ = ["Judge", "is_allowed_by", "is_covered_by", "is_no_worse"]

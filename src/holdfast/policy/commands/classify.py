@@ -174,6 +174,13 @@ def classify_argv(argv: tuple[str, ...]) -> Classification:
     return Classification(kind=kind, because=f"{name} is listed as {kind}")
 
 
+def depends_on_options(program: str) -> bool:
+    """Say whether some options make a program do something worse, as the table has it."""
+    _, rules, subcommands = _table()
+    name = _known_name(program)
+    return not name or name in rules or name in subcommands
+
+
 def _known_name(program: str) -> str:
     """The name that the table uses, or nothing for a file that anybody may have put there."""
     for directory in _SYSTEM_DIRECTORIES:
@@ -298,4 +305,5 @@ __all__ = [
     "ProgramRule",
     "classify_argv",
     "classify_command",
+    "depends_on_options",
 ]

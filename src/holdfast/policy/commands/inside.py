@@ -16,7 +16,7 @@ from holdfast.policy.commands.classify import classify_argv
 from holdfast.policy.commands.model import canonical_text
 
 # Programs that run what stands in their arguments, as words or as one text.
-_WRAPPERS = frozenset(
+WRAPPERS = frozenset(
     "ash at bash batch builtin busybox capsh chroot chrt command coproc csh dash do doas elif else "
     "entr env eval exec expect find fd fdfind fish flock if ionice ip ksh ltrace nice nohup "
     "nsenter parallel pkexec prlimit rbash runuser script setarch setpriv setsid sg sh "
@@ -54,7 +54,7 @@ def _look(text: str, found: dict[str, None], depth: int) -> None:
 def _add(words: list[str], found: dict[str, None], depth: int) -> None:
     name = words[0].rpartition("/")[2] or words[0]
     found.setdefault(canonical_text((name, *words[1:])))
-    if depth >= _DEEPEST or not (name in _WRAPPERS or _runs_by_option(words)):
+    if depth >= _DEEPEST or not (name in WRAPPERS or _runs_by_option(words)):
         return
     for at, word in enumerate(words[1:], 1):
         value = _VALUE.fullmatch(word)
@@ -77,4 +77,4 @@ def _words(text: str) -> list[str]:
         return [word.strip("'\"\\") for word in text.split()]
 
 
-__all__ = ["inner_commands"]
+__all__ = ["WRAPPERS", "inner_commands"]

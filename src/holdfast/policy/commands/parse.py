@@ -195,7 +195,7 @@ class _Reading:
         ]:
             raise _Unparsed("it has an assignment that is not plain")
         name = (children[0].text or b"").decode()
-        if name not in SAFE_VARIABLES and not _SAFE_VARIABLE.fullmatch(name):
+        if not is_safe_variable(name):
             raise _Unparsed(f"it sets the variable {name}, which is not on the safe list")
         return name, literal(children[2]) if len(children) == 3 else ""
 
@@ -265,4 +265,9 @@ def _redirect(command: SimpleCommand, further: list[Redirection]) -> SimpleComma
     )
 
 
-__all__ = ["MOST_COMMANDS", "SAFE_VARIABLES", "parse_command"]
+def is_safe_variable(name: str) -> bool:
+    """Say whether a variable changes only how programs print."""
+    return name in SAFE_VARIABLES or _SAFE_VARIABLE.fullmatch(name) is not None
+
+
+__all__ = ["MOST_COMMANDS", "SAFE_VARIABLES", "is_safe_variable", "parse_command"]

@@ -63,6 +63,14 @@ _NAMESPACES = (
 )
 _TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP = 0x5412, 0x541C, 0x8901, 0x8902
 _F_SETOWN, _F_SETOWN_EX = 8, 15
+# A program that runs with the rights of its owner, whoever starts it: what a command leaves on
+# the disk is obeyed outside, where no mount and no flag of ours holds.
+_PRIVILEGED = 0o6000
+_MODE_OF = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
+_MODE_OF |= {"creat": 1, "mknod": 1, "mknodat": 2}
+# Flags and mode of calls whose mode counts only where the flags make a file (O_CREAT, O_TMPFILE).
+_MAKES_FILE = 0o100 | 0o20000000
+_FLAGS_AND_MODE_OF = {"open": (1, 2), "openat": (2, 3)}
 
 
 class Filter:
@@ -108,6 +116,19 @@ class Filter:
         body = [_instruction(_ANY_BIT, bits, 0, 1), _instruction(_RETURN, _ERRNO | _EPERM)]
         self._when(name, argument, body)
 
+    def deny_if_bits_with(self, name: str, flags: tuple[int, int], bits: tuple[int, int]) -> None:
+        """Let a call fail if an argument has any of some flags and another any of some bits.
+
+        Both are pairs of the argument's place and the bits.
+        """
+        body = [
+            _instruction(_ANY_BIT, flags[1], 0, 3),
+            _instruction(_LOAD, _ARGUMENTS_AT + 8 * bits[0]),
+            _instruction(_ANY_BIT, bits[1], 0, 1),
+            _instruction(_RETURN, _ERRNO | _EPERM),
+        ]
+        self._when(name, flags[0], body)
+
     def deny_unless_null(self, name: str, argument: int) -> None:
         """Let a call fail unless a pointer is null."""
         at = _ARGUMENTS_AT + 8 * argument
@@ -125,6 +146,8 @@ class Filter:
 
     def _when(self, name: str, argument: int, body: list[bytes]) -> None:
         """Run the body on the lower half of an argument; the kernel takes these as ints."""
+        if number(name) < 0:
+            return
         body = [
             _instruction(_LOAD, _ARGUMENTS_AT + 8 * argument),
             *body,
@@ -157,6 +180,7 @@ def build_filter(
         program.deny(name)
     if not can_change_metadata:
         program.deny_unless_null("utimensat", 1)
+    _deny_privileged_modes(program)
     # Its flags are behind a pointer, where a filter cannot look; libc falls back to clone.
     program.deny("clone3", _ENOSYS)
     program.deny_if_bits("clone", 0, _NAMESPACES)
@@ -174,6 +198,19 @@ def build_filter(
         for name in _SIGNALS:
             program.deny_if(name, 0, list(protected))
     return program.assembled()
+
+
+def _deny_privileged_modes(program: Filter) -> None:
+    """Let every call fail that would make a file set-uid or set-gid.
+
+    A directory cannot get the bit either: the filter does not see what a path leads to.
+    """
+    for name, mode in _MODE_OF.items():
+        program.deny_if_bits(name, mode, _PRIVILEGED)
+    for name, (flags, mode) in _FLAGS_AND_MODE_OF.items():
+        program.deny_if_bits_with(name, (flags, _MAKES_FILE), (mode, _PRIVILEGED))
+    # Its mode is behind a pointer; programs fall back to openat.
+    program.deny("openat2", _ENOSYS)
 
 
 def network_families(*, has_network: bool, has_unix: bool) -> list[int]:

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from holdfast.policy import CallRequest, PolicyBundle, RuleSet, decide, explain
-from holdfast.policy.commands import parse_command
+from holdfast.policy.commands import is_allowed_by, parse_command
+from holdfast.policy.commands.wrappers import list_wrappers
 from holdfast.policy.decision import Rights
 from holdfast.policy.files import ToolsFile
 from holdfast.sessions import PermissionRule
@@ -57,3 +58,30 @@ def test_a_rule_that_denies_looks_inside(case):
     verdict = decide(request, agent=agent)
     assert (verdict.action == "deny") is case["denies"], verdict
     assert explain(request, rights=Rights(agent=agent)).action == verdict.action
+
+
+WRAPPERS = yaml.safe_load((CORPORA / "wrappers.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("case", WRAPPERS, ids=lambda case: f"{case['entries']} {case['command']}")
+def test_what_starts_other_commands_allows_only_what_is_allowed_by_itself(case):
+    agent = RuleSet(rules=tuple(rule(f"{entry} *", "allow") for entry in case["entries"]))
+    request = request_of(case["command"])
+    verdict = decide(request, agent=agent)
+    assert (verdict.action == "allow") is case["allows"], verdict
+    assert explain(request, rights=Rights(agent=agent)).action == verdict.action
+    [argv] = [one.argv for one in parse_command(case["command"]).commands()]
+    assert is_allowed_by(argv, case["entries"]) is case["allows"]
+
+
+@pytest.mark.parametrize("entry", sorted(list_wrappers()))
+def test_no_program_that_starts_others_lets_an_unknown_command_through(entry):
+    agent = RuleSet(rules=(rule(f"{entry} *", "allow"),))
+    for words in ("rm -rf x", "-- rm x", "5 rm x", "-c 'rm x' a b", "-x 'rm x' a b", "a b rm x"):
+        verdict = decide(request_of(f"{entry} {words}"), agent=agent)
+        assert verdict.action != "allow", words
+
+
+def test_an_allow_of_everything_means_wrappers_too():
+    agent = RuleSet(rules=(rule("*", "allow"), rule("env *", "allow")))
+    assert decide(request_of("env rm x"), agent=agent).action == "allow"
