@@ -79,7 +79,8 @@ LATE_S = 10.0
 """How long the starter thinks before it starts the child."""
 SECONDS = st.sampled_from([None, 2 * LATE_S, 50 * LATE_S])
 SKILLS = st.none() | st.sets(st.sampled_from(["one", "two"])).map(tuple)
-STARTING = PermissionRule(permission="*", action="allow")
+EVERYTHING = [PermissionRule(permission=name, action="allow") for name in ("*", "wipe", "mcp__*")]
+"""A `*` alone lifts no question that a tool asks of itself; its name does."""
 MAY_START = [
     PermissionRule(permission=name, action="allow")
     for name in ("task", "batch", "mid", "low", "transfer_to", "skill")
@@ -222,7 +223,7 @@ async def by_grandchild(
     client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any
 ) -> object:
     """Through an agent that may do everything itself."""
-    middle = Agent("mid", permission=[STARTING], tools=[low.as_tool()], sandbox="network")
+    middle = Agent("mid", permission=EVERYTHING, tools=[low.as_tool()], sandbox="network")
     middle = middle.wrapped(model=calling(tool_call("low", task="go")))
     agent = top.wrapped(model=starting(tool_call("mid", task="go")), tools=[middle.as_tool()])
     return await launch(client, agent, at, skills)
@@ -396,8 +397,8 @@ async def test_what_both_may_do_is_done_whichever_way_the_child_was_started(
     far: dict[str, Any], box: Any
 ) -> None:
     world = World()
-    top = starter([STARTING], "network", 50 * LATE_S)
-    low = child_agent([STARTING], world, box)
+    top = starter(EVERYTHING, "network", 50 * LATE_S)
+    low = child_agent(EVERYTHING, world, box)
     wanted = {(name, at) for name in NAMES for at in TARGETS} | {("fetch", at) for at in HOSTS}
     async with client_with(low, far) as client:
         for way in WAYS:
@@ -421,8 +422,8 @@ async def test_child_reaches_no_server_whose_program_may_do_more_than_its_starte
     }
     calls = [tool_call(f"mcp__{name}__echo", text="x") for name in endpoints]
     world = World()
-    top = starter([STARTING], box)
-    low = child_agent([STARTING], world, "network").wrapped(model=calling(*calls))
+    top = starter(EVERYTHING, box)
+    low = child_agent(EVERYTHING, world, "network").wrapped(model=calling(*calls))
     async with client_with(low, endpoints) as client:
         for way in WAYS:
             session = await client.create_session("Top")

@@ -209,7 +209,7 @@ def test_an_emptied_session_is_found_with_exported_heads(original, tmp_path) -> 
 def test_a_removed_deletion_note_is_found(original, tmp_path) -> None:
     system = "stream = (SELECT stream FROM streams WHERE session_id = 'system')"
     path = changed(original[0], tmp_path, (f"DELETE FROM events WHERE {system}", ()))
-    assert findings(path, original[1]) == {"gone": [0]}
+    assert findings(path, original[1]) == {"gone": [0], "system": [0]}
     edited = (f"UPDATE events SET payload = ? WHERE {system}", (b"{}",))
     path = changed(original[0], tmp_path, edited)
     assert findings(path, original[1]) == {"gone": [0], "system": [1]}
