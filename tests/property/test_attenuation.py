@@ -174,7 +174,8 @@ def child_agent(
         "low",
         mode="subagent",
         model=calling(*calls),
-        tools=world.tools(),
+        # Chosen, not handed over in code: what it was given would be all that it has.
+        allowed_tools=[*(one.name for one in world.tools()), "skill", "mcp__*"],
         permission=[*rules, *MAY_START],
         sandbox=sandbox,
         budget=limited(seconds),
@@ -320,7 +321,9 @@ async def loaded(client: AsyncClient, session_id: str) -> set[str]:
 
 
 @contextlib.asynccontextmanager
-async def client_with(low: Agent, endpoints: dict[str, Any]) -> AsyncIterator[AsyncClient]:
+async def client_with(
+    low: Agent, world: World, endpoints: dict[str, Any]
+) -> AsyncIterator[AsyncClient]:
     THOUGHT.seconds = 0.0
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -335,6 +338,8 @@ async def client_with(low: Agent, endpoints: dict[str, Any]) -> AsyncIterator[As
         }
         chosen = load_settings(overrides=overrides).settings
         async with AsyncClient(Path(folder) / "state", settings=chosen) as client:
+            for one in world.tools():
+                await client.tools.register(one)
             await client.register_agent(low)
             for name in ("one", "two"):
                 await client.skills.register(Skill(name=name, description=name, content="Do it."))
@@ -360,7 +365,7 @@ async def test_child_does_nothing_that_its_starter_may_not(
     top = starter(above, boxes[0], seconds[0])
     low = child_agent(under, world, boxes[1], seconds[1])
     person = [*person, *MAY_START]
-    async with client_with(low, far) as client:
+    async with client_with(low, world, far) as client:
         for way in WAYS:
             world.clear()
             MARKS.clear()
@@ -400,7 +405,7 @@ async def test_what_both_may_do_is_done_whichever_way_the_child_was_started(
     top = starter(EVERYTHING, "network", 50 * LATE_S)
     low = child_agent(EVERYTHING, world, box)
     wanted = {(name, at) for name in NAMES for at in TARGETS} | {("fetch", at) for at in HOSTS}
-    async with client_with(low, far) as client:
+    async with client_with(low, world, far) as client:
         for way in WAYS:
             world.clear()
             MARKS.clear()
@@ -424,7 +429,7 @@ async def test_child_reaches_no_server_whose_program_may_do_more_than_its_starte
     world = World()
     top = starter(EVERYTHING, box)
     low = child_agent(EVERYTHING, world, "network").wrapped(model=calling(*calls))
-    async with client_with(low, endpoints) as client:
+    async with client_with(low, world, endpoints) as client:
         for way in WAYS:
             session = await client.create_session("Top")
             await way(client, top, low, session.id, None)
