@@ -23,6 +23,7 @@ ELSEWHERE = {
     "policy.violation": "unit/policy/test_policy_store.py",
     "loop.": "behaviour/loop/test_loop.py",
     "plan.": "behaviour/loop/test_loop.py",
+    "request.": "unit/server/test_requests.py",
     "step.": "behaviour/loop/test_loop.py",
     "tool.state_set": "behaviour/state/test_state.py",
     "trigger.": "behaviour/triggers/test_triggers.py",
