@@ -23,6 +23,7 @@ ELSEWHERE = {
     "policy.violation": "unit/policy/test_policy_store.py",
     "loop.": "behaviour/loop/test_loop.py",
     "plan.": "behaviour/loop/test_loop.py",
+    "request.": "unit/server/test_requests.py",
     "step.": "behaviour/loop/test_loop.py",
     "tool.state_set": "behaviour/state/test_state.py",
     "trigger.": "behaviour/triggers/test_triggers.py",
@@ -133,6 +134,12 @@ async def hand_over(client: AsyncClient) -> None:
     assert (await client.execute_agent(desk, "", "go")).response == "refunded"
 
 
+async def run_script(client: AsyncClient) -> None:
+    """Let a script be asked before a tool is called."""
+    client.hooks.on_script("tool.before_execution", ["/bin/true"], is_guard=True)
+    await client.tools.call("todoread", {})
+
+
 async def flow(client: AsyncClient) -> None:
     """Run a workflow that works, and one whose step fails."""
     good = Workflow("good").step("one", tool=look, args={})
@@ -161,6 +168,7 @@ async def heard_names(folder: Path) -> set[str]:
         await keep_house(client, session.id)
         await flow(client)
         await hand_over(client)
+        await run_script(client)
         await client.events.settle()
     return heard
 

@@ -182,12 +182,18 @@ async def work(client, queue):
     async def handler(turn):
         await turn.add_message(compose(session_id, "user", "before", 0.0))
         say("begun", turn.run.id)
-        heard = await hear()
-        try:
-            await turn.add_message(compose(session_id, "user", heard, 0.0))
-        except LeaseLost:
-            say("refused")
-            raise
+        heard = ""
+        while True:
+            try:
+                heard = heard or await hear()
+                await turn.add_message(compose(session_id, "user", heard, 0.0))
+                break
+            except asyncio.CancelledError:
+                # The loss of the lease stops it; it tries to write all the same.
+                heard = "from the grave"
+            except LeaseLost:
+                say("refused")
+                raise
         taken = await turn.take_steering()
         say("steered", *[message.text for message in taken])
         if turn.cancelled.is_set():

@@ -72,7 +72,13 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
     skill = workspace / ".holdfast" / "skills" / "tidy"
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text("---\nname: tidy\ndescription: Tidy up.\n---\nTidy.\n")
-    settings = load_settings(overrides={"workspace": str(workspace), "model.name": "offline"})
+    settings = load_settings(
+        overrides={
+            "workspace": str(workspace),
+            "model.name": "offline",
+            "secrets.link_key": "k" * 44,
+        }
+    )
     made = Runtime(settings.settings, base_dir=tmp_path / "state")
     await made.opened()
     yield made
@@ -101,6 +107,7 @@ async def test_answers_arrive_as_they_were_sent(runtime: Runtime) -> None:
     await remember(client, session)
     await automate(client)
     await keep(client)
+    await file(client, session)
     await look_after(client, session)
     performed = client._channel.performed  # type: ignore[attr-defined]
     assert set(list_operations()) - performed == set(NOT_HERE)
@@ -227,12 +234,35 @@ async def keep(client: ClientSurface[Async]) -> None:
     assert await client.state.forget("user", reason="test")
 
 
+async def file(client: ClientSurface[Async], session: str) -> None:
+    """Artifacts."""
+    data = bytes(range(256))
+    kept = await client.artifacts.save("a.bin", data, session_id=session)
+    assert await client.artifacts.get(kept.id, session_id=session) == kept
+    assert await client.artifacts.load(kept.id, session_id=session) == data
+    assert b"".join(await items_of(client.artifacts.stream(kept.id, session_id=session))) == data
+    assert kept in (await client.artifacts.list(session_id=session)).items
+    assert await client.artifacts.versions(kept.id, session_id=session) == [kept]
+    assert (await client.artifacts.usage()).count > 0
+    given = await client.artifacts.grant(kept.id, "bob")
+    assert given in await client.artifacts.grants(kept.id)
+    await client.artifacts.revoke(kept.id, subject="bob")
+    link = await client.artifacts.share(kept.id)
+    assert (await client.artifacts.shared(link.token)).id == kept.id
+    assert b"".join(await items_of(client.artifacts.stream_shared(link.token))) == data
+    assert await client.artifacts.verify() == []
+    assert await client.artifacts.rekey()
+    assert await client.artifacts.collect()
+    await client.artifacts.delete(kept.id, session_id=session, reason="test")
+
+
 async def look_after(client: ClientSurface[Async], session: str) -> None:
     """What operators look at."""
     assert (await client.agents.get("build")) in await client.agents.list()
     assert await client.agents.get("nobody") is None
     assert await client.agents.state("build")
     assert await client.agents.remove("nobody") is False
+    assert await client.agents.check() == []
     assert [one.name for one in await client.hooks.list()] == ["look"]
     assert (await client.hooks.trust())[0].is_trusted
     assert (await client.skills.list()).get("tidy").directory.endswith("tidy")

@@ -79,7 +79,8 @@ LATE_S = 10.0
 """How long the starter thinks before it starts the child."""
 SECONDS = st.sampled_from([None, 2 * LATE_S, 50 * LATE_S])
 SKILLS = st.none() | st.sets(st.sampled_from(["one", "two"])).map(tuple)
-STARTING = PermissionRule(permission="*", action="allow")
+EVERYTHING = [PermissionRule(permission=name, action="allow") for name in ("*", "wipe", "mcp__*")]
+"""A `*` alone lifts no question that a tool asks of itself; its name does."""
 MAY_START = [
     PermissionRule(permission=name, action="allow")
     for name in ("task", "batch", "mid", "low", "transfer_to", "skill")
@@ -173,7 +174,8 @@ def child_agent(
         "low",
         mode="subagent",
         model=calling(*calls),
-        tools=world.tools(),
+        # Chosen, not handed over in code: what it was given would be all that it has.
+        allowed_tools=[*(one.name for one in world.tools()), "skill", "mcp__*"],
         permission=[*rules, *MAY_START],
         sandbox=sandbox,
         budget=limited(seconds),
@@ -222,7 +224,7 @@ async def by_grandchild(
     client: AsyncClient, top: Agent, low: Agent, at: str, skills: Any
 ) -> object:
     """Through an agent that may do everything itself."""
-    middle = Agent("mid", permission=[STARTING], tools=[low.as_tool()], sandbox="network")
+    middle = Agent("mid", permission=EVERYTHING, tools=[low.as_tool()], sandbox="network")
     middle = middle.wrapped(model=calling(tool_call("low", task="go")))
     agent = top.wrapped(model=starting(tool_call("mid", task="go")), tools=[middle.as_tool()])
     return await launch(client, agent, at, skills)
@@ -319,7 +321,9 @@ async def loaded(client: AsyncClient, session_id: str) -> set[str]:
 
 
 @contextlib.asynccontextmanager
-async def client_with(low: Agent, endpoints: dict[str, Any]) -> AsyncIterator[AsyncClient]:
+async def client_with(
+    low: Agent, world: World, endpoints: dict[str, Any]
+) -> AsyncIterator[AsyncClient]:
     THOUGHT.seconds = 0.0
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -334,6 +338,8 @@ async def client_with(low: Agent, endpoints: dict[str, Any]) -> AsyncIterator[As
         }
         chosen = load_settings(overrides=overrides).settings
         async with AsyncClient(Path(folder) / "state", settings=chosen) as client:
+            for one in world.tools():
+                await client.tools.register(one)
             await client.register_agent(low)
             for name in ("one", "two"):
                 await client.skills.register(Skill(name=name, description=name, content="Do it."))
@@ -359,7 +365,7 @@ async def test_child_does_nothing_that_its_starter_may_not(
     top = starter(above, boxes[0], seconds[0])
     low = child_agent(under, world, boxes[1], seconds[1])
     person = [*person, *MAY_START]
-    async with client_with(low, far) as client:
+    async with client_with(low, world, far) as client:
         for way in WAYS:
             world.clear()
             MARKS.clear()
@@ -396,10 +402,10 @@ async def test_what_both_may_do_is_done_whichever_way_the_child_was_started(
     far: dict[str, Any], box: Any
 ) -> None:
     world = World()
-    top = starter([STARTING], "network", 50 * LATE_S)
-    low = child_agent([STARTING], world, box)
+    top = starter(EVERYTHING, "network", 50 * LATE_S)
+    low = child_agent(EVERYTHING, world, box)
     wanted = {(name, at) for name in NAMES for at in TARGETS} | {("fetch", at) for at in HOSTS}
-    async with client_with(low, far) as client:
+    async with client_with(low, world, far) as client:
         for way in WAYS:
             world.clear()
             MARKS.clear()
@@ -421,9 +427,9 @@ async def test_child_reaches_no_server_whose_program_may_do_more_than_its_starte
     }
     calls = [tool_call(f"mcp__{name}__echo", text="x") for name in endpoints]
     world = World()
-    top = starter([STARTING], box)
-    low = child_agent([STARTING], world, "network").wrapped(model=calling(*calls))
-    async with client_with(low, endpoints) as client:
+    top = starter(EVERYTHING, box)
+    low = child_agent(EVERYTHING, world, "network").wrapped(model=calling(*calls))
+    async with client_with(low, world, endpoints) as client:
         for way in WAYS:
             session = await client.create_session("Top")
             await way(client, top, low, session.id, None)

@@ -14,7 +14,8 @@ from holdfast.journal import Journal, MemoryStore, Payload, envelope, payload, u
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch) -> Iterator[None]:
-    """Kinds declared here are forgotten afterwards."""
+    """Kinds declared here are forgotten afterwards, and no others: all are loaded before."""
+    envelope.known_kinds()
     for name in ("_types", "_latest", "_upcasters", "_decoders"):
         monkeypatch.setattr(envelope, name, dict(getattr(envelope, name)))
     yield

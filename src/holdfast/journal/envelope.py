@@ -102,8 +102,12 @@ def declare_payload_modules(*modules: str) -> None:
 
 
 def _load_modules() -> None:
-    while _unloaded:
-        importlib.import_module(_unloaded.pop())
+    loading = tuple(_unloaded)
+    for module in loading:
+        importlib.import_module(module)
+    # Only now: another thread that reads meanwhile waits for the import, and one that fails
+    # is tried again.
+    _unloaded[:] = [module for module in _unloaded if module not in loading]
 
 
 def known_kinds() -> dict[str, type[Payload]]:
@@ -136,7 +140,7 @@ def decode_payload(kind: str, version: int, data: bytes) -> Payload:
         StorageDamaged: the bytes are not what the kind promises.
     """
     newest = _latest.get(kind)
-    if newest is None and _unloaded:
+    if newest is None:
         _load_modules()
         newest = _latest.get(kind)
     if newest is None or version > newest.schema_version:

@@ -253,11 +253,13 @@ class _Seat(Coroutine[Any, Any, Any]):
     def take(self, guest: Coroutine[Any, Any, Any], waits_for: object) -> None:
         """Let the task go on with a coroutine that has taken its first step, and waits now."""
         self._guest, self._first = guest, (waits_for,)
+        del self.task  # which holds the seat: a circle
         if not self._is_taken.done():
             self._is_taken.set_result(None)
 
     def leave(self, caller: asyncio.Task[Any]) -> None:
         """Let the task end; nobody comes any more."""
+        del self.task
         self._is_taken.cancel()
         if _seats.get(caller) is self:
             del _seats[caller]
@@ -273,10 +275,13 @@ class _Seat(Coroutine[Any, Any, Any]):
         return self._guest.send(value)
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401 - passed on as it came
-        if self._guest is None:
-            raise error[0]
-        self._first = ()
-        return self._guest.throw(*error)
+        try:
+            if self._guest is None:
+                raise error[0]
+            self._first = ()
+            return self._guest.throw(*error)
+        finally:
+            del error  # whose traceback holds this frame: a circle
 
     def close(self) -> None:
         if self._guest is not None:

@@ -153,7 +153,8 @@ class ToolExecutionManager:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(call)) for call in calls]
         except ExceptionGroup as failed:
-            raise failed.exceptions[0] from failed
+            first = failed.exceptions[0]
+            raise first from first.__cause__  # its own cause tells a fault of the machine
         return tuple([task.result() for task in tasks])
 
     def remember(self, calls: Sequence[ToolPart]) -> None:
@@ -182,7 +183,7 @@ class ToolExecutionManager:
         except NestedCallWaits as waits:
             return waits.parked
         except NotRecorded as failed:
-            raise failed.error from failed
+            raise failed.error from failed.error.__cause__
 
     async def _attempt(self, call: Call, record: CallRecord) -> ToolPart | Parked:
         record = _that_began(record, call)
@@ -421,9 +422,12 @@ class ToolExecutionManager:
         """Let a call that the process had no means to execute have no result: its run rests.
 
         What the sandbox could not start has not happened, and that is kept. A tool that failed
-        by itself may have acted before; an unsafe one then has its failure as its result.
+        by itself may have acted before; an unsafe one then has its failure as its result. So has
+        one whose function asked for more memory than there is: it would ask for it again.
         """
         if not is_exhaustion(error):
+            return
+        if isinstance(error, ToolError) and isinstance(error.__cause__, MemoryError):
             return
         if isinstance(error, SandboxFailed) and tool.effect != "read":
             decided = ToolOutcomeDecided(

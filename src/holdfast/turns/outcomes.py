@@ -50,14 +50,18 @@ def _is_exhausted(error: BaseException) -> bool:
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and what it was raised from, or while what was handled."""
+    # What is raised out of a group has the group as its cause, and is in it: a circle.
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        if isinstance(error, BaseExceptionGroup):
-            for one in error.exceptions:
-                yield from _causes(one)
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        if isinstance(one, BaseExceptionGroup):
+            waiting.extend(one.exceptions)
+        waiting.append(one.__cause__ or (None if one.__suppress_context__ else one.__context__))
 
 
 async def outcome_of(turn: Turn, error: BaseException) -> Outcome:

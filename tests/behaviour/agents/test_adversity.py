@@ -239,7 +239,7 @@ def answer(request):
     return ModelReply(text="", calls=(tool_call("look", number=next(numbers)),))
 
 async def main():
-    told = {"codes": []}
+    told = {"codes": [], "causes": []}
     agent = Agent("a", model=FunctionModel(answer), tools=[look])
     async with AsyncClient(sys.argv[1]) as client:
         session = await client.create_session("s")
@@ -252,6 +252,7 @@ async def main():
                     told["codes"].append(result.metadata["error"]["code"])
             except HoldfastError as error:
                 told["codes"].append(error.code)
+                told["causes"].append(error.context.get("cause", ""))
             if told["codes"]:
                 break
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
@@ -269,7 +270,7 @@ asyncio.run(main())
 """
 
 
-def test_a_full_disk_ends_the_run_and_the_session_goes_on_when_there_is_room(
+def test_a_full_disk_interrupts_the_run_and_the_session_goes_on_when_there_is_room(
     tmp_path: Path,
 ) -> None:
     ended = subprocess.run(
@@ -281,7 +282,8 @@ def test_a_full_disk_ends_the_run_and_the_session_goes_on_when_there_is_room(
     )
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
-    assert set(told.pop("codes")) & {"storage.full", "storage.failed"}
+    assert told.pop("codes") == ["run.interrupted"]
+    assert set(told.pop("causes")) & {"storage.full", "storage.failed"}
     assert told == {"same": "here", "new": "here", "damage": 0, "pending": 0}
 
 

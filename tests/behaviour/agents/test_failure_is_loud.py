@@ -208,6 +208,28 @@ async def test_a_machine_fault_interrupts_and_the_same_run_id_goes_on(
     assert (result.response, calls) == ("sold", ["A"])
 
 
+@pytest.mark.parametrize("beside", [0, 1], ids=["alone", "beside another"])
+async def test_a_tool_that_finds_no_descriptor_interrupts_the_run(
+    tmp_path: Path, beside: int
+) -> None:
+    faults = [OSError(errno.EMFILE, "Too many open files")]
+
+    @tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        if faults:
+            raise faults.pop()
+        return "seen"
+
+    calls = [tool_call("look") for _ in range(1 + beside)]
+    agent = Agent("a", model=ScriptedModel(calls, "done"), tools=[look])
+    async with AsyncClient(tmp_path) as client:
+        with pytest.raises(RunInterrupted):
+            await agent.run("go", run_id="job", client=client)
+        assert not (await client.runs.get("job")).has_ended
+        assert (await agent.run("go", run_id="job", client=client)).response == "done"
+
+
 async def test_every_way_to_run_tells_an_interruption(tmp_path: Path) -> None:
     class Broken(ScriptedModel):
         async def stream(self, request: ModelRequest, *, deltas: bool = True) -> Any:

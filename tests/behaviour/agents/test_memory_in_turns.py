@@ -245,7 +245,7 @@ async def test_the_account_shows_memories_and_looking_notes_nothing(tmp_path: Pa
         await client.add_message(session.id, "user", "When does the harbour open?")
         before = await client.events.count(session.id)
         context = await client.sessions.context(session.id)
-        assert [memory.content for memory in context.memories] == [HARBOUR]
+        assert any(HARBOUR in message.text for message in context.messages)
         (line,) = [line for line in context.account.lines if line.name == "memories"]
         assert line.note.startswith("1 memories")
         assert await client.events.count(session.id) == before

@@ -133,6 +133,7 @@ def test_the_blocking_handle_steers_cancels_and_forks(tmp_path: Path) -> None:
         return "waited"
 
     async def has_begun() -> bool:
+        """Wait until the other tool has begun."""
         return await begun.wait()
 
     model = ScriptedModel(tool_call("wait"), "Never.")

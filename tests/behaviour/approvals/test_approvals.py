@@ -17,8 +17,6 @@ from holdfast.messages import ToolPart
 from holdfast.policy.approvals import Approval, ApprovalTerms
 from holdfast.policy.events import ApprovalAnswered
 from holdfast.runs import AgentRuntime
-from holdfast.runs.confinement import Confinement
-from holdfast.runtime import CallEnvironment, EgressService, ProcessEnvironment
 from holdfast.sessions import PermissionRule
 from holdfast.settings import Settings, load_settings
 from holdfast.testing import FakeClock, ScriptedModel, run_services, tool_call
@@ -401,13 +399,6 @@ async def test_expired_request_is_asked_again_and_an_old_consent_is_worthless(
                 turns,
                 terms=ApprovalTerms(on_ask="park", expires_after_s=60),
                 clock=clock,
-                calls=CallEnvironment(
-                    sessions.journal,
-                    Confinement(),
-                    ProcessEnvironment(Confinement(), clock),
-                    EgressService(sessions.journal, Confinement(), clock),
-                    clock,
-                ),
             ),
             model=model,
         )

@@ -124,7 +124,7 @@ async def test_changed_and_new_tools_are_held_back_until_accepted(tmp_path: Path
             assert "held back" in held.part.error
             assert (await client.mcp.invoke("far", "add", {"a": 1, "b": 1})).part.output == "2"
             context = await client.sessions.context(held.run.session_id)
-            assert "mcp__far__echo" not in context.tools
+            assert "mcp__far__echo" not in {spec.name for spec in context.tool_specs}
             accepted = await client.mcp.accept("far", ["echo"])
             assert {one.verdict for one in accepted} == {"accepted"}
             again = await client.mcp.invoke("far", "echo", {"text": "x"})

@@ -20,7 +20,7 @@ import pytest
 from holdfast import AsyncClient, Client
 from holdfast.client.surface import FLAT
 from holdfast.errors import NotFound, StorageReadOnly, UsageError, WouldDeadlock
-from holdfast.operations import Caller, StreamOperation
+from holdfast.operations import Caller, OperationRights, StreamOperation
 from holdfast.operations.table import NAMESPACES as NAMESPACE_NAMES
 from holdfast.runtime import Runtime
 from holdfast.sync import _new_loop, _Portal
@@ -219,7 +219,7 @@ def test_an_iterator_that_is_left_early_is_closed(blocking: Client) -> None:
         finally:
             closed.set()
 
-    spying = StreamOperation("test.watch", "test:read", watch)
+    spying = StreamOperation("test.watch", OperationRights(scope="test:read"), watch)
 
     def numbers(client: Client) -> Iterator[int]:
         found: Iterator[int] = client._channel.stream(spying)

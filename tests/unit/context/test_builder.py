@@ -210,8 +210,9 @@ async def test_history_is_read_when_it_is_not_given(client: AsyncClient) -> None
     await client.add_message(place.id, "user", "hello")
     context = await client.sessions.context(place.id)
     assert [message.text for message in context.messages] == ["hello"]
-    assert "read" in context.tools
-    assert "skill" not in context.tools, "there are no skills, so nothing to load"
+    offered = {spec.name for spec in context.tool_specs}
+    assert "read" in offered
+    assert "skill" not in offered, "there are no skills, so nothing to load"
 
 
 # --- AGENTS.md -----------------------------------------------------------------------

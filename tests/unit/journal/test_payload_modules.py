@@ -41,3 +41,18 @@ def test_the_kinds_of_declared_modules_are_known(room: str) -> None:
 def test_a_kind_that_no_module_declares_is_refused(room: str) -> None:
     with pytest.raises(SchemaTooNew):
         decode_payload("nobody.said", 1, b"{}")
+
+
+def test_a_module_whose_import_failed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"late_{abs(hash(str(tmp_path)))}"
+    body = MODULE.format(kind=f"{name}.told", name=name.title())
+    asks = f"import pathlib\npathlib.Path({str(tmp_path / 'ready')!r}).read_text()\n"
+    (tmp_path / f"{name}.py").write_text(asks + body)
+    monkeypatch.syspath_prepend(tmp_path)
+    declare_payload_modules(name)
+    with pytest.raises(FileNotFoundError):
+        known_kinds()
+    (tmp_path / "ready").write_text("")
+    assert decode_payload(f"{name}.told", 1, b"{}").kind == f"{name}.told"

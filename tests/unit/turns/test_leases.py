@@ -71,14 +71,17 @@ class Faulty(MemoryStore):
         super().__init__(**kwargs)
         self.is_full = False
         self.asked = threading.Semaphore(0)
+        self.renewing = threading.RLock()
+        """While the test holds it, no renewal happens."""
 
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
-        if self.is_full:
+        with self.renewing:
+            if self.is_full:
+                self.asked.release()
+                raise StorageFull(path="memory")
+            lost = super().renew(held, owner, ttl_s)
             self.asked.release()
-            raise StorageFull(path="memory")
-        lost = super().renew(held, owner, ttl_s)
-        self.asked.release()
-        return lost
+            return lost
 
 
 async def wait_for(asked: threading.Semaphore, times: int) -> None:
@@ -98,9 +101,13 @@ async def test_renewal_goes_on_after_a_failure_and_notices_what_is_lost() -> Non
     assert kept is not None
     store.is_full = True
     await wait_for(store.asked, 3)
-    store.is_full = False
-    clock.advance(1)
-    assert await thief.acquire(first.id) is not None
+    with store.renewing:
+        # No renewal comes between the end of the lease and the thief.
+        store.is_full = False
+        clock.advance(1)
+        assert await thief.acquire(first.id) is not None
+    while store.asked.acquire(blocking=False):
+        pass
     await wait_for(store.asked, 3)
     head = await journal.head(second.id)
     assert head is not None
